@@ -1,0 +1,1 @@
+"""What a collective means, and the transports that perform it."""

@@ -1,0 +1,1 @@
+"""Lower a per-device program and emit native code for it."""

@@ -1,0 +1,1 @@
+"""The program: types, meshes, IR, op set, readers, printers, verifier, evaluator, passes."""

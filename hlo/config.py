@@ -1,0 +1,57 @@
+"""Settings from the environment, read once into one frozen object."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from shardc.hlo.errors import InputError
+
+__all__ = ["Config"]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core."""
+
+    dump_to: Path | None = None
+    dump_passes: str = ""
+    cache_dir: Path = Path(platformdirs.user_cache_dir("shardc"))
+    check: bool = False
+    timeout: float = 60.0
+    num_threads: int = 0
+
+    @staticmethod
+    def from_environment(environ: Mapping[str, str] = os.environ) -> Config:
+        """Read the variables; a malformed one is an `InputError` that names it."""
+
+        def number(name: str, default: float) -> float:
+            text = environ.get(name, "")
+            try:
+                value = float(text) if text else default
+            except ValueError:
+                value = -1.0
+            if value < 0:
+                raise InputError(f"{name}={text!r} is not a number >= 0", where=f"environment variable {name}")
+            return value
+
+        pattern = environ.get("SHARDC_DUMP_PASSES", "")
+        try:
+            re.compile(pattern)
+        except re.error as e:
+            raise InputError(f"SHARDC_DUMP_PASSES is not a regular expression: {e}", where=pattern) from None
+        dump = environ.get("SHARDC_DUMP_TO", "")
+        cache = environ.get("SHARDC_CACHE_DIR", "")
+        return Config(
+            dump_to=Path(dump) if dump else None,
+            dump_passes=pattern,
+            cache_dir=Path(cache) if cache else Path(platformdirs.user_cache_dir("shardc")),
+            check=environ.get("SHARDC_CHECK", "") not in ("", "0"),
+            timeout=number("SHARDC_TIMEOUT", 60.0),
+            num_threads=int(number("SHARDC_NUM_THREADS", 0)),
+        )

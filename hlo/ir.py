@@ -1,0 +1,311 @@
+"""The program: `Module` of `Computation` of `Instruction`.
+
+Instructions form a graph by reference, as in XLA: an operand *is* the instruction that makes it. They are never
+changed once built; a pass makes new ones through a `Builder` and keeps what it does not touch. Identity
+(``is``) distinguishes instructions; names are for people and are unique within a module when it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AnySharding, Sharding
+from shardc.hlo.types import Shape
+
+__all__ = [
+    "NO_ATTRS",
+    "Alias",
+    "Computation",
+    "Instruction",
+    "Metadata",
+    "Module",
+    "Origin",
+    "called_computations",
+    "rebuild_computation",
+    "rebuild_module",
+    "users_of",
+]
+
+NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Where an instruction comes from: JAX's name stack, source file and line, as HLO's ``metadata={...}``."""
+
+    op_name: str = ""
+    op_type: str = ""
+    source_file: str = ""
+    source_line: int = 0
+    source_column: int = 0
+    source_end_line: int = 0
+    source_end_column: int = 0
+    stack_frame_id: int = 0
+
+    @property
+    def source(self) -> str:
+        """``file:line`` or an empty string."""
+        return f"{self.source_file}:{self.source_line}" if self.source_file else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Why the compiler inserted an instruction: carried from the partitioner to every report.
+
+    ``reason`` is one sentence for people ("contracting dimension is sharded over model"), ``rule`` the decision
+    that made it (``dot``, ``reshard``, ``result``), ``value`` the name of the global value it serves.
+    """
+
+    reason: str
+    rule: str = ""
+    value: str = ""
+    axes: tuple[str, ...] = ()
+
+
+class Instruction:
+    """One operation.
+
+    ``opcode`` is HLO's (``"dot"``, ``"all-reduce"``; `shardc.hlo.opset` lists them). ``attrs`` maps HLO's
+    attribute names to immutable values (the op set says which and of what type); called computations are values
+    in it too. ``sharding`` is what is known of the layout over the mesh. ``metadata`` and ``origin`` are
+    provenance. Treat all of it as read-only.
+    """
+
+    __slots__ = ("attrs", "metadata", "name", "opcode", "operands", "origin", "shape", "sharding")
+
+    def __init__(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Iterable[Instruction] = (),
+        attrs: Mapping[str, Any] = NO_ATTRS,
+        *,
+        name: str = "",
+        sharding: AnySharding = None,
+        metadata: Metadata | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        self.opcode = opcode
+        self.shape = shape
+        self.operands: tuple[Instruction, ...] = tuple(operands)
+        self.attrs: Mapping[str, Any] = attrs
+        self.name = name or opcode
+        self.sharding = sharding
+        self.metadata = metadata
+        self.origin = origin
+
+    def replace(self, **changes: Any) -> Instruction:
+        """A copy with some fields changed, for example ``i.replace(operands=new)``."""
+        return Instruction(
+            changes.get("opcode", self.opcode),
+            changes.get("shape", self.shape),
+            changes.get("operands", self.operands),
+            changes.get("attrs", self.attrs),
+            name=changes.get("name", self.name),
+            sharding=changes.get("sharding", self.sharding),
+            metadata=changes.get("metadata", self.metadata),
+            origin=changes.get("origin", self.origin),
+        )
+
+    @property
+    def axis_sharding(self) -> Sharding:
+        """The axis-based sharding of an array-shaped instruction, after propagation."""
+        assert isinstance(self.sharding, Sharding), f"%{self.name} has no axis-based sharding: {self.sharding}"
+        return self.sharding
+
+    def leaf_shardings(self) -> tuple[Sharding, ...]:
+        """The axis-based shardings of all leaves of the shape, after propagation."""
+        leaves = self.sharding if isinstance(self.sharding, tuple) else (self.sharding,)
+        assert all(isinstance(s, Sharding) for s in leaves), f"%{self.name}: {self.sharding}"
+        return leaves  # type: ignore[return-value]
+
+    @property
+    def source(self) -> str:
+        return self.metadata.source if self.metadata else ""
+
+    def __repr__(self) -> str:
+        args = ", ".join("%" + o.name for o in self.operands)
+        return f"%{self.name} = {self.shape} {self.opcode}({args})"
+
+
+def called_computations(instruction: Instruction) -> Iterator[tuple[str, Computation]]:
+    """Pairs (role, computation) that an instruction calls; role is HLO's attribute name."""
+    for key, value in instruction.attrs.items():
+        if isinstance(value, Computation):
+            yield key, value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+            for c in value:
+                yield key, c
+
+
+class Computation:
+    """A function: instructions in a topological order (operands first), and the root whose value it returns."""
+
+    __slots__ = ("instructions", "name", "parameters", "root")
+
+    def __init__(self, name: str, instructions: Iterable[Instruction], root: Instruction) -> None:
+        self.name = name
+        self.instructions: tuple[Instruction, ...] = tuple(instructions)
+        self.root = root
+        found = [i for i in self.instructions if i.opcode == "parameter"]
+        self.parameters: tuple[Instruction, ...] = tuple(sorted(found, key=lambda i: int(i.attrs["index"])))
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.instructions)
+
+    def __repr__(self) -> str:
+        return f"Computation({self.name}, {len(self.instructions)} instructions)"
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Result ``output`` may reuse the memory of parameter ``parameter`` (HLO's input_output_alias).
+
+    Indices are paths into tuples: ``output=(2,)`` is element 2 of the result tuple, ``()`` a non-tuple result.
+    """
+
+    output: tuple[int, ...]
+    parameter: int
+    parameter_index: tuple[int, ...] = ()
+    must: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A program.
+
+    ``computations`` come callees first and end with ``entry``. ``arg_names`` and ``result_names`` are the
+    people's names of entry parameters and flattened results (``state['w1']``), empty strings where unknown.
+    ``mesh`` is the device mesh of an annotated program; None before one is known. ``partitioned`` tells a
+    per-device program (shapes are local) from a global one. ``donors`` are parameters whose memory may be
+    reused for any result. ``attrs`` keeps header attributes that only the printer needs.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    entry: Computation
+    mesh: Mesh | None = None
+    num_partitions: int = 1
+    replica_count: int = 1
+    partitioned: bool = False
+    arg_names: tuple[str, ...] = ()
+    result_names: tuple[str, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    donors: tuple[int, ...] = ()
+    source_file: str = ""
+    attrs: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRS)
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        return self.entry.parameters
+
+    @property
+    def results(self) -> tuple[Shape, ...]:
+        """Flattened result shapes: the leaves of the entry root."""
+        return tuple(self.entry.root.shape.leaves())
+
+    def instructions(self) -> Iterator[Instruction]:
+        """All instructions of all computations, callees first."""
+        for c in self.computations:
+            yield from c.instructions
+
+    def with_(self, **changes: Any) -> Module:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        from shardc.hlo.text.printer import print_module
+
+        return print_module(self)
+
+
+def users_of(computation: Computation) -> dict[Instruction, list[Instruction]]:
+    """Each instruction's users in program order, one entry per operand slot that uses it."""
+    users: dict[Instruction, list[Instruction]] = {i: [] for i in computation}
+    for i in computation:
+        for o in i.operands:
+            users[o].append(i)
+    return users
+
+
+def rebuild_computation(
+    computation: Computation,
+    change: Callable[[Instruction, tuple[Instruction, ...]], Instruction | None],
+    called: Mapping[Computation, Computation] | None = None,
+) -> Computation:
+    """Map every instruction, operands first; returns the same object when nothing changed.
+
+    ``change(old, new_operands)`` returns the replacement (it may be an already built instruction), or None to
+    keep ``old`` with its new operands. ``called`` maps computations that were rebuilt before. Instructions that
+    a replacement needs in addition are found through its operands; those that become dead are dropped, except
+    parameters and what has side effects.
+    """
+    from shardc.hlo.opset import has_side_effect
+
+    new: dict[Instruction, Instruction] = {}
+    for old in computation:
+        operands = tuple(new[o] for o in old.operands)
+        replacement = change(old, operands)
+        if replacement is None:
+            attrs = _remap_called(old.attrs, called) if called else old.attrs
+            same = attrs is old.attrs and all(a is b for a, b in zip(operands, old.operands, strict=True))
+            replacement = old if same else old.replace(operands=operands, attrs=attrs)
+        new[old] = replacement
+    if all(k is v for k, v in new.items()):
+        return computation
+    keep = [new[i] for i in computation if i.opcode == "parameter" or has_side_effect(i)]
+    return Computation(computation.name, topological([*keep, new[computation.root]]), new[computation.root])
+
+
+def topological(roots: Iterable[Instruction]) -> list[Instruction]:
+    """Everything that ``roots`` need, operands first, each once, in a deterministic order."""
+    order: list[Instruction] = []
+    done: set[Instruction] = set()
+    for root in roots:
+        stack: list[tuple[Instruction, int]] = [(root, 0)]
+        while stack:
+            node, position = stack.pop()
+            if node in done:
+                continue
+            if position < len(node.operands):
+                stack.append((node, position + 1))
+                if node.operands[position] not in done:
+                    stack.append((node.operands[position], 0))
+            else:
+                done.add(node)
+                order.append(node)
+    return order
+
+
+def _remap_called(attrs: Mapping[str, Any], called: Mapping[Computation, Computation]) -> Mapping[str, Any]:
+    def swap(value: Any) -> Any:
+        if isinstance(value, Computation):
+            return called.get(value, value)
+        if isinstance(value, tuple) and value and isinstance(value[0], Computation):
+            return tuple(called.get(c, c) for c in value)
+        return value
+
+    out = {k: swap(v) for k, v in attrs.items()}
+    return attrs if all(out[k] == v for k, v in attrs.items() if k in out and _holds_computation(v)) else out
+
+
+def _holds_computation(value: Any) -> bool:
+    return isinstance(value, Computation) or (
+        isinstance(value, tuple) and bool(value) and isinstance(value[0], Computation)
+    )
+
+
+def rebuild_module(
+    module: Module, change: Callable[[Instruction, tuple[Instruction, ...]], Instruction | None]
+) -> Module:
+    """`rebuild_computation` over all computations, callees first, calls redirected to the new ones."""
+    called: dict[Computation, Computation] = {}
+    for c in module.computations:
+        called[c] = rebuild_computation(c, change, called)
+    if all(k is v for k, v in called.items()):
+        return module
+    return module.with_(computations=tuple(called.values()), entry=called[module.entry])

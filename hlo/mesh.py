@@ -1,0 +1,102 @@
+"""Device meshes: named axes over a list of devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.hlo.errors import AnnotationError
+
+__all__ = ["Mesh"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Mesh:
+    """Named axes and their sizes, major to minor, over devices ``0 .. size-1``.
+
+    ``device_ids`` is None when position i of the row-major grid is device i, otherwise the flat list of device
+    ids in grid order. A mesh with no axes has one position; with one explicit device id it is Shardy's
+    *maximal* mesh, which puts a whole tensor on that device. Example: ``Mesh({"data": 2, "model": 4})``.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...] | None
+    name: str = field(compare=False)
+
+    def __init__(
+        self,
+        axes: Mapping[str, int] | tuple[tuple[str, int], ...] = (),
+        device_ids: tuple[int, ...] | None = None,
+        name: str = "mesh",
+    ) -> None:
+        items = tuple(axes.items()) if isinstance(axes, Mapping) else tuple(axes)
+        names = [n for n, _ in items]
+        for n, s in items:
+            if names.count(n) > 1:
+                raise AnnotationError(f"mesh axis {n!r} is given twice", fix="name every axis once")
+            if s < 1:
+                raise AnnotationError(f"mesh axis {n!r} has size {s}", fix="sizes are at least 1")
+        count = math.prod(s for _, s in items)
+        if device_ids is not None:
+            if len(device_ids) != count:
+                raise AnnotationError(f"mesh of {count} positions has {len(device_ids)} device ids")
+            if items and sorted(device_ids) != list(range(count)):
+                raise AnnotationError(f"device ids of a mesh must be a permutation of 0..{count - 1}")
+            if items and device_ids == tuple(range(count)):
+                device_ids = None
+        object.__setattr__(self, "axes", items)
+        object.__setattr__(self, "device_ids", device_ids)
+        object.__setattr__(self, "name", name)
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        return tuple(n for n, _ in self.axes)
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Axis name to size, in order."""
+        return dict(self.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(s for _, s in self.axes)
+
+    @property
+    def is_maximal(self) -> bool:
+        return not self.axes and self.device_ids is not None
+
+    def axis_size(self, name: str) -> int:
+        for n, s in self.axes:
+            if n == name:
+                return s
+        raise AnnotationError(
+            f"mesh has no axis {name!r}", fix=f"its axes are {', '.join(self.axis_names) or '(none)'}"
+        )
+
+    def grid(self) -> NDArray[np.int64]:
+        """Device ids as an array with one dimension per axis."""
+        ids = np.arange(self.size) if self.device_ids is None else np.asarray(self.device_ids)
+        return ids.reshape([s for _, s in self.axes]).astype(np.int64)
+
+    def coordinates(self, device: int) -> dict[str, int]:
+        """Position of ``device`` along each axis."""
+        position = device if self.device_ids is None else self.device_ids.index(device)
+        out: dict[str, int] = {}
+        for name, size in reversed(self.axes):
+            position, out[name] = divmod(position, size)
+        return {name: out[name] for name in self.axis_names}
+
+    def to_jax(self) -> object:
+        """The same mesh as ``jax.sharding.AbstractMesh`` (needs the ``jax`` extra)."""
+        from jax.sharding import AbstractMesh
+
+        return AbstractMesh(tuple(s for _, s in self.axes), self.axis_names)
+
+    def __str__(self) -> str:
+        text = ",".join(f"{n}={s}" for n, s in self.axes)
+        return text if self.device_ids is None else f"{text} device_ids={list(self.device_ids)}"

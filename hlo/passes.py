@@ -1,0 +1,74 @@
+"""Pass and pipeline machinery.
+
+A pass is a small frozen dataclass: ``name``, one line of ``why``, options as fields, ``run(module) -> module``.
+A pipeline is a tuple of passes; `run_pipeline` alone times, verifies, dumps and, on request, checks them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shardc.hlo.config import Config
+from shardc.hlo.ir import Module
+
+__all__ = ["Pass", "PassTimes", "run_pipeline"]
+
+
+class Pass(Protocol):
+    """A transformation of whole modules; see the module docstring."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def why(self) -> str: ...
+
+    def run(self, module: Module) -> Module: ...
+
+
+@dataclass(slots=True)
+class PassTimes:
+    """Seconds per pass, in the order run."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+def run_pipeline(
+    module: Module,
+    passes: Sequence[Pass],
+    config: Config,
+    *,
+    times: PassTimes | None = None,
+    check: Callable[[Pass, Module, Module], None] | None = None,
+) -> Module:
+    """Run ``passes`` in order.
+
+    With ``config.check`` every result is verified and ``check(pass, before, after)`` is called (the evaluator's
+    comparison, where the caller has inputs). With ``config.dump_to`` each result is written to a numbered file.
+    """
+    from shardc.hlo.verify import verify
+
+    for number, step in enumerate(passes):
+        start = time.perf_counter()
+        after = step.run(module)
+        if times is not None:
+            times.add(step.name, time.perf_counter() - start)
+        if config.check and after is not module:
+            verify(after)
+            if check is not None:
+                check(step, module, after)
+        if config.dump_to is not None and re.search(config.dump_passes, step.name):
+            from shardc.hlo.text.printer import print_module
+
+            config.dump_to.mkdir(parents=True, exist_ok=True)
+            path = config.dump_to / f"{after.name}.{number:03d}.{step.name}.hlo"
+            path.write_text(print_module(after), encoding="utf-8")
+        module = after
+    return module

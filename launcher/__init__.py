@@ -1,0 +1,1 @@
+"""Running: ranks, arrays, MPI jobs, virtual devices."""

@@ -1,0 +1,1 @@
+"""LLVM for everybody: IR building, JIT, object cache, math functions, BLAS by address."""
