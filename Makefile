@@ -1,0 +1,48 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Needs Python 3.11+ with venv, git and make; nothing else.
+# PYTHON=/path/to/python picks the interpreter for the virtual environment in .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= auto
+
+.PHONY: help demo test test-full check format bench regenerate clean
+
+help:
+	@echo "make demo       partition a JAX transformer step over a 2x2 mesh and run it on 4 MPI ranks"
+	@echo "make test       the test suite with seeded slices of the big parts"
+	@echo "make test-full  everything; the source of the README's figures"
+	@echo "make check      ruff, mypy, import-linter"
+	@echo "make bench      speed, as ratios"
+
+$(READY): pyproject.toml tools/find_python.sh
+	@python=$$(sh tools/find_python.sh "$(PYTHON)") || exit 1; \
+	echo "shardc: making $(VENV) with $$python"; \
+	test -x $(BIN)/python || "$$python" -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24" && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[jax,mpich,test,dev]" && \
+	touch $@
+
+demo: $(READY)
+	@$(BIN)/python -m shardc.demo.run
+
+test: $(READY)
+	@$(BIN)/python -m pytest -n $(JOBS)
+
+test-full: $(READY)
+	@$(BIN)/python -m pytest -n $(JOBS) --run-full
+
+check: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,42 @@
+"""Options and helpers for all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-full", action="store_true", help="also run tests marked `full`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--run-full"):
+        return
+    dropped = [i for i in items if i.get_closest_marker("full")]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [i for i in items if not i.get_closest_marker("full")]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def conformance() -> Path:
+    """The folder with OpenXLA's public test data; the test is skipped where there is none."""
+    folder = Path(os.environ.get("SHARDC_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
+    if not folder.is_dir():
+        pytest.skip(f"no conformance data at {folder} (set SHARDC_CONFORMANCE)")
+    return folder
