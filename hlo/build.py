@@ -29,9 +29,7 @@ def make_instruction(
     """An instruction whose shape is inferred unless given (ops such as convert, iota and reshape need it)."""
     if shape is None:
         shape = infer_shape(opcode, operands, attrs)
-    return Instruction(
-        opcode, shape, operands, attrs, name=name, sharding=sharding, metadata=metadata, origin=origin
-    )
+    return Instruction(opcode, shape, operands, attrs, name=name, sharding=sharding, metadata=metadata, origin=origin)
 
 
 class Builder:
@@ -68,7 +66,9 @@ class Builder:
         self._parameters += 1
         return self.add("parameter", shape=shape, name=name or f"p{index}", index=index, **fields)
 
-    def constant(self, value: Any, dtype: DType | str | None = None, dims: tuple[int, ...] | None = None) -> Instruction:
+    def constant(
+        self, value: Any, dtype: DType | str | None = None, dims: tuple[int, ...] | None = None
+    ) -> Instruction:
         """A constant from a scalar or array; with ``dims``, a splat."""
         if dims is not None:
             assert dtype is not None

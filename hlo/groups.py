@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def groups_grid(mesh: Mesh, axes: Sequence[AxisRef]) -> NDArray[np.int64]:
             if a.name == name and not a.is_full:
                 cuts |= {a.pre, a.pre * a.size}
         marks = sorted(cuts)
-        for lo, hi in zip(marks, marks[1:], strict=False):
+        for lo, hi in pairwise(marks):
             dims.append(hi // lo)
             refs.append(AxisRef(name, lo, hi // lo))
     members: list[int] = []

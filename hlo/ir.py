@@ -282,21 +282,17 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
 
 
 def _remap_called(attrs: Mapping[str, Any], called: Mapping[Computation, Computation]) -> Mapping[str, Any]:
+    """``attrs`` with computations replaced by ``called``; the same object when none is."""
+
     def swap(value: Any) -> Any:
         if isinstance(value, Computation):
             return called.get(value, value)
-        if isinstance(value, tuple) and value and isinstance(value[0], Computation):
+        if isinstance(value, tuple) and any(isinstance(c, Computation) and c in called for c in value):
             return tuple(called.get(c, c) for c in value)
         return value
 
     out = {k: swap(v) for k, v in attrs.items()}
-    return attrs if all(out[k] == v for k, v in attrs.items() if k in out and _holds_computation(v)) else out
-
-
-def _holds_computation(value: Any) -> bool:
-    return isinstance(value, Computation) or (
-        isinstance(value, tuple) and bool(value) and isinstance(value[0], Computation)
-    )
+    return out if any(out[k] is not v for k, v in attrs.items()) else attrs
 
 
 def rebuild_module(

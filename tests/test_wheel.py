@@ -39,7 +39,18 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> list[st
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, source / name)
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(out), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        str(out),
+        str(source),
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     (path,) = out.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
