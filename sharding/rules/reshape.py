@@ -1,0 +1,91 @@
+"""The factor rule of a reshape: the finest common split of both shapes, found from both ends.
+
+From the major end, the two current dimensions share their greatest common divisor as a factor; when they are used
+up the next ones come in. Where nothing common is left, the minor end is matched in the same way. What remains in
+between has no index equation: its major-most dimensions are the same memory range cut elsewhere (a permutation),
+the rest must be whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+
+__all__ = ["reshape"]
+
+
+@dataclass(slots=True)
+class _Side:
+    """One shape while it is matched: what remains of each dimension, and its factors from the two ends."""
+
+    dims: Sequence[int]
+    left: list[int] = field(init=False)
+    rest: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rest = list(self.dims)
+        self.left = [d for d, n in enumerate(self.dims) if n > 1]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Factor sizes with the (side, dimension) places of each."""
+
+    factors: list[tuple[int, list[tuple[int, int]], FactorKind]] = field(default_factory=list)
+
+    def add(self, size: int, places: list[tuple[int, int]], kind: FactorKind = FactorKind.PASS_THROUGH) -> None:
+        self.factors.append((size, places, kind))
+
+
+def _match(a: _Side, b: _Side, end: int, plan: _Plan) -> None:
+    """Share factors between the dimensions at one end (0 major, -1 minor) until those have nothing in common."""
+    while a.left and b.left:
+        i, j = a.left[end], b.left[end]
+        common = math.gcd(a.rest[i], b.rest[j])
+        if common == 1:
+            return
+        plan.add(common, [(0, i), (1, j)])
+        for side, d in ((a, i), (b, j)):
+            side.rest[d] //= common
+            if side.rest[d] == 1:
+                side.left.remove(d)
+
+
+def _middle(a: _Side, b: _Side, plan: _Plan) -> None:
+    """What neither end could match; both sides have the same number of elements left."""
+    if a.left and b.left:
+        i, j = a.left[0], b.left[0]
+        plan.add(a.rest[i], [(0, i), (1, j)], FactorKind.PERMUTATION)
+        a.left.pop(0)
+        b.left.pop(0)
+    for number, side in enumerate((a, b)):
+        for d in side.left:
+            plan.add(side.rest[d], [(number, d)], FactorKind.NEED_REPLICATION)
+
+
+def reshape(source: Sequence[int], target: Sequence[int]) -> FactorRule:
+    """The rule from dimensions ``source`` to ``target``, which hold equally many elements.
+
+    Example: ``reshape((2, 4, 8), (8, 8))`` is ``([i, j, k])->([ij, k]) {i=2, j=4, k=8}``.
+    """
+    builder = RuleBuilder([len(source)], [len(target)])
+    if math.prod(source) == 0:
+        for t, dims in enumerate((source, target)):
+            for d, size in enumerate(dims):
+                builder.add(size, [(t, d)], FactorKind.NEED_REPLICATION, blocked=True)
+        return builder.build(reason="the array is empty")
+    a, b = _Side(source), _Side(target)
+    major, minor, middle, ones = _Plan(), _Plan(), _Plan(), _Plan()
+    _match(a, b, 0, major)
+    _match(a, b, -1, minor)
+    _middle(a, b, middle)
+    for t, dims in enumerate((source, target)):
+        for d, size in enumerate(dims):
+            if size == 1:
+                ones.add(1, [(t, d)], FactorKind.NEED_REPLICATION)
+    for size, places, kind in (*major.factors, *middle.factors, *reversed(minor.factors), *ones.factors):
+        builder.add(size, places, kind)
+    return builder.build()

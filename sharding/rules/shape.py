@@ -1,0 +1,111 @@
+"""Factor rules of ops that move elements: broadcast, transpose, reshape, slice, pad, concatenate and friends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardc.hlo.types import Shape
+from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules.reshape import reshape
+from shardc.sharding.rules.signature import Replicate, Row, Rule, Signature
+
+__all__ = ["RULES"]
+
+
+def _broadcast(sig: Signature) -> FactorRule:
+    """Mapped dimensions pass through; new ones are factors of the result alone."""
+    operand, result = sig.operands[0], sig.results[0]
+    source = {out: d for d, out in enumerate(sig.attrs[0])}
+    b = sig.builder()
+    for out, size in enumerate(result.dims):
+        d = source.get(out)
+        if d is None:
+            b.add(size, [(1, out)])
+        elif operand.dims[d] == size:
+            b.add(size, [(0, d), (1, out)])
+        else:
+            b.add(operand.dims[d], [(0, d)])
+            b.add(size, [(1, out)])
+    return b.build()
+
+
+def _transpose(sig: Signature) -> FactorRule:
+    b = sig.builder()
+    for out, d in enumerate(sig.attrs[0]):
+        b.add(sig.operands[0].dims[d], [(0, d), (1, out)])
+    return b.build()
+
+
+def _reshape(sig: Signature) -> FactorRule:
+    return reshape(sig.operands[0].dims, sig.results[0].dims)
+
+
+def _bitcast(sig: Signature) -> FactorRule:
+    """Like a reshape, when the element type keeps its width."""
+    operand, result = sig.operands[0], sig.results[0]
+    if operand.size != result.size:
+        from shardc.sharding.rules.signature import replicate_rule
+
+        return replicate_rule(sig, "this bitcast changes the width of the elements")
+    return reshape(operand.dims, result.dims)
+
+
+def _same_or(kind: FactorKind, sig: Signature, moved: tuple[int, ...]) -> FactorRule:
+    """Pointwise, but the dimensions in ``moved`` are of ``kind``; sizes are the operand's."""
+    b = sig.builder()
+    tensors = [t for t, s in enumerate((*sig.operands, *sig.results)) if s.rank]
+    for d, size in enumerate(sig.operands[0].dims):
+        b.add(size, [(t, d) for t in tensors], kind if d in moved else FactorKind.PASS_THROUGH)
+    return b.build()
+
+
+def _changed(a: Shape, b: Shape) -> tuple[int, ...]:
+    return tuple(d for d, (m, n) in enumerate(zip(a.dims, b.dims, strict=True)) if m != n)
+
+
+def _concatenate(sig: Signature) -> FactorRule:
+    """Operands share the factor of the concatenated dimension, whose size is the result's."""
+    dim = sig.attrs[0][0]
+    b = sig.builder()
+    for d, size in enumerate(sig.results[0].dims):
+        places = [(t, d) for t in range(len(sig.operands) + 1)]
+        b.add(size, places, FactorKind.NEED_REPLICATION if d == dim else FactorKind.PASS_THROUGH)
+    return b.build()
+
+
+def _slice(sig: Signature) -> FactorRule:
+    return _same_or(FactorKind.PERMUTATION, sig, _changed(sig.operands[0], sig.results[0]))
+
+
+def _pad(sig: Signature) -> FactorRule:
+    moved = tuple(d for d, p in enumerate(sig.attrs[0]) if tuple(p) != (0, 0, 0))
+    return _same_or(FactorKind.PERMUTATION, sig, moved)
+
+
+def _reverse(sig: Signature) -> FactorRule:
+    return _same_or(FactorKind.PERMUTATION, sig, sig.attrs[0])
+
+
+def _source(sig: Signature) -> FactorRule:
+    """A value made from nothing: every dimension of the result stands alone."""
+    b = sig.builder()
+    for d, size in enumerate(sig.results[0].dims):
+        b.add(size, [(0, d)])
+    return b.build()
+
+
+RULES: Mapping[str, Row] = {
+    "broadcast": Rule(_broadcast, ("dimensions",)),
+    "reshape": Rule(_reshape),
+    "bitcast": Rule(_bitcast),
+    "transpose": Rule(_transpose, ("dimensions",)),
+    "concatenate": Rule(_concatenate, ("dimensions",)),
+    "slice": Rule(_slice),
+    "pad": Rule(_pad, ("padding",)),
+    "reverse": Rule(_reverse, ("dimensions",)),
+    "iota": Rule(_source),
+    "constant": Rule(_source),
+    "get-dimension-size": Replicate("the size of a dynamic dimension is a property of the whole array"),
+    "set-dimension-size": Replicate("a dynamic dimension cannot be split"),
+    "dynamic-reshape": Replicate("the sizes are known at run time only"),
+}
