@@ -1,0 +1,99 @@
+"""Arguments of a compiled program: checked, cut into shards, laid into aligned memory; and the memory's reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.memory import aligned_bytes
+from shardc.hlo.errors import InputError
+from shardc.hlo.types import DType
+from shardc.launcher.array import Array
+from shardc.launcher.layout import Layout
+
+__all__ = ["BufferPool", "as_global", "check_global", "place"]
+
+Block = NDArray[np.uint8]
+_ALIGNMENT = 64
+
+
+class BufferPool:
+    """Blocks that nobody uses any more, by size, to be used again without new page faults."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Block]] = {}
+
+    def take(self, nbytes: int) -> Block:
+        free = self._free.get(nbytes)
+        return free.pop() if free else aligned_bytes(nbytes)
+
+    def give(self, blocks: Iterable[Block]) -> None:
+        """Return blocks; the same block may come several times."""
+        for block in {id(b): b for b in blocks}.values():
+            self._free.setdefault(block.size, []).append(block)
+
+
+def as_global(value: Any, dtype: DType, where: str) -> NDArray[Any]:
+    """``value`` as a NumPy array; a Python scalar takes the parameter's type when that loses nothing in kind."""
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        ranks = {"pred": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
+        kind = 0 if isinstance(value, bool) else 1 if isinstance(value, int) else 2 if isinstance(value, float) else 3
+        if kind <= ranks[dtype.kind] and (kind > 0 or dtype.kind == "pred"):
+            try:
+                return np.asarray(value, dtype.numpy)
+            except OverflowError:
+                raise InputError(f"{value} does not fit {dtype}", where=where) from None
+        raise InputError(f"a Python {type(value).__name__} was given where {dtype} is needed", where=where)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as e:
+        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where) from None
+
+
+def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: Layout, where: str) -> None:
+    """Shape and element type must be exactly the parameter's."""
+    if tuple(shape) != layout.dims:
+        raise InputError(
+            f"an array of shape {_dims(shape)} was given, the parameter has {_dims(layout.dims)}",
+            where=where,
+            fix="pass the global value, not one device's shard",
+        )
+    if dtype != layout.dtype.numpy:
+        raise InputError(
+            f"an array of {dtype} was given, the parameter is {layout.dtype}",
+            where=where,
+            fix=f"convert it: x.astype({layout.dtype.numpy.name!r})",
+        )
+
+
+def place(value: Any, layout: Layout, devices: Sequence[int], pool: BufferPool, where: str) -> tuple[list[Block], bool]:
+    """One block per device of this process, and whether they came from ``pool``.
+
+    Devices with the same shard share a block. A NumPy array that one shard holds whole is used as it lies.
+    """
+    if isinstance(value, Array):
+        check_global(value.shape, value.dtype, layout, where)
+        blocks = value._live()
+        if value._layout.same_data(layout) and all(d in blocks for d in devices):
+            return [blocks[d] for d in devices], False
+    array = np.asarray(value) if isinstance(value, Array) else as_global(value, layout.dtype, where)
+    check_global(array.shape, array.dtype, layout, where)
+    whole = layout.local_dims == layout.dims
+    if whole and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
+        return [array.reshape(-1).view(np.uint8)] * len(devices), False
+    made: dict[tuple[int, ...], Block] = {}
+    out = []
+    for device in devices:
+        position = layout.positions[device]
+        if position not in made:
+            made[position] = pool.take(layout.local_bytes)
+            layout.fill(made[position], array, position)
+        out.append(made[position])
+    return out, True
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"

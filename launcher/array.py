@@ -1,0 +1,239 @@
+"""`shardc.Array`: a global array whose shards lie on devices, some of them in this process."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.transport import Transport
+from shardc.hlo.errors import InputError
+from shardc.hlo.sharding import Sharding
+from shardc.launcher.layout import Layout, Region
+
+__all__ = ["Array", "Shard", "gather"]
+
+Block = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One device's part: ``data`` (read-only, without padding) is ``array[index]``."""
+
+    device: int
+    index: Region
+    data: NDArray[Any]
+
+
+class Array:
+    """What a compiled program returns: global ``shape`` and ``dtype``, ``sharding``, and this process's shards.
+
+    ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never communicate: they work when this process holds the
+    whole value (always with virtual devices, and for replicated values everywhere) and raise `InputError`
+    otherwise. `gather` brings the value to every rank, and every rank must call it.
+    """
+
+    __slots__ = ("_blocks", "_gone", "_layout", "_shared", "_transport")
+    __array_priority__ = 100
+
+    def __init__(self, layout: Layout, blocks: Mapping[int, Block], transport: Transport) -> None:
+        self._layout = layout
+        self._blocks = dict(blocks)
+        self._transport = transport
+        self._shared = False
+        self._gone = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._layout.dims
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._layout.dtype.numpy
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the global array."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def name(self) -> str:
+        """The name of the result that this is, for messages."""
+        return self._layout.name
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """The layout over the mesh; None for a program without a mesh."""
+        return self._layout.sharding
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Does this process hold every shard?"""
+        return self._layout.num_devices == len(self._blocks)
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The shards of this process's devices; replicas share their memory."""
+        blocks = self._live()
+        self._shared = True
+        shards = []
+        for device, block in sorted(blocks.items()):
+            position = self._layout.positions[device]
+            data = self._layout.without_padding(block, position)
+            data.flags.writeable = False
+            shards.append(Shard(device, self._layout.region(position), data))
+        return shards
+
+    @property
+    def is_deleted(self) -> bool:
+        """Was this array donated?"""
+        return bool(self._gone)
+
+    def block_until_ready(self) -> Array:
+        """Itself: results are complete when a call returns."""
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("the shards of a shardc.Array cannot be seen as one NumPy array without a copy")
+        blocks = self._live()
+        layout = self._layout
+        missing = [d for d in layout.holders().values() if self._held(d) is None]
+        if missing:
+            raise InputError(
+                f"this process holds only a part of {self._title()}",
+                where=f"rank {self._transport.process_index} of {self._transport.process_count}, "
+                f"sharding {self.sharding}",
+                fix="call shardc.gather(x) on every rank, then use its result where you like",
+            )
+        out = np.empty(layout.dims, layout.dtype.numpy)
+        for position, device in layout.holders().items():
+            held = self._held(device)
+            assert held is not None
+            out[layout.region(position)] = layout.without_padding(blocks[held], position)
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+    def item(self) -> Any:
+        """The only element as a Python scalar."""
+        return np.asarray(self).item()
+
+    def tolist(self) -> Any:
+        return np.asarray(self).tolist()
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(self)[key]
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        state = " (donated)" if self._gone else ""
+        layout = f", {self.sharding}" if self.sharding is not None else ""
+        return f"shardc.Array({self._layout.dtype}[{dims}]{layout}){state}"
+
+    def _title(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        return f"{self._layout.name or 'the array'} ({self._layout.dtype}[{dims}])"
+
+    def _held(self, device: int) -> int | None:
+        """A device of this process with the same data as ``device``."""
+        if device in self._blocks:
+            return device
+        maximal = self.sharding is not None and self.sharding.mesh.is_maximal
+        if maximal:
+            return None
+        position = self._layout.positions[device]
+        return next((d for d in self._blocks if self._layout.positions[d] == position), None)
+
+    def _live(self) -> dict[int, Block]:
+        if self._gone:
+            raise InputError(
+                f"{self._title()} was donated to {self._gone}; its memory now belongs to a result",
+                fix="use the result instead, or do not donate this argument",
+            )
+        return self._blocks
+
+    def _donate(self, program: str) -> dict[int, Block]:
+        """Give up the memory; returns the blocks that may be reused."""
+        blocks = self._live()
+        self._blocks, self._gone = {}, program
+        return {} if self._shared else blocks
+
+
+def gather(value: Any) -> Any:
+    """The whole value as NumPy on every rank; *every* rank must call it, with the same arrays in the same order.
+
+    ``value`` is an `Array`, or nested tuples, lists and dictionaries (or, with JAX, any pytree) with arrays in
+    them. Example: ``w = shardc.gather(state["w1"])``, then ``if shardc.process_index() == 0: np.save(...)``.
+    """
+    if isinstance(value, Array):
+        return _gather_array(value)
+    if isinstance(value, dict):
+        return {k: gather(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        items = [gather(v) for v in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return type(value)(items)
+    return _gather_pytree(value)
+
+
+def _gather_pytree(value: Any) -> Any:
+    import sys
+
+    if "jax" not in sys.modules or isinstance(value, np.ndarray | np.generic):
+        return value
+    import jax
+
+    leaves, tree = jax.tree.flatten(value)
+    if len(leaves) == 1 and leaves[0] is value:
+        return value
+    return jax.tree.unflatten(tree, [gather(leaf) for leaf in leaves])
+
+
+def _gather_array(array: Array) -> NDArray[Any]:
+    transport, layout = array._transport, array._layout
+    blocks = array._live()
+    if transport.process_count == 1:
+        return np.asarray(array)
+    table = transport.ownership(layout.num_devices).table()
+    # Each distinct shard travels once, from the first device that holds it.
+    holders = sorted(layout.holders().items(), key=lambda item: item[1])
+    mine = [blocks[d][: layout.local_bytes] for _, d in holders if d in blocks]
+    sizes = np.bincount([int(table[d]) for _, d in holders], minlength=transport.process_count) * layout.local_bytes
+    everything = transport.concatenate(np.concatenate(mine) if mine else np.empty(0, np.uint8), sizes.tolist())
+    out = np.empty(layout.dims, layout.dtype.numpy)
+    for number, (position, _) in enumerate(holders):
+        block = everything[number * layout.local_bytes : (number + 1) * layout.local_bytes]
+        out[layout.region(position)] = layout.without_padding(block, position)
+    return out

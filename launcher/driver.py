@@ -1,0 +1,226 @@
+"""Runs the compiled step on this process's devices, collective by collective.
+
+All devices run to their next collective (each in a thread: the native step holds no Python lock), must stop at
+the same one, the transport performs it, and they go on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.memory import DeviceMemory, aligned_bytes
+from shardc.collectives.transport import Transport
+from shardc.compiler.executable import ARENA_HEADER, Executable
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, RunError
+from shardc.launcher.arguments import BufferPool, place
+from shardc.launcher.array import Array
+from shardc.launcher.layout import Layout
+
+__all__ = ["STEP_TYPE", "Driver", "Step", "program_hash"]
+
+Block = NDArray[np.uint8]
+
+#: The native entry point, see `shardc.compiler.executable`.
+STEP_TYPE = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+    ctypes.c_int32,
+)
+Step = Callable[[int, Any, Any, int, int], int]
+
+_DONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One device in the middle of a step."""
+
+    device: int
+    memory: DeviceMemory
+    arguments: Any
+    results: Any
+
+    @staticmethod
+    def of(device: int, memory: DeviceMemory) -> _Run:
+        return _Run(device, memory, _pointers(memory.arguments), _pointers(memory.results))
+
+
+class Driver:
+    """A loaded program on its devices. Calling it runs one step on global arguments.
+
+    ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
+    Making a driver is collective: all processes of the job must hold the same program.
+    """
+
+    def __init__(self, executable: Executable, step: Step, transport: Transport, config: Config) -> None:
+        self.executable = executable
+        self.transport = transport
+        _agree(executable, transport)
+        self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
+        self._step = step
+        prepared = transport.prepare(executable.collectives, executable.num_devices)
+        self._prepared = {p.call.index: p for p in prepared}
+        self._arguments = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
+        self._results = [Layout.of(spec, executable.num_devices) for spec in executable.results]
+        self._constants = aligned_bytes(len(executable.constants))
+        self._constants[:] = np.frombuffer(executable.constants, np.uint8)
+        self._arenas = [aligned_bytes(max(executable.arena_bytes, ARENA_HEADER)) for _ in self.devices]
+        self._pool = BufferPool()
+        threads = min(len(self.devices), config.num_threads or _cores())
+        self._threads = ThreadPoolExecutor(threads, "shardc-device") if threads > 1 else None
+        #: Steps run, and collectives done in all of them.
+        self.steps = 0
+        self.collectives_done = 0
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+        """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
+
+        Raises `InputError` for a wrong count, shape or element type.
+        """
+        self._check_count(arguments)
+        placed, scratch = self._place(arguments)
+        results = [[self._pool.take(r.local_bytes) for r in self._results] for _ in self.devices]
+        runs = [
+            _Run.of(device, DeviceMemory(arena, [p[i] for p in placed], results[i], self._constants))
+            for i, (device, arena) in enumerate(zip(self.devices, self._arenas, strict=True))
+        ]
+        self._run(runs)
+        self.steps += 1
+        self._pool.give(scratch)
+        self._donate(arguments)
+        return [self._array(layout, [r[k] for r in results]) for k, layout in enumerate(self._results)]
+
+    def _place(self, arguments: Sequence[Any]) -> tuple[list[list[Block]], list[Block]]:
+        """Blocks by parameter and device, and those that are free again after the step."""
+        placed, scratch = [], []
+        for number, (value, layout) in enumerate(zip(arguments, self._arguments, strict=True)):
+            blocks, ours = place(value, layout, self.devices, self._pool, self._title(number))
+            placed.append(blocks)
+            scratch += blocks if ours else []
+        return placed, scratch
+
+    def _run(self, runs: Sequence[_Run]) -> None:
+        memories = {run.device: run.memory for run in runs}
+        for run in runs:
+            run.memory.arena[:ARENA_HEADER] = 0
+        while True:
+            stops = list(self._threads.map(self._advance, runs) if self._threads else map(self._advance, runs))
+            if stops.count(stops[0]) != len(stops):
+                raise self._diverged(runs, stops)
+            if stops[0] == _DONE:
+                return
+            prepared = self._prepared.get(stops[0])
+            if prepared is None:
+                raise RunError(
+                    f"the step of {self.executable.name} stopped at collective {stops[0]}, which it does not have",
+                    fix="the compiled object is damaged: remove it from the cache",
+                )
+            self.transport.perform(prepared, memories)
+            self.collectives_done += 1
+
+    def _advance(self, run: _Run) -> int:
+        arena, constants = run.memory.arena.ctypes.data, self._constants.ctypes.data
+        return int(self._step(arena, run.arguments, run.results, constants, run.device))
+
+    def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
+        """An `Array` of one block per distinct shard; the replicas' memory is free again."""
+        first: dict[tuple[int, ...], Block] = {}
+        maximal = layout.sharding is not None and layout.sharding.mesh.is_maximal
+        kept: dict[int, Block] = {}
+        for device, block in zip(self.devices, blocks, strict=True):
+            kept[device] = block if maximal else first.setdefault(layout.positions[device], block)
+        used = {id(b) for b in kept.values()}
+        self._pool.give(b for b in blocks if id(b) not in used)
+        return Array(layout, kept, self.transport)
+
+    def _check_count(self, arguments: Sequence[Any]) -> None:
+        if len(arguments) != len(self._arguments):
+            names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(self._arguments))
+            raise InputError(
+                f"{self.executable.name} takes {len(self._arguments)} arguments, {len(arguments)} were given",
+                fix=f"its parameters are: {names or '(none)'}",
+            )
+        for number in self.executable.donated:
+            same = [k for k, a in enumerate(arguments) if a is arguments[number] and isinstance(a, Array)]
+            if len(same) > 1:
+                raise InputError(
+                    "an array is donated and passed a second time",
+                    where=" and ".join(self._title(k) for k in same),
+                    fix="pass a copy, or do not donate it",
+                )
+
+    def _donate(self, arguments: Sequence[Any]) -> None:
+        for number in self.executable.donated:
+            value = arguments[number]
+            if isinstance(value, Array):
+                self._pool.give(value._donate(f"{self.executable.name} as {self._title(number)}").values())
+
+    def _title(self, number: int) -> str:
+        name = self._arguments[number].name
+        return f"argument {number}" + (f" ({name})" if name else "")
+
+    def _diverged(self, runs: Sequence[_Run], stops: Sequence[int]) -> RunError:
+        def place_of(stop: int) -> str:
+            prepared = self._prepared.get(stop)
+            return "at the end" if prepared is None else f"in {prepared.call.op} %{prepared.call.name}"
+
+        places = "; ".join(f"device {r.device} is {place_of(s)}" for r, s in zip(runs, stops, strict=True))
+        return RunError(
+            f"the devices of {self.executable.name} took different ways: {places}",
+            fix="a condition that guards collectives must have the same value on all devices",
+        )
+
+
+def _pointers(blocks: Sequence[Block]) -> Any:
+    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def program_hash(executable: Executable) -> str:
+    """What makes two ranks run the same program: everything but the machine code, which may differ by CPU."""
+    parts = (
+        executable.name,
+        executable.num_devices,
+        executable.arguments,
+        executable.results,
+        executable.arena_bytes,
+        executable.collectives,
+        executable.donated,
+    )
+    return hashlib.sha256(repr(parts).encode() + executable.constants).hexdigest()
+
+
+def _agree(executable: Executable, transport: Transport) -> None:
+    if transport.process_count == 1:
+        return
+    hashes = transport.exchange_objects(program_hash(executable))
+    if len(set(hashes)) > 1:
+        groups: dict[str, list[int]] = {}
+        for rank, digest in enumerate(hashes):
+            groups.setdefault(digest, []).append(rank)
+        text = "; ".join(f"ranks {ranks} have {digest[:12]}" for digest, ranks in groups.items())
+        raise InputError(
+            f"the ranks hold different programs ({text})",
+            fix="give all ranks the same file, annotations, mesh and shardc version",
+        )
