@@ -1,0 +1,84 @@
+"""How a rank fails: its error is printed with its number, then the whole job ends at once.
+
+A plain exception would leave the other ranks waiting for ever in their next collective. Most errors strike all
+ranks alike (a bad file, a wrong shape), so ranks other than 0 hold theirs back for a moment: rank 0 prints it
+once and ends the job before they do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+from typing import Any
+
+from shardc.hlo.errors import ShardcError
+
+__all__ = ["describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
+
+_HOLD_BACK = 0.5
+_ABORT_LIMIT = 2.0
+
+
+def exit_code_of(error: BaseException) -> int:
+    """0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, SystemExit):
+        if error.code is None:
+            return 0
+        return error.code if isinstance(error.code, int) else 1
+    return error.exit_code if isinstance(error, ShardcError) else 1
+
+
+def describe(error: BaseException) -> str:
+    """Our errors as their text, others with their traceback."""
+    if isinstance(error, ShardcError):
+        return f"error: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, str) else f"exited with status {error.code}"
+    return "".join(traceback.format_exception(type(error), error, _user_frames(error.__traceback__))).rstrip()
+
+
+def _user_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback below the runner that started the user's script."""
+    runner = ("rank_main.py", "run.py", "<frozen runpy>")
+    inner = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename.endswith(runner):
+        inner = inner.tb_next
+    return inner or trace
+
+
+def prefixed(rank: int, text: str) -> str:
+    """Each line of ``text`` with ``[rank]`` before it."""
+    return "\n".join(f"[{rank}] {line}" for line in text.splitlines())
+
+
+def end_job(error: BaseException, mpi: Any) -> None:
+    """Print ``error`` as this rank's and end the job through MPI; does not return."""
+    rank = mpi.COMM_WORLD.Get_rank()
+    if rank:
+        time.sleep(_HOLD_BACK)
+    print(prefixed(rank, describe(error)), file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    code = exit_code_of(error) or 1
+    # A damaged MPI may hang in Abort: this process ends all the same, and its launcher ends the others.
+    threading.Timer(_ABORT_LIMIT, os._exit, [code]).start()
+    mpi.COMM_WORLD.Abort(code)
+
+
+def install_abort_hook(mpi: Any) -> None:
+    """Make an uncaught exception end the whole job, for programs started by plain ``python``."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
+            end_job(error, mpi)
+        before(kind, error, trace)
+
+    sys.excepthook = hook

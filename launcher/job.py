@@ -1,0 +1,63 @@
+"""The job that this process is part of: alone with virtual devices, or one rank of an MPI job."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+from shardc.collectives.local import LocalTransport
+from shardc.collectives.mpi import MpiTransport
+from shardc.collectives.transport import Transport
+from shardc.hlo.config import Config
+from shardc.launcher.failures import install_abort_hook
+from shardc.launcher.mpi_environment import detect_launcher, start_mpi
+
+__all__ = ["job_transport", "process_count", "process_index", "threads_per_process"]
+
+#: Seconds that a wait polls before it sleeps, when every local rank has a core.
+_SPIN = 0.002
+
+
+def job_transport(config: Config) -> Transport:
+    """MPI when a launcher started this process, virtual devices otherwise.
+
+    Starts MPI at the first call in a job; raises `EnvironmentProblem` when launcher and library do not fit.
+    """
+    if detect_launcher() is None:
+        return LocalTransport()
+    return _mpi_transport(config.timeout)
+
+
+def process_index() -> int:
+    """The rank of this process in its MPI job, 0 without one."""
+    return job_transport(Config.from_environment()).process_index
+
+
+def process_count() -> int:
+    """The number of processes of the MPI job, 1 without one."""
+    return job_transport(Config.from_environment()).process_count
+
+
+def threads_per_process(config: Config) -> int:
+    """Threads that one process may use: the machine's cores shared among the ranks on it."""
+    if config.num_threads:
+        return config.num_threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if detect_launcher() is None else max(1, cores // _local_ranks())
+
+
+@cache
+def _mpi_transport(timeout: float) -> MpiTransport:
+    mpi = start_mpi()
+    install_abort_hook(mpi)
+    spin = _SPIN if _local_ranks() <= (os.cpu_count() or 1) else 0.0
+    return MpiTransport(mpi.COMM_WORLD, timeout=timeout, spin=spin)
+
+
+@cache
+def _local_ranks() -> int:
+    mpi = start_mpi()
+    node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+    size = int(node.Get_size())
+    node.Free()
+    return size

@@ -1,0 +1,43 @@
+"""``python -m shardc.launcher.rank_main [-m module | -c code | file] args``: one rank of `shardc mpiexec`.
+
+Runs Python code like ``python`` itself, after checking that the launcher fits the MPI library, and ends the whole
+job when the code fails, also through ``sys.exit(1)``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.failures import describe, end_job, exit_code_of, prefixed
+from shardc.launcher.mpi_environment import check, detect_launcher, find_library
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    launcher = detect_launcher()
+    try:
+        check(launcher, find_library())
+        from mpi4py.run import run_command_line
+    except EnvironmentProblem as e:
+        rank = launcher.rank if launcher else 0
+        if rank <= 0:
+            print(prefixed(max(rank, 0), describe(e)), file=sys.stderr)
+        return e.exit_code
+    try:
+        run_command_line(sys.argv[1:])
+    except BaseException as e:
+        code = exit_code_of(e)
+        mpi = sys.modules.get("mpi4py.MPI")
+        if code and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            end_job(e, mpi)
+        if isinstance(e, SystemExit):
+            raise
+        print(prefixed(launcher.rank if launcher else 0, describe(e)), file=sys.stderr)
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
