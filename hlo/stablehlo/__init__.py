@@ -1,0 +1,1 @@
+"""StableHLO in and out: MLIR text, bytecode and portable artifacts, through jaxlib."""

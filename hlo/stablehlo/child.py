@@ -1,0 +1,119 @@
+"""The child process that reads files: broken bytecode ends the child, never us."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import marshal
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.errors import EnvironmentProblem, Location, ParseError, UnsupportedError
+
+__all__ = ["attach_shardings", "missing_jaxlib", "read_plain"]
+
+log = logging.getLogger("shardc")
+
+_SCRIPT = Path(__file__).with_name("jaxlib_mlir.py")
+_SECONDS = 120.0
+_SECONDS_PER_MEGABYTE = 2.0
+
+
+def read_plain(data: bytes, file: str) -> dict[str, Any]:
+    """The plain form (see ``jaxlib_mlir.py``) of MLIR text, bytecode or a portable artifact.
+
+    Raises ParseError with file, line and column for what MLIR rejects, and for input that ends its reader;
+    EnvironmentProblem without jaxlib.
+    """
+    if not data.startswith(b"ML\xefR"):
+        _check_text(data, file)
+    answer: dict[str, Any] = _ask({"do": "read", "data": data}, file)
+    return answer
+
+
+def attach_shardings(data: bytes, request: dict[str, Any], file: str) -> str:
+    """MLIR text of ``data`` with shardings set; ``request`` as in ``jaxlib_mlir.attach``."""
+    answer: str = _ask({"do": "attach", "data": data, "attach": request}, file)
+    return answer
+
+
+def missing_jaxlib(detail: str) -> EnvironmentProblem:
+    """The error for a machine without (a suitable) jaxlib."""
+    return EnvironmentProblem(
+        f"reading StableHLO needs jaxlib: {detail}",
+        fix="install the extra: pip install 'shardc[jax]' (HLO text needs no extra)",
+    )
+
+
+def _check_text(data: bytes, file: str) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        line = data.count(b"\n", 0, e.start) + 1
+        column = e.start - (data.rfind(b"\n", 0, e.start) + 1) + 1
+        raise ParseError(
+            "neither MLIR bytecode nor text in UTF-8",
+            where=Location(file, line, column),
+            fix="export the program again; bytecode starts with the bytes 'ML\\xefR'",
+        ) from None
+
+
+def _ask(request: dict[str, Any], file: str) -> Any:
+    if importlib.util.find_spec("jaxlib") is None:
+        raise missing_jaxlib("it is not installed")
+    seconds = _SECONDS + _SECONDS_PER_MEGABYTE * len(request["data"]) / 1e6
+    command = [sys.executable, "-P", str(_SCRIPT)]
+    try:
+        done = subprocess.run(
+            command,
+            input=marshal.dumps({**request, "path": [p for p in sys.path if p]}),
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ParseError(
+            f"MLIR's reader did not finish within {seconds:.0f} seconds",
+            where=Location(file),
+            fix="the file is probably damaged: export it again",
+        ) from None
+    messages = done.stderr.decode(errors="replace").strip()
+    try:
+        kind, answer = marshal.loads(done.stdout)
+    except (EOFError, ValueError, TypeError):
+        raise _crash(done.returncode, messages, file) from None
+    if kind == "missing":
+        raise missing_jaxlib(answer)
+    if kind == "failed":
+        raise _rejected(answer, file)
+    if messages:
+        log.debug("MLIR reader: %s", messages)
+    return answer
+
+
+def _crash(code: int, messages: str, file: str) -> ParseError:
+    how = f"signal {-code}" if code < 0 else f"exit status {code}"
+    last = messages.splitlines()[-1] if messages else ""
+    return ParseError(
+        f"this input ends MLIR's reader ({how})" + (f": {last}" if last else ""),
+        where=Location(file),
+        fix="the file is damaged or from an incompatible release: export it again, or use HLO or MLIR text",
+    )
+
+
+_POSITION = re.compile(r'(?:error: )?(?:loc\()?"-":(\d+):(\d+)\)?: ?')
+
+
+def _rejected(message: str, file: str) -> ParseError | UnsupportedError:
+    """MLIR's diagnostics as one of our errors: the first sentence, and the place it names."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    found = next((m for line in lines if (m := _POSITION.search(line))), None)
+    text = next((line for line in lines if "error:" in line), lines[0] if lines else "no reason given")
+    text = _POSITION.sub("", text).removeprefix("error:").strip()
+    where = Location(file, int(found.group(1)), int(found.group(2))) if found else Location(file)
+    version = "newer" in message or "version" in message.lower()
+    fix = "read it with the jaxlib that wrote it, or export it for an older version" if version else None
+    return ParseError(f"not a StableHLO module: {text}", where=where, fix=fix)

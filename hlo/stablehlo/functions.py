@@ -1,0 +1,211 @@
+"""Functions, blocks and regions of the plain form as computations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardc.hlo.errors import Location, UnsupportedError
+from shardc.hlo.ir import Computation, Instruction, Metadata
+from shardc.hlo.sharding import Sharding, TileSharding
+from shardc.hlo.stablehlo.ops import HANDLERS
+from shardc.hlo.stablehlo.scope import Op, Scope
+from shardc.hlo.stablehlo.tables import Tables
+from shardc.hlo.types import tuple_shape
+
+__all__ = ["Converter", "free_values"]
+
+_RETURNS = frozenset({"func.return", "return", "stablehlo.return", "sdy.return", "chlo.return"})
+
+
+class Converter:
+    """Converts one module; functions and equal regions once each."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.functions: Mapping[str, tuple[Any, ...]] = {f[0]: f for f in tables.plain["functions"]}
+        self._names: dict[str, int] = {}
+        self._called: dict[str, Computation] = {}
+        self._regions: dict[Any, Computation] = {}
+
+    def unique_name(self, base: str) -> str:
+        """``base`` with a number, by order of creation: the same for every reading of a module."""
+        number = self._names.get(base, 0) + 1
+        self._names[base] = number
+        return f"{base}.{number}"
+
+    def block(self, scope: Scope, ops: Iterable[tuple[Any, ...]]) -> tuple[Instruction, ...]:
+        """Convert ops in order; returns what the block returns."""
+        handlers, values = HANDLERS, scope.values
+        for plain in ops:
+            name = plain[0]
+            if name in _RETURNS:
+                return tuple([scope.value(n) for n in plain[1]])
+            handler = handlers.get(name)
+            op = Op(scope, plain)
+            if handler is None:
+                raise op.unsupported(fix="`shardc ops` lists what is")
+            for number, instruction in enumerate(handler(op), op.first):
+                values[number] = instruction
+        return ()
+
+    def region_computation(self, outer: Scope, op: Op, region: tuple[Any, ...], kind: str) -> Computation:
+        """A region that may use only its arguments and constants (what a reduction or comparator calls)."""
+        (block,) = region
+        captured = free_values(region)
+        key = None if captured else _normal(block)
+        found = self._regions.get(key) if key is not None else None
+        if found is not None:
+            return found
+
+        def copy(scope: Scope, number: int) -> Instruction:
+            return copy_constant(scope, outer.value(number), op)
+
+        scope = Scope(self, self.unique_name(kind), place=op.metadata, capture=copy)
+        for index, (number, type_) in enumerate(zip(block[0], block[1], strict=True)):
+            scope.values[number] = scope.parameter(index, self.tables.shape(type_))
+        computation = scope.build(self.root(scope, self.block(scope, block[3])))
+        if key is not None:
+            self._regions[key] = computation
+        return computation
+
+    def root(self, scope: Scope, values: tuple[Instruction, ...]) -> Instruction:
+        """One value, or a tuple of them."""
+        if len(values) == 1:
+            return values[0]
+        return scope.emit("tuple", tuple_shape(*(v.shape for v in values)), values)
+
+    def called(self, name: str, op: Op) -> Computation:
+        """A private function as a computation; its ops without a source take the first caller's."""
+        if name not in self._called:
+            if name not in self.functions or self.functions[name][1] is None:
+                raise UnsupportedError(f"{op.name} of unknown function @{name}", where=op.place)
+            self._called[name] = self._function(self.functions[name], op.metadata)
+        return self._called[name]
+
+    def _function(self, plain: tuple[Any, ...], place: Metadata | None) -> Computation:
+        name, _, argument_attrs, result_attrs, region = plain
+        block = self._single_block(name, region)
+        scope = Scope(self, self.unique_name(name), place=place)
+        for index, number in enumerate(block[0]):
+            sharding = self.value_sharding(argument_attrs[index])
+            shape = self.tables.shape(block[1][index])
+            scope.values[number] = scope.parameter(index, shape, sharding=sharding, metadata=place)
+        values = self.block(scope, block[3])
+        constrained = tuple(
+            constrain(scope, v, self.value_sharding(a), place) for v, a in zip(values, result_attrs, strict=True)
+        )
+        return scope.build(self.root(scope, constrained))
+
+    def entry(self, name: str) -> tuple[Computation, tuple[str, ...], tuple[str, ...]]:
+        """The entry computation (its root is always a tuple), argument names, result names."""
+        _, _, argument_attrs, result_attrs, region = self.functions[name]
+        block = self._single_block(name, region)
+        scope = Scope(self, name)
+        names = []
+        for index, (number, type_, location) in enumerate(zip(*block[:3], strict=True)):
+            attrs = self.tables.attributes(argument_attrs[index])
+            label = str(attrs.get("jax.arg_info", "")) or self.tables.plain["locations"][location][0]
+            names.append(label)
+            scope.values[number] = scope.parameter(
+                index,
+                self.tables.shape(type_),
+                sharding=self.value_sharding(argument_attrs[index]),
+                metadata=Metadata(label) if label else None,
+            )
+        values = self.block(scope, block[3])
+        shardings = tuple(self.value_sharding(a) for a in result_attrs)
+        root = scope.emit(
+            "tuple",
+            tuple_shape(*(v.shape for v in values)),
+            values,
+            sharding=shardings if any(s is not None for s in shardings) else None,
+        )
+        results = tuple(str(self.tables.attributes(a).get("jax.result_info", "")) for a in result_attrs)
+        return scope.build(root), tuple(names), results
+
+    def _single_block(self, name: str, region: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(region) != 1:
+            what = "has no body" if not region else "has several blocks"
+            raise UnsupportedError(f"function @{name} {what}", where=Location(self.tables.file))
+        block: tuple[Any, ...] = region[0]
+        return block
+
+    def value_sharding(self, attributes: Mapping[str, int]) -> Sharding | TileSharding | None:
+        """What is said about a function's argument or result."""
+        if "sdy.sharding" in attributes:
+            found: Sharding = self.tables.attribute(attributes["sdy.sharding"])
+            return found
+        if "mhlo.sharding" in attributes:
+            text = self.tables.attribute(attributes["mhlo.sharding"])
+            return self.written_sharding(text, 1, Location(self.tables.file))[0]
+        return None
+
+    def written_sharding(
+        self, text: str, count: int, place: Location
+    ) -> tuple[Sharding | TileSharding | None, ...]:
+        """A GSPMD sharding string, one entry per result."""
+        from shardc.hlo.notation import parse_sharding
+
+        found = parse_sharding(text, place)
+        if isinstance(found, tuple):
+            return found if len(found) == count else found[:1] * count
+        return (found,) * count
+
+
+def constrain(
+    scope: Scope, value: Instruction, sharding: Sharding | TileSharding | None, place: Metadata | None
+) -> Instruction:
+    """``value`` with a sharding constraint, or itself without one."""
+    if sharding is None:
+        return value
+    attrs = {"custom_call_target": "Sharding"}
+    return scope.emit("custom-call", value.shape, (value,), attrs, metadata=place, sharding=sharding)
+
+
+def copy_constant(scope: Scope, value: Instruction, op: Op) -> Instruction:
+    """A constant (or an element-wise spread of one) from outside, again inside a computation."""
+    if value.opcode == "constant":
+        return scope.emit("constant", value.shape, (), value.attrs, metadata=value.metadata)
+    if value.opcode in ("broadcast", "convert", "reshape"):
+        operands = [copy_constant(scope, o, op) for o in value.operands]
+        return scope.emit(value.opcode, value.shape, operands, value.attrs, metadata=value.metadata)
+    raise op.unsupported(
+        f"its region uses %{value.name} from outside, which is not a constant",
+        fix="pass the value as an operand of the surrounding loop or branch",
+    )
+
+
+def free_values(region: tuple[Any, ...]) -> tuple[int, ...]:
+    """Values that a region uses but does not define, in order of first use."""
+    defined: set[int] = set()
+    free: dict[int, None] = {}
+
+    def visit(region: tuple[Any, ...]) -> None:
+        for arguments, _, _, ops in region:
+            defined.update(arguments)
+            for _, operands, first, types, _, regions, _ in ops:
+                for n in operands:
+                    if n not in defined:
+                        free[n] = None
+                for r in regions:
+                    visit(r)
+                defined.update(range(first, first + len(types)))
+
+    visit(region)
+    return tuple(free)
+
+
+def _normal(block: tuple[Any, ...]) -> Any:
+    """A block as a key: values renumbered from its first one, locations left out."""
+    base = block[0][0] if block[0] else 0
+
+    def op_key(op: tuple[Any, ...]) -> Any:
+        name, operands, first, types, attributes, regions, _ = op
+        inner = tuple(tuple(block_key(b) for b in r) for r in regions)
+        return (name, tuple([n - base for n in operands]), first - base, types, tuple(attributes.items()), inner)
+
+    def block_key(b: tuple[Any, ...]) -> Any:
+        return (tuple(n - base for n in b[0]), b[1], tuple([op_key(o) for o in b[3]]))
+
+    return block_key(block)

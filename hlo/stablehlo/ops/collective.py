@@ -1,0 +1,106 @@
+"""Collectives that a program spells out itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardc.hlo.groups import ListGroups, ListPairs
+from shardc.hlo.ir import Instruction
+from shardc.hlo.literal import Literal
+from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.types import array_shape, tuple_shape
+
+__all__ = ["HANDLERS"]
+
+
+def _channel(op: Op) -> dict[str, Any]:
+    handle = op.get("channel_handle") or op.get("channel_id")
+    number = handle["handle"] if isinstance(handle, dict) else handle
+    return {"channel_id": int(number)} if number else {}
+
+
+def _groups(op: Op) -> dict[str, Any]:
+    groups = op.get("replica_groups")
+    if not isinstance(groups, Literal):
+        raise op.unsupported(f"replica groups written as {groups}")
+    # Groups of unequal size are padded with -1.
+    rows = tuple(tuple(int(d) for d in row if d >= 0) for row in groups.array)
+    out: dict[str, Any] = {"replica_groups": ListGroups(tuple(r for r in rows if r)), **_channel(op)}
+    if op.get("use_global_device_ids"):
+        out["use_global_device_ids"] = True
+    return out
+
+
+def _all_reduce(op: Op) -> Sequence[Instruction]:
+    return op.results("all-reduce", *op.operands, **_groups(op), to_apply=op.region(0))
+
+
+def _all_gather(op: Op) -> Sequence[Instruction]:
+    return op.results("all-gather", *op.operands, **_groups(op), dimensions=(int(op.get("all_gather_dim")),))
+
+
+def _reduce_scatter(op: Op) -> Sequence[Instruction]:
+    dimensions = (int(op.get("scatter_dimension")),)
+    return op.results("reduce-scatter", *op.operands, **_groups(op), dimensions=dimensions, to_apply=op.region(0))
+
+
+def _all_to_all(op: Op) -> Sequence[Instruction]:
+    """HLO's all-to-all splits and joins the same dimension; joining another one is a reshape, a transpose and a
+    reshape after it."""
+    split, join, count = (int(op.get(k)) for k in ("split_dimension", "concat_dimension", "split_count"))
+    groups = _groups(op)
+    if split == join:
+        return op.results("all-to-all", *op.operands, **groups, dimensions=(split,))
+    if len(op.operands) > 1:
+        whole = op.emit(
+            "all-to-all", tuple_shape(*(o.shape for o in op.operands)), *op.operands, **groups, dimensions=(split,)
+        )
+        swapped = [
+            op.emit("get-tuple-element", o.shape, whole, index=i) for i, o in enumerate(op.operands)
+        ]
+    else:
+        swapped = [op.emit("all-to-all", op.operands[0].shape, op.operands[0], **groups, dimensions=(split,))]
+    return [_join(op, value, i, split, join, count) for i, value in enumerate(swapped)]
+
+
+def _join(op: Op, value: Instruction, index: int, split: int, join: int, count: int) -> Instruction:
+    dims, dtype = value.shape.dims, value.shape.dtype
+    cut = (*dims[:split], count, dims[split] // count, *dims[split + 1 :])
+    parts = op.emit("reshape", array_shape(dtype, *cut), value)
+    rest = [d for d in range(len(cut)) if d != split]
+    at = rest.index(join if join < split else join + 1)
+    order = tuple([*rest[:at], split, *rest[at:]])
+    moved = op.emit("transpose", array_shape(dtype, *(cut[d] for d in order)), parts, dimensions=order)
+    return op.scope.emit(
+        "reshape", op.shapes[index], (moved,), metadata=op.metadata, sharding=op.shardings[index]
+    )
+
+
+def _collective_permute(op: Op) -> Sequence[Instruction]:
+    flat = op.ints("source_target_pairs")
+    pairs = ListPairs(tuple(zip(flat[::2], flat[1::2], strict=True)))
+    return op.result("collective-permute", *op.operands, source_target_pairs=pairs, **_channel(op))
+
+
+def _collective_broadcast(op: Op) -> Sequence[Instruction]:
+    return op.result("collective-broadcast", *op.operands, **_groups(op))
+
+
+def _id(opcode: str) -> Handler:
+    def handler(op: Op) -> Sequence[Instruction]:
+        return op.result(opcode)
+
+    return handler
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "stablehlo.all_reduce": _all_reduce,
+    "stablehlo.all_gather": _all_gather,
+    "stablehlo.reduce_scatter": _reduce_scatter,
+    "stablehlo.all_to_all": _all_to_all,
+    "stablehlo.collective_permute": _collective_permute,
+    "stablehlo.collective_broadcast": _collective_broadcast,
+    "stablehlo.partition_id": _id("partition-id"),
+    "stablehlo.replica_id": _id("replica-id"),
+}

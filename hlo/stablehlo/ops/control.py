@@ -1,0 +1,197 @@
+"""Loops, branches, calls and custom calls.
+
+HLO's computations see only their parameters. A region of a StableHLO loop or branch may use any value in sight:
+constants are copied in, everything else becomes an extra element of the tuple that is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.stablehlo.scope import Handler, Op, Scope
+from shardc.hlo.types import Shape, tuple_shape
+
+__all__ = ["HANDLERS"]
+
+
+def _captured(op: Op, regions: Sequence[Any]) -> tuple[int, ...]:
+    """Values from outside that the regions need passed in: all but constants."""
+    from shardc.hlo.stablehlo.functions import free_values
+
+    numbers = dict.fromkeys(n for r in regions for n in free_values(r))
+    return tuple(n for n in numbers if op.scope.value(n).opcode != "constant")
+
+
+def _inside(op: Op, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) -> Scope:
+    """A computation with one tuple parameter; element i is value ``numbers[i]``, taken out at its first use."""
+    from shardc.hlo.stablehlo.functions import copy_constant
+
+    position = {n: i for i, n in enumerate(numbers)}
+
+    def capture(scope: Scope, number: int) -> Instruction:
+        if number in position:
+            index = position[number]
+            return scope.emit(
+                "get-tuple-element", shapes[index], (whole,), {"index": index}, metadata=op.metadata
+            )
+        return copy_constant(scope, op.scope.value(number), op)
+
+    converter = op.scope.converter
+    scope = Scope(converter, converter.unique_name(name), place=op.metadata, capture=capture)
+    whole = scope.parameter(0, tuple_shape(*shapes), metadata=op.metadata)
+    return scope
+
+
+def _while(op: Op) -> Sequence[Instruction]:
+    captured = _captured(op, op.regions)
+    extra = [op.scope.value(n) for n in captured]
+    state = op.tuple_of([*op.operands, *extra])
+    shapes = state.shape.elements
+    computations = []
+    for region, name in zip(op.regions, ("condition", "body"), strict=True):
+        (block,) = region
+        numbers = (*block[0], *captured)
+        scope = _inside(op, name, numbers, shapes)
+        values = op.scope.converter.block(scope, block[3])
+        if name == "body":
+            carried = [scope.value(n) for n in captured]
+            root = scope.emit("tuple", tuple_shape(*shapes), (*values, *carried), metadata=op.metadata)
+        else:
+            (root,) = values
+        computations.append(scope.build(root))
+    condition, body = computations
+    given = op.shardings
+    sharding = (*given, *(None for _ in extra)) if any(s is not None for s in given) else None
+    whole = op.scope.emit(
+        "while",
+        state.shape,
+        (state,),
+        {"condition": condition, "body": body},
+        metadata=op.metadata,
+        sharding=sharding,
+    )
+    return op.elements(whole)
+
+
+def _branch(op: Op, region: Any, name: str) -> tuple[Computation, Instruction]:
+    """A branch as a computation, and the tuple of what it uses."""
+    captured = _captured(op, [region])
+    values = [op.scope.value(n) for n in captured]
+    scope = _inside(op, name, captured, [v.shape for v in values])
+    (block,) = region
+    results = op.scope.converter.block(scope, block[3])
+    root = scope.emit("tuple", tuple_shape(*op.shapes), results, metadata=op.metadata)
+    return scope.build(root), op.tuple_of(values)
+
+
+def _conditional(op: Op, names: Sequence[str], attrs: Callable[..., dict[str, Any]]) -> Sequence[Instruction]:
+    made = [_branch(op, region, name) for region, name in zip(op.regions, names, strict=True)]
+    computations = tuple(c for c, _ in made)
+    arguments = [a for _, a in made]
+    whole = op.emit(
+        "conditional", tuple_shape(*op.shapes), op.operands[0], *arguments, **attrs(*computations)
+    )
+    return op.elements(whole)
+
+
+def _case(op: Op) -> Sequence[Instruction]:
+    names = [f"branch_{i}" for i in range(len(op.regions))]
+    return _conditional(op, names, lambda *branches: {"branch_computations": branches})
+
+
+def _if(op: Op) -> Sequence[Instruction]:
+    return _conditional(
+        op,
+        ("branch_true", "branch_false"),
+        lambda yes, no: {"true_computation": yes, "false_computation": no},
+    )
+
+
+def call_function(op: Op, name: str) -> Sequence[Instruction]:
+    """Call a function of the module."""
+    callee = op.scope.converter.called(name, op)
+    if len(op.shapes) == 1:
+        return op.result("call", *op.operands, to_apply=callee)
+    return op.elements(op.emit("call", callee.root.shape, *op.operands, to_apply=callee))
+
+
+def _call(op: Op) -> Sequence[Instruction]:
+    return call_function(op, op.get("callee"))
+
+
+def _composite(op: Op) -> Sequence[Instruction]:
+    return call_function(op, op.get("decomposition"))
+
+
+def _barrier(op: Op) -> Sequence[Instruction]:
+    if len(op.shapes) == 1:
+        return op.result("optimization-barrier", *op.operands)
+    return op.results("optimization-barrier", op.tuple_of(op.operands))
+
+
+def _tuple(op: Op) -> Sequence[Instruction]:
+    return op.result("tuple", *op.operands)
+
+
+def _get_tuple_element(op: Op) -> Sequence[Instruction]:
+    return op.result("get-tuple-element", *op.operands, index=int(op.get("index")))
+
+
+def _after_all(op: Op) -> Sequence[Instruction]:
+    return op.result("after-all", *op.operands)
+
+
+_API_VERSIONS = {
+    0: "API_VERSION_UNSPECIFIED",
+    1: "API_VERSION_ORIGINAL",
+    2: "API_VERSION_STATUS_RETURNING",
+    3: "API_VERSION_STATUS_RETURNING_UNIFIED",
+    4: "API_VERSION_TYPED_FFI",
+}
+
+
+def _custom_call(op: Op) -> Sequence[Instruction]:
+    target = op.get("call_target_name")
+    attrs: dict[str, Any] = {"custom_call_target": target}
+    if op.get("has_side_effect"):
+        attrs["custom_call_has_side_effect"] = True
+    version = op.get("api_version")
+    if version is not None and version > 1:
+        attrs["api_version"] = _API_VERSIONS.get(version, str(version))
+    config = op.get("backend_config")
+    if config:
+        attrs["backend_config"] = config if isinstance(config, str) else _dictionary_text(config)
+    names = op.get("called_computations") or ()
+    if names:
+        attrs["called_computations"] = tuple(op.scope.converter.called(n, op) for n in names)
+    return op.results("custom-call", *op.operands, **attrs)
+
+
+def _dictionary_text(value: Any) -> str:
+    """A typed-FFI attribute dictionary, keys in order."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {_dictionary_text(v)}" for k, v in sorted(value.items())) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_dictionary_text(v) for v in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "stablehlo.while": _while,
+    "stablehlo.case": _case,
+    "stablehlo.if": _if,
+    "func.call": _call,
+    "call": _call,
+    "stablehlo.composite": _composite,
+    "stablehlo.optimization_barrier": _barrier,
+    "stablehlo.tuple": _tuple,
+    "stablehlo.get_tuple_element": _get_tuple_element,
+    "stablehlo.after_all": _after_all,
+    "stablehlo.create_token": _after_all,
+    "stablehlo.custom_call": _custom_call,
+}
+

@@ -1,0 +1,41 @@
+"""Reductions, sorting and top-k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardc.hlo.ir import Instruction
+from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.types import tuple_shape
+
+__all__ = ["HANDLERS"]
+
+
+def _reduce(op: Op) -> Sequence[Instruction]:
+    return op.results("reduce", *op.operands, dimensions=op.ints("dimensions"), to_apply=op.region(0))
+
+
+def _sort(op: Op) -> Sequence[Instruction]:
+    rank = op.operands[0].shape.rank
+    dimension = int(op.get("dimension", -1))
+    attrs = {"is_stable": True} if op.get("is_stable") else {}
+    return op.results(
+        "sort",
+        *op.operands,
+        dimensions=(dimension % rank if rank else 0,),
+        **attrs,
+        to_apply=op.region(0, "compare"),
+    )
+
+
+def _top_k(op: Op) -> Sequence[Instruction]:
+    attrs = {"k": int(op.get("k")), "largest": bool(op.get("largest", True))}
+    whole = op.emit("topk", tuple_shape(*op.shapes), *op.operands, **attrs)
+    return op.elements(whole)
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "stablehlo.reduce": _reduce,
+    "stablehlo.sort": _sort,
+    "chlo.top_k": _top_k,
+}

@@ -1,0 +1,92 @@
+"""Ops that move, repeat or make data without computing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardc.hlo.ir import Instruction
+from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.types import array_shape
+
+__all__ = ["HANDLERS", "broadcast_in_dim"]
+
+
+def broadcast_in_dim(op: Op, value: Instruction, dims: tuple[int, ...]) -> Sequence[Instruction]:
+    """HLO's broadcast keeps sizes and wants increasing dimensions, so sizes 1 that grow are reshaped away first,
+    and the rest is transposed into order."""
+    out = op.shapes[0]
+    sizes = value.shape.dims
+    kept = [(d, n) for d, n in zip(dims, sizes, strict=True) if n == out.dims[d]]
+    if len(kept) < len(sizes):
+        value = op.emit("reshape", array_shape(value.shape.dtype, *(n for _, n in kept)), value)
+    order = sorted(range(len(kept)), key=lambda i: kept[i][0])
+    if order != list(range(len(kept))):
+        shape = array_shape(value.shape.dtype, *(kept[i][1] for i in order))
+        value = op.emit("transpose", shape, value, dimensions=tuple(order))
+    return op.result("broadcast", value, dimensions=tuple(sorted(d for d, _ in kept)))
+
+
+def _broadcast_in_dim(op: Op) -> Sequence[Instruction]:
+    return broadcast_in_dim(op, op.operands[0], op.ints("broadcast_dimensions"))
+
+
+def _transpose(op: Op) -> Sequence[Instruction]:
+    return op.result("transpose", *op.operands, dimensions=op.ints("permutation"))
+
+
+def _reshape(op: Op) -> Sequence[Instruction]:
+    return op.result("reshape", op.operands[0])
+
+
+def _concatenate(op: Op) -> Sequence[Instruction]:
+    return op.result("concatenate", *op.operands, dimensions=(int(op.get("dimension")),))
+
+
+def _slice(op: Op) -> Sequence[Instruction]:
+    ranges = zip(op.ints("start_indices"), op.ints("limit_indices"), op.ints("strides"), strict=True)
+    return op.result("slice", *op.operands, slice=tuple(ranges))
+
+
+def _pad(op: Op) -> Sequence[Instruction]:
+    low, high, interior = (op.ints(f"{k}_padding") for k in ("edge_low", "edge_high", "interior"))
+    if low or not high:
+        low, high = op.ints("edge_padding_low"), op.ints("edge_padding_high")
+    return op.result("pad", *op.operands, padding=tuple(zip(low, high, interior, strict=True)))
+
+
+def _reverse(op: Op) -> Sequence[Instruction]:
+    return op.result("reverse", *op.operands, dimensions=op.ints("dimensions"))
+
+
+def _iota(op: Op) -> Sequence[Instruction]:
+    return op.result("iota", iota_dimension=int(op.get("iota_dimension")))
+
+
+def _constant(op: Op) -> Sequence[Instruction]:
+    return op.result("constant", literal=op.get("value"))
+
+
+def _get_dimension_size(op: Op) -> Sequence[Instruction]:
+    return op.result("get-dimension-size", *op.operands, dimensions=(int(op.get("dimension")),))
+
+
+def _dynamic_broadcast(op: Op) -> Sequence[Instruction]:
+    return broadcast_in_dim(op, op.operands[0], op.ints("broadcast_dimensions"))
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "stablehlo.broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.slice": _slice,
+    "stablehlo.pad": _pad,
+    "stablehlo.reverse": _reverse,
+    "stablehlo.iota": _iota,
+    "stablehlo.constant": _constant,
+    "stablehlo.get_dimension_size": _get_dimension_size,
+    # Dynamic forms whose result shape is static all the same.
+    "stablehlo.dynamic_broadcast_in_dim": _dynamic_broadcast,
+    "stablehlo.dynamic_reshape": _reshape,
+    "stablehlo.dynamic_iota": _iota,
+}

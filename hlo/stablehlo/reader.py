@@ -1,0 +1,90 @@
+"""Reading StableHLO: MLIR text, bytecode and portable artifacts."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from shardc.hlo.build import make_module
+from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
+from shardc.hlo.ir import Alias, Module
+from shardc.hlo.stablehlo import jaxlib_mlir
+from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
+from shardc.hlo.stablehlo.functions import Converter
+from shardc.hlo.stablehlo.tables import Tables
+
+__all__ = ["module_from_mlir", "read_stablehlo"]
+
+log = logging.getLogger("shardc")
+
+
+def read_stablehlo(data: bytes | str, file: str = "") -> Module:
+    """A module from StableHLO, as text, MLIR bytecode or a portable artifact.
+
+    ``file`` names the input in messages. The entry is ``@main`` (or the only public function); its root is always
+    a tuple of the results, whose shardings are on it. Names of arguments and results, source locations, ``sdy``
+    and GSPMD shardings, and donated arguments are kept.
+
+    Raises ParseError (with line and column) for what is not StableHLO, UnsupportedError for ops and types without
+    a counterpart here, EnvironmentProblem when jaxlib is not installed. Needs the extra ``shardc[jax]``.
+    """
+    return _module(read_plain(data.encode() if isinstance(data, str) else data, file), file)
+
+
+def module_from_mlir(mlir_module: Any, file: str = "") -> Module:
+    """A module from an MLIR module object of jaxlib's bindings, such as ``lowered.compiler_ir("stablehlo")``."""
+    try:
+        bindings = jaxlib_mlir.Bindings()
+    except jaxlib_mlir.MissingJaxlibError as e:
+        raise missing_jaxlib(str(e)) from None
+    return _module(jaxlib_mlir.plain_form(bindings, mlir_module), file)
+
+
+def _module(plain: dict[str, Any], file: str) -> Module:
+    tables = Tables(plain, file)
+    converter = Converter(tables)
+    name = _entry_name(plain, file)
+    entry, arg_names, result_names = converter.entry(name)
+    argument_attrs = [tables.attributes(a) for a in converter.functions[name][2]]
+    if not tables.found_user_source:
+        log.warning(
+            "%s has no source locations, so messages cannot name your code; export it with "
+            "lowered.as_text(debug_info=True), or with shardc.save",
+            file or "this StableHLO module",
+        )
+    mesh = tables.mesh
+    declared = tables.attributes(plain["module_attrs"])
+    return make_module(
+        plain["module"] or "main",
+        entry,
+        mesh=mesh,
+        num_partitions=mesh.size if mesh else int(declared.get("mhlo.num_partitions", 1)),
+        replica_count=int(declared.get("mhlo.num_replicas", 1)),
+        arg_names=arg_names,
+        result_names=result_names,
+        aliases=tuple(
+            Alias((int(a["tf.aliasing_output"]),), i)
+            for i, a in enumerate(argument_attrs)
+            if "tf.aliasing_output" in a
+        ),
+        donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
+        source_file=file,
+    )
+
+
+def _entry_name(plain: dict[str, Any], file: str) -> str:
+    public = [f[0] for f in plain["functions"] if f[1]]
+    others = [f[0] for f in plain["functions"] if f[1] is None]
+    if others:
+        raise UnsupportedError(f"{others[0]} at the top of a module", where=Location(file))
+    if "main" in [f[0] for f in plain["functions"]]:
+        return "main"
+    if len(public) == 1:
+        return str(public[0])
+    if not public:
+        raise ParseError("the module has no public function", where=Location(file), fix="name the entry @main")
+    raise VerificationError(
+        f"the module has several public functions: {', '.join(public)}",
+        where=Location(file),
+        fix="name the entry @main, or make the others private",
+    )

@@ -1,0 +1,167 @@
+"""The tables of the plain form (see ``jaxlib_mlir.py``) as shapes, attribute values, metadata and shardings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from shardc.hlo.errors import Location, UnsupportedError
+from shardc.hlo.ir import Metadata
+from shardc.hlo.literal import Literal
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.stablehlo.constants import element_type, literal_from_bytes, literal_from_text
+from shardc.hlo.types import Shape, array_shape, token_shape, tuple_shape
+
+__all__ = ["Tables"]
+
+
+class Tables:
+    """Looks up types, attributes and locations by index; each is converted once."""
+
+    def __init__(self, plain: Mapping[str, Any], file: str) -> None:
+        self.plain = plain
+        self.file = file
+        self._shapes: dict[int, Shape] = {}
+        self._attributes: dict[int, Any] = {}
+        self._metadata: dict[tuple[int, Metadata | None], Metadata | None] = {}
+        self.found_user_source = False
+
+    def shape(self, index: int) -> Shape:
+        found = self._shapes.get(index)
+        if found is None:
+            found = self._shapes[index] = self._shape(self.plain["types"][index])
+        return found
+
+    def shapes(self, indices: tuple[int, ...]) -> tuple[Shape, ...]:
+        return tuple([self.shape(i) for i in indices])
+
+    def _shape(self, plain: tuple[Any, ...]) -> Shape:
+        kind = plain[0]
+        if kind == "tensor":
+            if -1 in plain[2]:
+                raise UnsupportedError(
+                    f"dynamic shape {self.type_text(plain)}",
+                    where=Location(self.file),
+                    fix="export the program with concrete shapes (no symbolic dimensions)",
+                )
+            return array_shape(element_type(plain[1]), *plain[2])
+        if kind == "token":
+            return token_shape()
+        if kind == "tuple":
+            return tuple_shape(*(self._shape(p) for p in plain[1]))
+        raise UnsupportedError(f"type {plain[1]}", where=Location(self.file))
+
+    @staticmethod
+    def type_text(plain: tuple[Any, ...]) -> str:
+        dims = "".join(("?" if d < 0 else str(d)) + "x" for d in plain[2])
+        return f"tensor<{dims}{plain[1]}>"
+
+    def attribute(self, index: int) -> Any:
+        """Constants as `Literal`, shardings as `Sharding`, the rest as in the plain form."""
+        if index not in self._attributes:
+            self._attributes[index] = self._value(self.plain["attributes"][index])
+        return self._attributes[index]
+
+    def attributes(self, indices: Mapping[str, int]) -> dict[str, Any]:
+        return {name: self.attribute(i) for name, i in indices.items()}
+
+    def _value(self, plain: Any) -> Any:
+        if isinstance(plain, dict):
+            return {k: self._value(v) for k, v in plain.items()}
+        if not isinstance(plain, tuple) or not plain:
+            return plain
+        match plain[0]:
+            case "dense":
+                return literal_from_bytes(self._shape(plain[1]), plain[2], plain[3])
+            case "dense_text":
+                return literal_from_text(self._shape(plain[1]), plain[2])
+            case "sharding":
+                return self._sharding(plain)
+            case "other":
+                return plain[1]
+        return tuple(self._value(p) for p in plain)
+
+    def metadata(self, index: int, fallback: Metadata | None = None) -> Metadata | None:
+        """The place of a location; ``fallback`` lends its source where the location names no file."""
+        key = (index, fallback)
+        if key not in self._metadata:
+            self._metadata[key] = self._place(self.plain["locations"][index], fallback)
+        return self._metadata[key]
+
+    def _place(self, plain: tuple[Any, ...], fallback: Metadata | None) -> Metadata | None:
+        name, file, line, column, end_line, end_column = plain
+        if file == "-":  # MLIR's name for the text it was given: the op itself has no location
+            file = self.file
+        elif file:
+            self.found_user_source = True
+        if not file and fallback is not None:
+            return Metadata(
+                name or fallback.op_name,
+                source_file=fallback.source_file,
+                source_line=fallback.source_line,
+                source_column=fallback.source_column,
+                source_end_line=fallback.source_end_line,
+                source_end_column=fallback.source_end_column,
+            )
+        if not name and not file:
+            return None
+        return Metadata(
+            name,
+            source_file=file,
+            source_line=line,
+            source_column=column,
+            source_end_line=end_line,
+            source_end_column=end_column,
+        )
+
+    @cached_property
+    def meshes(self) -> Mapping[str, Mesh]:
+        return {name: _mesh(plain, name) for name, plain in self.plain["meshes"].items()}
+
+    @cached_property
+    def mesh(self) -> Mesh | None:
+        """The program's mesh: the one with axes. Two different ones are not supported."""
+        found = [m for m in self.meshes.values() if m.axes]
+        others = [m for m in found if m != found[0]]
+        if others:
+            raise UnsupportedError(
+                f"two meshes in one program: {found[0]} and {others[0]}",
+                where=Location(self.file),
+                fix="use one mesh (axes of the same names, sizes and device order) throughout",
+            )
+        return found[0] if found else None
+
+    def _sharding(self, plain: tuple[Any, ...]) -> Sharding:
+        _, reference, dims, replicated, unreduced, reduction = plain
+        mesh = self._mesh_of(reference)
+        return Sharding(
+            mesh,
+            tuple(DimSharding(_axes(axes), closed, priority or 0) for axes, closed, priority in dims),
+            _axes(replicated),
+            _axes(unreduced),
+            reduction if unreduced else "sum",
+        )
+
+    def _mesh_of(self, reference: Any) -> Mesh:
+        mesh = self.meshes[reference] if isinstance(reference, str) else _mesh(reference, "mesh")
+        if mesh.axes or mesh.is_maximal or self.mesh is None:
+            return mesh
+        return self.mesh  # a mesh without axes only says replicated, open or closed
+
+
+def _mesh(plain: tuple[Any, ...], name: str) -> Mesh:
+    axes, device_ids = plain
+    return Mesh(tuple(axes), tuple(device_ids) or None, name)
+
+
+def _axes(plain: tuple[Any, ...]) -> tuple[AxisRef, ...]:
+    return tuple(AxisRef(name, pre, size) for name, pre, size in plain)
+
+
+def literal_ints(value: Literal | tuple[int, ...] | int) -> tuple[int, ...]:
+    """The integers of an attribute, whichever way it was written."""
+    if isinstance(value, Literal):
+        return tuple(int(v) for v in value.array.reshape(-1))
+    return (value,) if isinstance(value, int) else tuple(int(v) for v in value)
