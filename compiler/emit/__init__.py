@@ -1,0 +1,1 @@
+"""`Lowered` to LLVM IR: the whole step as one resumable native function."""

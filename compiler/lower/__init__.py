@@ -1,0 +1,1 @@
+"""Module to `Lowered`: simplify, canonicalise collectives, fuse, order, assign buffers. Needs no hardware."""

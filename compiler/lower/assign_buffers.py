@@ -1,0 +1,176 @@
+"""Assign buffers: which values share memory, and where each lies in the arena.
+
+First values that a copy or an in-place kernel connects are joined when they never hold different values at the same
+time; then the joined groups are packed into the arena, the largest first, each into the tightest gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from shardc.collectives.call import BufferRef
+from shardc.compiler.executable import ARENA_HEADER
+from shardc.compiler.lower.linearise import Linear
+from shardc.compiler.lower.liveness import Liveness, live_ranges
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Copy, Kernel, Placement, leaf_steps
+
+__all__ = ["ALIGNMENT", "assign_buffers"]
+
+#: Bytes; buffers start at multiples of it.
+ALIGNMENT = 64
+
+#: Ops for which writing in place saves a copy of the whole operand.
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+
+
+def assign_buffers(linear: Linear) -> BufferPlan:
+    """The plan for ``linear``; `check_plan` says what it guarantees."""
+    liveness = live_ranges(linear.steps, linear.results)
+    groups = _Groups(linear, liveness)
+    for wish in groups.wishes:
+        groups.join(wish)
+    offsets, arena_bytes = _pack(groups.in_arena())
+    placements = {}
+    for b in linear.buffers:
+        group = groups.of[b]
+        mask = liveness.live.get(b, 0) | liveness.written.get(b, 0)
+        first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
+        placements[b] = Placement(_ref(b, group, offsets), max(first, 0), max(last, 0))
+    return BufferPlan(placements, arena_bytes, linear.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A step writes ``result`` reading ``operand`` at the same element: one place for both would be good."""
+
+    priority: tuple[int, int]
+    bit: int
+    result: Buffer
+    operand: Buffer
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read."""
+
+    members: list[Buffer]
+    live: int
+    written: int
+    home: Buffer | None = None
+    frozen: bool = False
+    wishes: list[_Wish] = field(default_factory=list)
+
+    @property
+    def mask(self) -> int:
+        return self.live | self.written
+
+    @property
+    def nbytes(self) -> int:
+        return max(b.nbytes for b in self.members)
+
+
+class _Groups:
+    """A partition of the buffers, made coarser by `join`."""
+
+    def __init__(self, linear: Linear, liveness: Liveness) -> None:
+        self.of: dict[Buffer, _Group] = {}
+        for b in linear.buffers:
+            group = _Group([b], liveness.live.get(b, 0), liveness.written.get(b, 0))
+            group.home = b if b.space == "result" else None
+            group.frozen = b.space in ("argument", "constant")
+            self.of[b] = group
+        for r, a in linear.aliases:
+            donated = self.of[linear.parameters[a]]
+            donated.frozen = False
+            self._merge(self.of[linear.results[r]], donated)
+        self.wishes = sorted(_wishes(linear, liveness), key=lambda w: w.priority)
+        for wish in self.wishes:
+            self.of[wish.result].wishes.append(wish)
+
+    def join(self, wish: _Wish) -> None:
+        """Put both ends of ``wish`` in one place if that place then holds one value at a time."""
+        a, b = self.of[wish.result], self.of[wish.operand]
+        if a is b or a.frozen or b.frozen or (a.home is not None and b.home is not None):
+            return
+        if a.live & b.live or a.written & b.written:
+            return
+        if a.written & b.live & ~self._exempt(a, b) or b.written & a.live & ~self._exempt(b, a):
+            return
+        self._merge(a, b)
+
+    def _exempt(self, writer: _Group, reader: _Group) -> int:
+        """Bits at which ``writer`` is written in place of an operand in ``reader`` that nobody reads afterwards."""
+        bits = 0
+        for w in writer.wishes:
+            if self.of[w.operand] is reader and not reader.live & (w.bit << 1):
+                bits |= w.bit
+        return bits
+
+    def _merge(self, a: _Group, b: _Group) -> None:
+        a.members += b.members
+        a.live |= b.live
+        a.written |= b.written
+        a.home = a.home or b.home
+        a.wishes += b.wishes
+        for member in b.members:
+            self.of[member] = a
+
+    def in_arena(self) -> list[_Group]:
+        """Groups that need a place of their own, each once, in order of their first buffer."""
+        unique = dict.fromkeys(self.of.values())
+        return [g for g in unique if g.home is None and not g.frozen and g.members[0].is_arena]
+
+
+def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:
+    """Updates in place come first, then copies that would vanish, then elementwise kernels in place."""
+    for step in leaf_steps(linear.steps):
+        position = liveness.positions[step]
+        bit = 1 << (2 * position)
+        if isinstance(step, Copy):
+            yield _Wish((1, position), bit, step.target, step.source)
+        elif isinstance(step, Kernel):
+            rank = 0 if step.instruction.opcode in _UPDATES else 2
+            for result, operand in step.in_place:
+                place = step.operands[operand]
+                slots = [n for n, o in enumerate(step.operands) if o is place]
+                if all((result, n) in step.in_place for n in slots):
+                    yield _Wish((rank, position), bit, step.results[result], place)
+
+
+def _ref(b: Buffer, group: _Group, offsets: dict[_Group, int]) -> BufferRef:
+    if b.space in ("argument", "constant"):
+        return BufferRef(b.space, b.index, b.offset, b.nbytes)
+    if group.home is not None:
+        return BufferRef("result", group.home.index, 0, b.nbytes)
+    return BufferRef("arena", 0, offsets[group], b.nbytes)
+
+
+def _pack(groups: Sequence[_Group]) -> tuple[dict[_Group, int], int]:
+    """Offsets in the arena such that groups in use at the same time do not overlap; and the arena's bytes."""
+    offsets: dict[_Group, int] = {}
+    placed: list[tuple[int, int, int]] = []
+    arena = ARENA_HEADER
+    order = sorted(range(len(groups)), key=lambda n: (-groups[n].nbytes, n))
+    for n in order:
+        group = groups[n]
+        size = -(-group.nbytes // ALIGNMENT) * ALIGNMENT
+        mask = group.mask
+        busy = sorted((low, high) for low, high, m in placed if m & mask)
+        offset = offsets[group] = _tightest_gap(busy, size)
+        if size:
+            placed.append((offset, offset + size, mask))
+        arena = max(arena, offset + size)
+    return offsets, arena
+
+
+def _tightest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
+    """The start of the smallest free gap of at least ``size`` bytes between ``busy`` ranges, else after them."""
+    best: tuple[int, int] | None = None
+    end = ARENA_HEADER
+    for low, high in busy:
+        gap = low - end
+        if gap >= size and (best is None or gap < best[0]):
+            best = (gap, end)
+        end = max(end, high)
+    return end if best is None else best[1]

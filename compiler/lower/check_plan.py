@@ -1,0 +1,73 @@
+"""Check a buffer plan: no two buffers that hold values at the same time overlap."""
+
+from __future__ import annotations
+
+from shardc.collectives.call import BufferRef
+from shardc.compiler.executable import ARENA_HEADER
+from shardc.compiler.lower.linearise import Linear
+from shardc.compiler.lower.liveness import Liveness, live_ranges, reads_of, writes_of
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Copy, Kernel, Step, leaf_steps
+from shardc.hlo.errors import VerificationError
+
+__all__ = ["check_plan"]
+
+
+def check_plan(linear: Linear, plan: BufferPlan) -> None:
+    """Raise `VerificationError` where a write of ``plan`` destroys a value that is still read.
+
+    Donated arguments are taken to be the same memory as their results, and also not to be.
+    """
+    liveness = live_ranges(linear.steps, linear.results)
+    donated = {linear.parameters[a]: linear.results[r] for r, a in linear.aliases}
+    buffers = [b for b in linear.buffers if b.space != "constant"]
+    for step in leaf_steps(linear.steps):
+        bit = 1 << (2 * liveness.positions[step])
+        after = [b for b in buffers if liveness.live.get(b, 0) & (bit << 1)]
+        for target in writes_of(step):
+            if plan.ref(target).space in ("argument", "constant"):
+                raise VerificationError(f"{target} is written", where=_name(step))
+            for other in after:
+                if other is not target and not _copied(step, other) and _overlap(target, other, plan, donated):
+                    raise VerificationError(f"writing {target} destroys {other}", where=_name(step))
+        _check_step(step, plan, donated)
+    for b in buffers:
+        ref = plan.ref(b)
+        if ref.space == "arena" and (ref.offset % 64 or ref.offset < ARENA_HEADER):
+            raise VerificationError(f"{b} lies at offset {ref.offset}")
+        if ref.space == "arena" and ref.offset + ref.nbytes > plan.arena_bytes:
+            raise VerificationError(f"{b} lies beyond the arena")
+
+
+def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> None:
+    """Results of one step are apart from each other, and from operands unless it works in place."""
+    writes = writes_of(step)
+    for n, a in enumerate(writes):
+        for b in writes[n + 1 :]:
+            if _overlap(a, b, plan, donated):
+                raise VerificationError(f"{a} and {b} are results in one place", where=_name(step))
+        for slot, o in enumerate(reads_of(step)):
+            allowed = isinstance(step, Copy) or (isinstance(step, Kernel) and (n, slot) in step.in_place)
+            if allowed and plan.ref(a).offset == _where(o, plan, donated).offset:
+                continue
+            if _overlap(a, o, plan, donated):
+                raise VerificationError(f"result {a} overlaps operand {o}", where=_name(step))
+
+
+def _copied(step: Step, other: Buffer) -> bool:
+    return isinstance(step, Copy) and step.source is other
+
+
+def _where(b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> BufferRef:
+    home = donated.get(b)
+    return plan.ref(home if home is not None else b)
+
+
+def _overlap(a: Buffer, b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> bool:
+    first, second = _where(a, plan, donated), _where(b, plan, donated)
+    if (first.space, first.index) != (second.space, second.index) or not first.nbytes or not second.nbytes:
+        return False
+    return first.offset < second.offset + second.nbytes and second.offset < first.offset + first.nbytes
+
+
+def _name(step: Step) -> str:
+    return "a copy" if isinstance(step, Copy) else f"%{step.instruction.name}"

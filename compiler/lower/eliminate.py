@@ -1,0 +1,75 @@
+"""Eliminate what is computed twice, and what nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.compiler.lower.make import effects, map_computations
+from shardc.compiler.lower.structure import Structure
+from shardc.hlo.ir import Computation, Instruction, Module, called_computations, rebuild_computation, topological
+from shardc.hlo.opset import has_side_effect
+
+__all__ = ["EliminateCommon", "EliminateDead"]
+
+#: Equal instructions of these are still different values.
+_NEVER_EQUAL = frozenset({"parameter", "rng", "rng-get-and-update-state", "custom-call", "infeed", "after-all"})
+
+
+@dataclass(frozen=True, slots=True)
+class EliminateCommon:
+    """Instructions that do the same to the same operands become one; so do equal computations."""
+
+    name: str = "eliminate-common"
+    why: str = "compute every value once"
+
+    def run(self, module: Module) -> Module:
+        structure = Structure()
+        computations: dict[str, Computation] = {}
+
+        def change(computation: Computation) -> Computation:
+            changed = _one_of_each(computation, structure)
+            return computations.setdefault(structure.computation(changed), changed)
+
+        return map_computations(module, change)
+
+
+def _one_of_each(computation: Computation, structure: Structure) -> Computation:
+    first: dict[tuple[object, ...], Instruction] = {}
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old.opcode in _NEVER_EQUAL or has_side_effect(old):
+            return None
+        key = (old.opcode, old.shape, operands, structure.attributes(old))
+        found = first.get(key)
+        if found is not None:
+            return found
+        same = all(a is b for a, b in zip(operands, old.operands, strict=True))
+        first[key] = new = old if same else old.replace(operands=operands)
+        return new
+
+    return rebuild_computation(computation, change)
+
+
+@dataclass(frozen=True, slots=True)
+class EliminateDead:
+    """Keep what the results or side effects need."""
+
+    name: str = "eliminate-dead"
+    why: str = "drop values that nobody reads"
+
+    def run(self, module: Module) -> Module:
+        return map_computations(module, live_part)
+
+
+def live_part(computation: Computation) -> Computation:
+    """The instructions that the root, the parameters and side effects need, in their present order."""
+    keep = [i for i in computation if i.opcode == "parameter"]
+    holders = [i for i in computation if any(_has_effects(c) for _, c in called_computations(i))]
+    live = set(topological([*keep, *effects(computation), *holders, computation.root]))
+    if len(live) == len(computation.instructions):
+        return computation
+    return Computation(computation.name, (i for i in computation if i in live), computation.root)
+
+
+def _has_effects(computation: Computation) -> bool:
+    return any(has_side_effect(i) or any(_has_effects(c) for _, c in called_computations(i)) for i in computation)

@@ -1,0 +1,252 @@
+"""Fuse: one kernel for a chain of elementwise ops, data movement and a reduction.
+
+A group grows from its root towards the operands. A producer joins when all its readers are in the group (then
+nobody else needs it), or when it may be computed again. Inside a group every member belongs to one *space*: the
+root's elements, or those that an index-changing member reads. A member read from two spaces would be computed
+twice, so it stays outside.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from shardc.compiler.lower.fusion_rules import (
+    is_alias,
+    is_cheap,
+    is_duplicable,
+    is_elementwise,
+    is_fusable,
+    moved_operands,
+    repetition,
+)
+from shardc.compiler.lower.make import keep_reachable
+from shardc.hlo.ir import Computation, Instruction, Module, called_computations, users_of
+from shardc.hlo.opset import has_side_effect
+
+__all__ = ["Fuse"]
+
+#: A space: None for the root's own elements, else the member that reads at other indices.
+Space = Instruction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Group instructions into ``fusion`` instructions; ``limit`` bounds the members of one."""
+
+    name: str = "fuse"
+    why: str = "intermediate values stay in registers"
+    limit: int = 96
+    reductions: int = 1
+
+    def run(self, module: Module) -> Module:
+        new: dict[Computation, Computation] = {}
+        steps = _step_computations(module)
+        for c in module.computations:
+            new[c] = _fused(c, new, self) if c in steps else c
+        return keep_reachable(module, new[module.entry])
+
+
+def _step_computations(module: Module) -> set[Computation]:
+    """Computations whose instructions become steps: the entry, loop parts and branches."""
+    found: set[Computation] = set()
+    work = [module.entry]
+    while work:
+        c = work.pop()
+        if c in found:
+            continue
+        found.add(c)
+        for i in c:
+            if i.opcode in ("while", "conditional"):
+                work.extend(callee for _, callee in called_computations(i))
+    return found
+
+
+@dataclass(slots=True)
+class _Group:
+    """A kernel in the making. ``evaluations`` is how often each member is computed."""
+
+    root: Instruction
+    space: dict[Instruction, Space] = field(default_factory=dict)
+    evaluations: dict[Instruction, float] = field(default_factory=dict)
+    owned: set[Instruction] = field(default_factory=set)
+    reductions: int = 0
+    repeated: int = 0
+
+    def spaces_read(self, producer: Instruction, readers: Sequence[Instruction]) -> set[Space]:
+        """The spaces that members read ``producer`` in."""
+        return {self.space[r] if is_elementwise(r) else r for r in readers if r in self.space}
+
+
+def _fused(computation: Computation, called: Mapping[Computation, Computation], options: Fuse) -> Computation:
+    users = users_of(computation)
+    position = {i: n for n, i in enumerate(computation)}
+    needed: set[Instruction] = {computation.root}
+    groups: dict[Instruction, _Group] = {}
+    for i in reversed(computation.instructions):
+        if i not in needed and i.opcode != "parameter" and not has_side_effect(i):
+            continue
+        needed.add(i)
+        if _may_lead(i):
+            group = _grow(i, users, position, options)
+            if len(group.space) > 1:
+                groups[i] = group
+                needed.update(o for m in group.space for o in m.operands if o not in group.space)
+                continue
+        needed.update(i.operands)
+    return _rebuilt(computation, needed, groups, position, called)
+
+
+def _may_lead(i: Instruction) -> bool:
+    return is_fusable(i) and not is_alias(i) and i.opcode != "constant"
+
+
+def _grow(
+    root: Instruction, users: Mapping[Instruction, list[Instruction]], position: Mapping[Instruction, int], options: Fuse
+) -> _Group:
+    group = _Group(root)
+    group.space[root] = None
+    group.evaluations[root] = float(root.shape.size)
+    group.owned.add(root)
+    group.reductions = int(root.opcode == "reduce")
+    heap: list[int] = []
+    queued: dict[int, Instruction] = {}
+
+    def enqueue(member: Instruction) -> None:
+        for o in _candidates(member):
+            if position[o] not in queued:
+                queued[position[o]] = o
+                heapq.heappush(heap, -position[o])
+
+    enqueue(root)
+    while heap and len(group.space) < options.limit:
+        producer = queued[-heapq.heappop(heap)]
+        if _join(group, producer, users[producer], options):
+            enqueue(producer)
+    _trim(group, position)
+    return group
+
+
+def _candidates(member: Instruction) -> tuple[Instruction, ...]:
+    """Operands that could be computed inside; scalar constants are immediates wherever they stand."""
+    moved = moved_operands(member)
+    constants = tuple(o for o in member.operands if o.opcode == "constant" and not o.shape.dims)
+    return tuple(dict.fromkeys((*moved, *constants)))
+
+
+def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], options: Fuse) -> bool:
+    """Add ``producer`` to the group if that is legal and pays."""
+    if not is_fusable(producer):
+        return False
+    spaces = group.spaces_read(producer, readers)
+    if producer.opcode == "constant":
+        group.space[producer] = None
+        group.evaluations[producer] = 1.0
+        return True
+    only_reader = all(r in group.owned for r in readers)
+    if not only_reader and not is_duplicable(producer):
+        return False
+    if len(spaces) > 1 or any(producer not in moved_operands(r) for r in readers if r in group.space):
+        return False
+    evaluations = max(group.evaluations[r] * repetition(r) for r in readers if r in group.space)
+    repeated = evaluations > 1.5 * max(producer.shape.size, 1) and producer.opcode != "iota"
+    if repeated and not _pays_repeatedly(group, producer):
+        return False
+    if producer.opcode == "reduce" and (repeated or group.reductions >= options.reductions):
+        return False
+    (group.space[producer],) = spaces
+    group.evaluations[producer] = evaluations
+    group.reductions += producer.opcode == "reduce"
+    if only_reader:
+        group.owned.add(producer)
+    return True
+
+
+def _pays_repeatedly(group: _Group, producer: Instruction) -> bool:
+    """A producer that would be computed several times per element: only movement and very little arithmetic."""
+    if not is_elementwise(producer):
+        return True
+    if not is_cheap(producer) or group.repeated >= 3:
+        return False
+    group.repeated += 1
+    return True
+
+
+def _trim(group: _Group, position: Mapping[Instruction, int]) -> None:
+    """Reshapes at the edge stay outside, where they cost nothing."""
+    for member in sorted(group.space, key=position.__getitem__):
+        if is_alias(member) and member is not group.root and member.operands[0] not in group.space:
+            del group.space[member]
+
+
+def _rebuilt(
+    computation: Computation,
+    needed: set[Instruction],
+    groups: Mapping[Instruction, _Group],
+    position: Mapping[Instruction, int],
+    called: Mapping[Computation, Computation],
+) -> Computation:
+    """The computation with each group's root replaced by a fusion; order is kept."""
+    new: dict[Instruction, Instruction] = {}
+    for old in computation:
+        if old not in needed:
+            continue
+        if old in groups:
+            new[old] = _fusion(groups[old], position, new)
+        else:
+            operands = tuple(new[o] for o in old.operands)
+            attrs = _with_called(old, called)
+            same = attrs is old.attrs and all(a is b for a, b in zip(operands, old.operands, strict=True))
+            new[old] = old if same else old.replace(operands=operands, attrs=attrs)
+    return Computation(computation.name, new.values(), new[computation.root])
+
+
+def _with_called(old: Instruction, called: Mapping[Computation, Computation]) -> Mapping[str, object]:
+    if old.opcode not in ("while", "conditional"):
+        return old.attrs
+    out: dict[str, object] = {}
+    for key, value in old.attrs.items():
+        if isinstance(value, Computation):
+            out[key] = called[value]
+        elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+            out[key] = tuple(called[c] for c in value)
+        else:
+            out[key] = value
+    return MappingProxyType(out)
+
+
+def _fusion(
+    group: _Group, position: Mapping[Instruction, int], new: Mapping[Instruction, Instruction]
+) -> Instruction:
+    """The fusion instruction of a group, its computation built from clones of the members."""
+    members = sorted(group.space, key=position.__getitem__)
+    inner: dict[Instruction, Instruction] = {}
+    outside: list[Instruction] = []
+    body: list[Instruction] = []
+
+    def value(o: Instruction) -> Instruction:
+        if o not in inner:
+            attrs = MappingProxyType({"index": len(outside)})
+            inner[o] = Instruction("parameter", o.shape, (), attrs, name=f"p{len(outside)}")
+            outside.append(o)
+            body.append(inner[o])
+        return inner[o]
+
+    for m in members:
+        inner[m] = m.replace(operands=tuple(value(o) for o in m.operands), sharding=None)
+        body.append(inner[m])
+    kind = "kInput" if group.reductions else "kLoop"
+    name = f"fused_{group.root.opcode.replace('-', '_')}"
+    computation = Computation(name, body, inner[group.root])
+    root = group.root
+    return Instruction(
+        "fusion",
+        root.shape,
+        (new[o] for o in outside),
+        MappingProxyType({"kind": kind, "calls": computation}),
+        name=name,
+        metadata=root.metadata,
+        origin=root.origin,
+    )

@@ -1,0 +1,90 @@
+"""What may fuse, what it costs: the facts that `fuse` decides by."""
+
+from __future__ import annotations
+
+import math
+
+from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import OPS
+
+__all__ = ["is_alias", "is_cheap", "is_duplicable", "is_elementwise", "is_fusable", "moved_operands", "repetition"]
+
+#: Elementwise ops that cost more than a load; they are never computed twice.
+_EXPENSIVE = frozenset(
+    "acos acosh asin asinh atan2 atanh cbrt cosine cosh divide erf exponential exponential-minus-one log log-plus-one "
+    "logistic power remainder rsqrt sine sinh sqrt tan tanh stochastic-convert".split()
+)
+
+#: Elementwise by family, but not one element from one element.
+_NOT_FUSABLE = frozenset({"map", "stochastic-convert", "copy"})
+
+#: Ops that read elements of their operands at other indices.
+_MOVEMENT = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "reverse", "dynamic-slice"})
+
+#: Ops without array operands.
+_SOURCES = frozenset({"iota", "constant"})
+
+#: Movement that may be repeated in every reader: it costs no more than reading the value would.
+_REPEATABLE = frozenset({"broadcast", "reshape", "slice", "iota"})
+
+
+def is_elementwise(i: Instruction) -> bool:
+    """One element of each operand gives one element of the result."""
+    if i.opcode == "bitcast-convert":
+        return i.shape.dims == i.operands[0].shape.dims
+    return OPS[i.opcode].family == "elementwise" and i.opcode not in _NOT_FUSABLE and i.shape.is_array
+
+
+def is_fusable(i: Instruction) -> bool:
+    """May this be part of a fused kernel?"""
+    if not i.shape.is_array:
+        return False
+    if i.opcode == "constant":
+        return not i.shape.dims
+    return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce" or is_elementwise(i)
+
+
+def is_alias(i: Instruction) -> bool:
+    """The result is the operand's memory, read with other dimensions."""
+    return i.opcode == "reshape" or (
+        i.opcode == "bitcast" and i.shape.size == i.operands[0].shape.size and i.shape.nbytes == i.operands[0].shape.nbytes
+    )
+
+
+def is_cheap(i: Instruction) -> bool:
+    """Computing it again costs about as much as loading it."""
+    return i.opcode not in _EXPENSIVE and i.opcode != "reduce"
+
+
+def is_duplicable(i: Instruction) -> bool:
+    """May several kernels compute it, each for itself?"""
+    if i.opcode in _REPEATABLE or i.opcode == "constant":
+        return True
+    if i.opcode == "convert":
+        return i.shape.dtype.nbytes > i.operands[0].shape.dtype.nbytes
+    return _needs_no_memory(i, 6)
+
+
+def _needs_no_memory(i: Instruction, depth: int) -> bool:
+    """A cheap function of indices and constants, such as a causal mask."""
+    if i.opcode in ("iota", "constant"):
+        return i.opcode == "iota" or not i.shape.dims
+    if depth == 0 or not is_fusable(i) or not is_cheap(i) or i.opcode == "dynamic-slice":
+        return False
+    return all(_needs_no_memory(o, depth - 1) for o in i.operands)
+
+
+def moved_operands(i: Instruction) -> tuple[Instruction, ...]:
+    """Operands that a fused kernel reads per element (and may compute itself)."""
+    if i.opcode == "dynamic-slice":
+        return i.operands[:1]
+    if i.opcode == "reduce":
+        return i.operands[: len(i.operands) // 2]
+    return i.operands
+
+
+def repetition(i: Instruction) -> float:
+    """How often one evaluation of ``i`` evaluates its operand."""
+    if i.opcode != "reduce":
+        return 1.0
+    return math.prod(i.operands[0].shape.dims[d] for d in i.attrs["dimensions"])

@@ -1,0 +1,256 @@
+"""Linearise: a module's instructions as steps over buffers. Tuples, loops' carries and results become plain buffers.
+
+Every value gets a buffer of its own, and copies stand wherever a value must be in a given place (loop carries,
+branch results, the program's results). Assigning buffers later puts both ends of most copies in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardc.compiler.lower.fusion_rules import is_alias
+from shardc.compiler.lower.in_place import in_place_pairs
+from shardc.compiler.lower.lowered import Branch, Buffer, Collective, Copy, Kernel, Loop, Step
+from shardc.compiler.lower.rules.control import branches_of
+from shardc.compiler.lower.structure import literal_digest
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.literal import Literal
+from shardc.hlo.types import Shape
+
+__all__ = ["Linear", "array_leaves", "linearise"]
+
+_ALIGNMENT = 64
+
+#: Collectives as the canonical form leaves them; what a transport performs.
+_COLLECTIVES = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
+
+Leaves = tuple[Buffer, ...]
+
+
+def array_leaves(shape: Shape) -> tuple[Shape, ...]:
+    """The arrays in a shape; tokens take no memory."""
+    return tuple(s for s in shape.leaves() if s.is_array)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The steps of a module, before buffers have places. ``aliases`` are (result, argument) pairs that may share."""
+
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    parameters: Leaves
+    results: Leaves
+    constants: bytes
+    aliases: tuple[tuple[int, int], ...]
+
+
+def linearise(module: Module) -> Linear:
+    """Walk the schedule of ``module`` (instruction order) and produce its steps."""
+    walk = _Walk()
+    parameters: list[Leaves] = []
+    for p in module.parameters:
+        first = sum(map(len, parameters))
+        leaves = array_leaves(p.shape)
+        parameters.append(tuple(walk.buffer(s, p.name, "argument", first + n) for n, s in enumerate(leaves)))
+    flat = tuple(b for leaves in parameters for b in leaves)
+    steps: list[Step] = []
+    values = walk.computation(module.entry, parameters, steps)
+    shapes = array_leaves(module.entry.root.shape)
+    results = tuple(walk.buffer(s, f"result{n}", "result", n) for n, s in enumerate(shapes))
+    aliases = _aliases(module, flat, results)
+    shared = {flat[a]: r for r, a in aliases}
+    walk.moves(
+        [(v, r) for v, r in zip(values, results, strict=True)],
+        lambda source, target: source in shared and results[shared[source]] is not target,
+        steps,
+    )
+    return Linear(tuple(steps), tuple(walk.buffers), flat, results, bytes(walk.pool), aliases)
+
+
+def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple[int, int], ...]:
+    """(result, argument) pairs of donated arguments: as the module says, then by equal shape in order."""
+    if any(p.shape.is_tuple for p in module.parameters):
+        return ()
+    pairs: dict[int, int] = {}
+
+    def fits(result: int, argument: int) -> bool:
+        taken = result in pairs or argument in pairs.values()
+        return not taken and results[result].shape.plain == parameters[argument].shape.plain
+
+    for alias in module.aliases:
+        output = alias.output[0] if alias.output else 0
+        if len(alias.output) <= 1 and fits(output, alias.parameter):
+            pairs[output] = alias.parameter
+    for donor in sorted(module.donors):
+        match = next((r for r in range(len(results)) if fits(r, donor)), None)
+        if match is not None:
+            pairs[match] = donor
+    return tuple(sorted(pairs.items()))
+
+
+class _Walk:
+    """State of one linearisation."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.pool = bytearray()
+        self._pooled: dict[str, Buffer] = {}
+        self._collectives = 0
+
+    def buffer(self, shape: Shape, name: str, space: str = "arena", index: int = 0, offset: int = 0) -> Buffer:
+        made = Buffer(len(self.buffers), shape.plain, space, index, offset, name)
+        self.buffers.append(made)
+        return made
+
+    def computation(self, c: Computation, arguments: Sequence[Leaves], steps: list[Step]) -> Leaves:
+        """Append the steps of ``c``; returns the root's leaves."""
+        values: dict[Instruction, Leaves] = {}
+        for i in c:
+            if i.opcode == "parameter":
+                values[i] = arguments[i.attrs["index"]]
+            else:
+                rule = _RULES.get(i.opcode, _Walk._kernel)
+                values[i] = rule(self, i, [values[o] for o in i.operands], steps)
+        return values[c.root]
+
+    def moves(
+        self, pairs: Sequence[tuple[Buffer, Buffer]], clobbered: Callable[[Buffer, Buffer], bool], steps: list[Step]
+    ) -> None:
+        """All targets become their sources at once; sources that another move may overwrite are saved first."""
+        pending: list[tuple[Buffer, Buffer]] = []
+        for source, target in pairs:
+            if source is target:
+                continue
+            if clobbered(source, target):
+                saved = self.buffer(source.shape, source.name)
+                steps.append(Copy(source, saved))
+                source = saved
+            pending.append((source, target))
+        steps.extend(Copy(source, target) for source, target in pending)
+
+    def _new(self, i: Instruction) -> Leaves:
+        return tuple(self.buffer(s, i.name) for s in array_leaves(i.shape))
+
+    def _kernel(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        results = self._new(i)
+        steps.append(Kernel(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i)))
+        return results
+
+    def _collective(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        results = self._new(i)
+        steps.append(Collective(self._collectives, i, tuple(b for leaves in operands for b in leaves), results))
+        self._collectives += 1
+        return results
+
+    def _constant(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return tuple(self._pool(literal) for literal in _literal_leaves(i.attrs["literal"]))
+
+    def _pool(self, literal: Literal) -> Buffer:
+        key = literal_digest(literal)
+        if key not in self._pooled:
+            self.pool.extend(bytes(-len(self.pool) % _ALIGNMENT))
+            self._pooled[key] = self.buffer(literal.shape, "constant", "constant", 0, len(self.pool))
+            self.pool.extend(np.ascontiguousarray(literal.array).tobytes())
+        return self._pooled[key]
+
+    def _tuple(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return tuple(b for leaves in operands for b in leaves)
+
+    def _element(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        shapes = i.operands[0].shape.elements
+        first = sum(len(array_leaves(s)) for s in shapes[: i.attrs["index"]])
+        return operands[0][first : first + len(array_leaves(i.shape))]
+
+    def _same(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return operands[0] if is_alias(i) else self._kernel(i, operands, steps)
+
+    def _token(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return ()
+
+    def _while(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """Elements that never change are read where they are; the others get a place that the loop updates."""
+        body: Computation = i.attrs["body"]
+        init = operands[0]
+        carried = []
+        for n, source in enumerate(init):
+            if _source(body.root, n) == (body.parameters[0], n):
+                carried.append(source)
+            else:
+                place = self.buffer(source.shape, i.name)
+                steps.append(Copy(source, place))
+                carried.append(place)
+        condition_steps: list[Step] = []
+        body_steps: list[Step] = []
+        (predicate,) = self.computation(i.attrs["condition"], [tuple(carried)], condition_steps)
+        results = self.computation(body, [tuple(carried)], body_steps)
+        targets = [(r, c) for r, c, s in zip(results, carried, init, strict=True) if c is not s]
+        places = {c for _, c in targets}
+        self.moves(targets, lambda source, target: source in places, body_steps)
+        steps.append(Loop(i, tuple(condition_steps), predicate, tuple(body_steps)))
+        return tuple(carried)
+
+    def _conditional(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        results = self._new(i)
+        branches: list[Sequence[Step]] = []
+        for number, c in enumerate(branches_of(i)):
+            inner: list[Step] = []
+            values = self.computation(c, [operands[1 + number]], inner)
+            inner.extend(Copy(v, r) for v, r in zip(values, results, strict=True))
+            branches.append(tuple(inner))
+        (selector,) = operands[0]
+        steps.append(Branch(i, selector, tuple(branches)))
+        return results
+
+    def _refused(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        raise UnsupportedError(
+            f"{i.opcode} cannot be compiled",
+            where=f"%{i.name}" + (f" ({i.source})" if i.source else ""),
+            fix="`shardc ops` lists what can; please report programs that need it",
+        )
+
+
+def _literal_leaves(literal: Literal) -> list[Literal]:
+    if literal.elements is None:
+        return [literal]
+    return [leaf for e in literal.elements for leaf in _literal_leaves(e)]
+
+
+def _source(i: Instruction, leaf: int) -> tuple[Instruction, int]:
+    """Where leaf number ``leaf`` of ``i`` comes from, through tuples and their elements."""
+    while True:
+        if i.opcode == "tuple":
+            for o in i.operands:
+                count = len(array_leaves(o.shape))
+                if leaf < count:
+                    i = o
+                    break
+                leaf -= count
+        elif i.opcode == "get-tuple-element":
+            shapes = i.operands[0].shape.elements
+            leaf += sum(len(array_leaves(s)) for s in shapes[: i.attrs["index"]])
+            i = i.operands[0]
+        else:
+            return i, leaf
+
+
+_RULES: Mapping[str, Any] = {
+    **{opcode: _Walk._collective for opcode in _COLLECTIVES},
+    **{
+        opcode: _Walk._refused
+        for opcode in "infeed outfeed send send-done recv recv-done ragged-all-to-all async-start async-update "
+        "async-done call collective-broadcast".split()
+    },
+    "constant": _Walk._constant,
+    "tuple": _Walk._tuple,
+    "get-tuple-element": _Walk._element,
+    "reshape": _Walk._same,
+    "bitcast": _Walk._same,
+    "after-all": _Walk._token,
+    "while": _Walk._while,
+    "conditional": _Walk._conditional,
+}

@@ -1,0 +1,160 @@
+"""When each buffer holds a value that somebody will read, as bit masks over positions.
+
+Leaf steps are numbered in program order; step p owns two bits: 2p while it runs, 2p+1 after it. A loop's test and a
+branch's selection are positions too. A mask holds a bit where the buffer's value is needed; writes are kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.compiler.lower.lowered import Branch, Buffer, Copy, Loop, Step
+
+__all__ = ["Liveness", "live_ranges", "reads_of", "writes_of"]
+
+
+def reads_of(step: Step) -> tuple[Buffer, ...]:
+    """Buffers that a leaf step reads."""
+    assert not isinstance(step, Loop | Branch)
+    return (step.source,) if isinstance(step, Copy) else step.operands
+
+
+def writes_of(step: Step) -> tuple[Buffer, ...]:
+    """Buffers that a leaf step writes, each completely."""
+    assert not isinstance(step, Loop | Branch)
+    return (step.target,) if isinstance(step, Copy) else step.results
+
+
+@dataclass(slots=True)
+class Liveness:
+    """Masks per buffer (absent: 0), and the position of every step (for loops and branches: of the test)."""
+
+    positions: dict[Step, int] = field(default_factory=dict)
+    live: dict[Buffer, int] = field(default_factory=dict)
+    written: dict[Buffer, int] = field(default_factory=dict)
+    end: int = 0
+
+
+#: Buffers that are live now, each with the bit (exclusive) up to which that was not yet written to its mask.
+_State = dict[Buffer, int]
+
+
+def live_ranges(steps: Sequence[Step], outputs: Sequence[Buffer]) -> Liveness:
+    """Liveness of all buffers but constants; ``outputs`` are read after the last step."""
+    found = Liveness()
+    found.end = _number(steps, found, 0)
+    state: _State = dict.fromkeys(outputs, 2 * found.end + 1)
+    _walk(steps, state, found)
+    _flush(state, 0, found)
+    return found
+
+
+def _number(steps: Sequence[Step], found: Liveness, position: int) -> int:
+    for step in steps:
+        if isinstance(step, Loop):
+            position = _number(step.condition, found, position)
+            found.positions[step] = position
+            position = _number(step.body, found, position + 1)
+        elif isinstance(step, Branch):
+            found.positions[step] = position
+            position += 1
+            for branch in step.branches:
+                position = _number(branch, found, position)
+        else:
+            found.positions[step] = position
+            position += 1
+    return position
+
+
+def _flush(state: _State, low: int, found: Liveness) -> None:
+    """Write the ranges from ``low`` upwards into the masks; what is live goes on from there."""
+    for buffer, high in state.items():
+        if high > low:
+            found.live[buffer] = found.live.get(buffer, 0) | ((1 << high) - (1 << low))
+        state[buffer] = low
+
+
+def _walk(steps: Sequence[Step], state: _State, found: Liveness) -> None:
+    """Backwards over ``steps``: ``state`` is what is live after them, then before them."""
+    for step in reversed(steps):
+        if isinstance(step, Loop):
+            _walk_loop(step, state, found)
+        elif isinstance(step, Branch):
+            _walk_branch(step, state, found)
+        else:
+            bit = 2 * found.positions[step]
+            for w in writes_of(step):
+                found.written[w] = found.written.get(w, 0) | (1 << bit)
+                high = state.pop(w, None)
+                if high is not None and high > bit + 1:
+                    found.live[w] = found.live.get(w, 0) | ((1 << high) - (1 << (bit + 1)))
+            for r in reads_of(step):
+                if r.space != "constant":
+                    state.setdefault(r, bit + 1)
+
+
+def _span(steps: Sequence[Step], found: Liveness, default: int) -> tuple[int, int]:
+    """First position and the one after the last of a block."""
+    if not steps:
+        return default, default
+    return _first(steps[0], found), _after(steps[-1], found)
+
+
+def _first(step: Step, found: Liveness) -> int:
+    if isinstance(step, Loop):
+        return _span(step.condition, found, found.positions[step])[0]
+    return found.positions[step]
+
+
+def _after(step: Step, found: Liveness) -> int:
+    if isinstance(step, Loop):
+        return _span(step.body, found, found.positions[step] + 1)[1]
+    if isinstance(step, Branch):
+        end = found.positions[step] + 1
+        for branch in step.branches:
+            end = _span(branch, found, end)[1]
+        return end
+    return found.positions[step] + 1
+
+
+def _walk_loop(step: Loop, state: _State, found: Liveness) -> None:
+    """To a fixed point: what the next iteration reads is live at the end of the body."""
+    test = found.positions[step]
+    start, end = _first(step, found), _after(step, found)
+    _flush(state, 2 * end, found)
+    after = set(state)
+    before_body: set[Buffer] = set()
+    while True:
+        header: _State = dict.fromkeys(after | before_body, 2 * (test + 1))
+        if step.predicate.space != "constant":
+            header[step.predicate] = 2 * (test + 1)
+        _walk(step.condition, header, found)
+        _flush(header, 2 * start, found)
+        body: _State = dict.fromkeys(header, 2 * end)
+        _walk(step.body, body, found)
+        _flush(body, 2 * (test + 1), found)
+        if before_body >= set(body):
+            break
+        before_body |= set(body)
+    state.clear()
+    state.update(header)
+
+
+def _walk_branch(step: Branch, state: _State, found: Liveness) -> None:
+    position = found.positions[step]
+    end = _after(step, found)
+    _flush(state, 2 * end, found)
+    before: set[Buffer] = set()
+    start = position + 1
+    for branch in step.branches:
+        low, high = _span(branch, found, start)
+        inner: _State = dict.fromkeys(state, 2 * high)
+        _walk(branch, inner, found)
+        _flush(inner, 2 * low, found)
+        before |= set(inner)
+        start = high
+    state.clear()
+    state.update(dict.fromkeys(before, 2 * (position + 1)))
+    if step.selector.space != "constant":
+        state[step.selector] = 2 * (position + 1)

@@ -1,0 +1,210 @@
+"""The lowered program as data: steps over buffers, where each buffer lies, and what memory it takes.
+
+Tuples are gone here. A `Buffer` is one array leaf of the program; a `Step` reads and writes buffers. Steps stand
+in execution order and nest only where the program does (loops, branches), so the emitter and the simulator walk
+the same tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardc.collectives.call import BufferRef
+from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.types import Shape
+
+__all__ = [
+    "Branch",
+    "Buffer",
+    "BufferPlan",
+    "Collective",
+    "Constants",
+    "Copy",
+    "Kernel",
+    "Loop",
+    "Lowered",
+    "Placement",
+    "Step",
+    "leaf_steps",
+    "memory_analysis",
+]
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """One array in memory. ``space`` and ``index`` as in `BufferRef`; arena buffers get their offset in the plan.
+
+    ``number`` counts buffers in order of creation and makes every later choice deterministic.
+    """
+
+    number: int
+    shape: Shape
+    space: str = "arena"
+    index: int = 0
+    offset: int = 0
+    name: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape.nbytes
+
+    @property
+    def is_arena(self) -> bool:
+        return self.space == "arena"
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.number}, {self.shape}, {self.space}[{self.index}], %{self.name})"
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """Call of one native kernel. ``in_place`` lists (result, operand) pairs that may be the same memory."""
+
+    instruction: Instruction
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """``target`` becomes ``source``, byte for byte; nothing when the plan puts both in one place."""
+
+    source: Buffer
+    target: Buffer
+
+
+@dataclass(slots=True, eq=False)
+class Collective:
+    """A suspension point; ``index`` is what the step returns there."""
+
+    index: int
+    instruction: Instruction
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """``while predicate``: run ``condition``, read ``predicate``, stop when it is false, run ``body``, repeat."""
+
+    instruction: Instruction
+    condition: Sequence[Step]
+    predicate: Buffer
+    body: Sequence[Step]
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """One of ``branches`` by ``selector``: a pred (true takes branch 0) or an s32 index (out of range: the last)."""
+
+    instruction: Instruction
+    selector: Buffer
+    branches: Sequence[Sequence[Step]]
+
+
+Step = Kernel | Copy | Collective | Loop | Branch
+
+
+def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective]:
+    """All steps that do something themselves, in program order, loop bodies and branches once."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from leaf_steps(step.condition)
+            yield from leaf_steps(step.body)
+        elif isinstance(step, Branch):
+            for branch in step.branches:
+                yield from leaf_steps(branch)
+        else:
+            yield step
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a buffer lies and when: ``first`` and ``last`` are positions of leaf steps in program order."""
+
+    ref: BufferRef
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPlan:
+    """Every buffer's place. ``arena_bytes`` includes the header; ``aliases`` are (result, argument) pairs whose
+    memory may be the same: the plan holds whether or not the driver passes the same pointer for both."""
+
+    placements: Mapping[Buffer, Placement]
+    arena_bytes: int
+    aliases: tuple[tuple[int, int], ...] = ()
+
+    def ref(self, buffer: Buffer) -> BufferRef:
+        return self.placements[buffer].ref
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The constant pool: bytes, and the offset of every constant buffer in it is the buffer's own."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A module ready to emit: fused and ordered (the instruction order is the schedule), with its buffer plan.
+
+    ``parameters`` and ``results`` are the buffers of flat arguments and results.
+    """
+
+    module: Module
+    steps: tuple[Step, ...]
+    parameters: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    plan: BufferPlan
+    constants: Constants
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Instructions that run as kernels or collectives, in schedule order."""
+        return tuple(s.instruction for s in leaf_steps(self.steps) if not isinstance(s, Copy))
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Collective))
+
+
+def memory_analysis(lowered: Lowered) -> dict[str, int]:
+    """Bytes per device. Example key values sum up as in the report:
+    ``peak_bytes = argument_bytes + result_bytes - aliased_bytes + temporary_bytes + communication_bytes``.
+
+    Communication is the part of the arena that at some time is an operand or a result of a collective.
+    """
+    arguments = sum(b.nbytes for b in lowered.parameters)
+    results = sum(b.nbytes for b in lowered.results)
+    aliased = sum(lowered.results[r].nbytes for r, _ in lowered.plan.aliases)
+    communication = _arena_bytes_of_collectives(lowered)
+    temporary = lowered.plan.arena_bytes - communication
+    return {
+        "argument_bytes": arguments,
+        "result_bytes": results,
+        "aliased_bytes": aliased,
+        "temporary_bytes": temporary,
+        "communication_bytes": communication,
+        "constant_bytes": len(lowered.constants.data),
+        "peak_bytes": arguments + results - aliased + temporary + communication,
+    }
+
+
+def _arena_bytes_of_collectives(lowered: Lowered) -> int:
+    ranges = sorted(
+        (ref.offset, ref.offset + ref.nbytes)
+        for c in lowered.collectives
+        for b in (*c.operands, *c.results)
+        if (ref := lowered.plan.ref(b)).space == "arena"
+    )
+    total = end = 0
+    for low, high in ranges:
+        total += max(0, high - max(low, end))
+        end = max(end, high)
+    return total

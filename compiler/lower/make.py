@@ -1,0 +1,148 @@
+"""Making instructions in lowering passes: shapes are known, provenance comes from what is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Module, called_computations, topological
+from shardc.hlo.literal import Literal
+from shardc.hlo.opset import has_side_effect
+from shardc.hlo.types import Shape
+
+__all__ = [
+    "broadcast_scalar",
+    "callees_first",
+    "constant",
+    "inline",
+    "keep_reachable",
+    "make",
+    "map_computations",
+    "reshape",
+    "scalar_value",
+    "splat_source",
+    "transpose",
+]
+
+
+def make(opcode: str, shape: Shape, operands: Iterable[Instruction], like: Instruction, **attrs: Any) -> Instruction:
+    """A new instruction with the metadata and origin of ``like``."""
+    return Instruction(
+        opcode,
+        shape,
+        operands,
+        MappingProxyType(attrs) if attrs else NO_ATTRS,
+        metadata=like.metadata,
+        origin=like.origin,
+    )
+
+
+def constant(literal: Literal, like: Instruction) -> Instruction:
+    return make("constant", literal.shape, (), like, literal=literal)
+
+
+def reshape(operand: Instruction, dims: tuple[int, ...], like: Instruction) -> Instruction:
+    """``operand`` with other dimensions of the same size; itself when they are equal."""
+    if operand.shape.dims == dims:
+        return operand
+    return make("reshape", operand.shape.with_dims(dims), (operand,), like)
+
+
+def transpose(operand: Instruction, permutation: tuple[int, ...], like: Instruction) -> Instruction:
+    """Dimension i of the result is dimension ``permutation[i]`` of ``operand``."""
+    if permutation == tuple(range(len(permutation))):
+        return operand
+    dims = tuple(operand.shape.dims[p] for p in permutation)
+    return make("transpose", operand.shape.with_dims(dims), (operand,), like, dimensions=permutation)
+
+
+def broadcast_scalar(scalar: Instruction, dims: tuple[int, ...], like: Instruction) -> Instruction:
+    if not dims:
+        return scalar
+    return make("broadcast", scalar.shape.with_dims(dims), (scalar,), like, dimensions=())
+
+
+def splat_source(instruction: Instruction) -> Instruction | None:
+    """The scalar whose value every element has, if that is plain to see."""
+    if instruction.shape.is_array and not instruction.shape.dims:
+        return instruction
+    if instruction.opcode == "broadcast" and not instruction.operands[0].shape.dims:
+        return instruction.operands[0]
+    return None
+
+
+def scalar_value(instruction: Instruction) -> np.generic | None:
+    """The constant value of all elements (a NumPy scalar), or None."""
+    source = splat_source(instruction) or instruction
+    if source.opcode == "constant":
+        value = source.attrs["literal"].splat
+        return value if value is None else np.asarray(value)[()]
+    return None
+
+
+def inline(computation: Computation, operands: tuple[Instruction, ...]) -> Instruction:
+    """The computation's root with its parameters replaced by ``operands``."""
+    new: dict[Instruction, Instruction] = {}
+    for i in computation:
+        if i.opcode == "parameter":
+            new[i] = operands[i.attrs["index"]]
+        else:
+            args = tuple(new[o] for o in i.operands)
+            new[i] = i if not args or all(a is b for a, b in zip(args, i.operands, strict=True)) else i.replace(operands=args)
+    return new[computation.root]
+
+
+def callees_first(entry: Computation) -> tuple[Computation, ...]:
+    """All computations that ``entry`` needs, callees first, ``entry`` last; deep programs do not recurse here."""
+    order: dict[Computation, None] = {}
+    stack: list[tuple[Computation, bool]] = [(entry, False)]
+    while stack:
+        computation, expanded = stack.pop()
+        if computation in order:
+            continue
+        if expanded:
+            order[computation] = None
+            continue
+        stack.append((computation, True))
+        callees = [c for i in computation for _, c in called_computations(i)]
+        stack.extend((c, False) for c in reversed(callees) if c not in order)
+    return tuple(order)
+
+
+def keep_reachable(module: Module, entry: Computation) -> Module:
+    """``module`` with another entry and exactly the computations that it needs."""
+    computations = callees_first(entry)
+    if entry is module.entry and computations == module.computations:
+        return module
+    return module.with_(computations=computations, entry=entry)
+
+
+def map_computations(module: Module, change: Callable[[Computation], Computation]) -> Module:
+    """Apply ``change`` to every computation, callees first, with calls already redirected to the changed ones."""
+    new: dict[Computation, Computation] = {}
+    for c in callees_first(module.entry):
+        new[c] = change(_redirect(c, new))
+    return keep_reachable(module, new[module.entry])
+
+
+def _redirect(computation: Computation, new: dict[Computation, Computation]) -> Computation:
+    """The computation with calls to old computations replaced by calls to new ones."""
+    from shardc.hlo.ir import rebuild_computation
+
+    if all(new[c] is c for i in computation for _, c in called_computations(i)):
+        return computation
+    return rebuild_computation(computation, lambda old, operands: None, new)
+
+
+def with_order(computation: Computation, root: Instruction, extra: Iterable[Instruction] = ()) -> Computation:
+    """A computation that returns ``root`` with the parameters of ``computation``."""
+    keep = [i for i in computation if i.opcode == "parameter"]
+    return Computation(computation.name, topological([*keep, *extra, root]), root)
+
+
+def effects(computation: Computation) -> list[Instruction]:
+    """Instructions that must stay although nobody reads them."""
+    return [i for i in computation if has_side_effect(i)]

@@ -1,0 +1,22 @@
+"""Simplification rules by op family: opcode to the rules tried on it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from shardc.compiler.lower.rules import control, elementwise, indexing, reduction, shape
+from shardc.hlo.ir import Instruction
+
+__all__ = ["RULES"]
+
+
+def _merge() -> dict[str, tuple[Callable[[Instruction], Instruction | None], ...]]:
+    merged: dict[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {}
+    for family in (elementwise, shape, indexing, reduction, control):
+        for opcode, rules in family.RULES.items():
+            merged[opcode] = merged.get(opcode, ()) + rules
+    return merged
+
+
+RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = MappingProxyType(_merge())

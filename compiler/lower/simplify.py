@@ -1,0 +1,55 @@
+"""Simplify: small named rules, applied wherever they fit until none does.
+
+Rules keep every bit of a float result that a program can see: no reassociation, no reciprocal for a division, and
+``x + 0.0`` stays because it turns -0.0 into 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from shardc.compiler.lower.eliminate import EliminateDead
+from shardc.compiler.lower.make import keep_reachable
+from shardc.compiler.lower.rules import RULES
+from shardc.hlo.ir import Instruction, Module, rebuild_module
+
+__all__ = ["Rule", "Simplify", "simplify_instruction"]
+
+#: Looks at one instruction; returns what to use instead, or None.
+Rule = Callable[[Instruction], Instruction | None]
+
+_MAX_SWEEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Simplify:
+    """Apply the rule table to a fixed point."""
+
+    name: str = "simplify"
+    why: str = "identities, constants and chains of data movement cost nothing at run time"
+    rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=lambda: RULES, repr=False)
+
+    def run(self, module: Module) -> Module:
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            same = all(a is b for a, b in zip(operands, old.operands, strict=True))
+            return simplify_instruction(old if same else old.replace(operands=operands), self.rules)
+
+        for _ in range(_MAX_SWEEPS):
+            after = rebuild_module(module, change)
+            if after is module:
+                break
+            module = EliminateDead().run(keep_reachable(after, after.entry))
+        return module
+
+
+def simplify_instruction(instruction: Instruction, rules: Mapping[str, tuple[Rule, ...]] = RULES) -> Instruction:
+    """The end of the chain of rules that start at ``instruction``."""
+    while True:
+        for rule in rules.get(instruction.opcode, ()):
+            better = rule(instruction)
+            if better is not None and better is not instruction:
+                instruction = better
+                break
+        else:
+            return instruction
