@@ -1,0 +1,99 @@
+"""The reference evaluator: the meaning of every op in NumPy, one table per op family, merged here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from shardc.hlo.errors import InputError
+from shardc.hlo.evaluate import (
+    collective,
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    random,
+    reduction,
+    shape,
+    window,
+)
+from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.values import Array, Value, flatten, unflatten
+from shardc.hlo.ir import Computation, Module
+
+__all__ = ["ROWS", "evaluate", "evaluate_computation", "evaluate_spmd"]
+
+ROWS: Mapping[str, Row] = MappingProxyType(
+    {
+        **elementwise.ROWS,
+        **contraction.ROWS,
+        **reduction.ROWS,
+        **shape.ROWS,
+        **indexing.ROWS,
+        **window.ROWS,
+        **linalg.ROWS,
+        **random.ROWS,
+        **control.ROWS,
+        **collective.ROWS,
+    }
+)
+
+
+def evaluate(module: Module, args: Sequence[Array], *, float64: bool = False) -> list[Array]:
+    """The flattened results of a global program for the flattened arrays of its parameters.
+
+    Shardings are ignored. With ``float64`` all f16, bf16, f32 and c64 values are computed in f64 and c128, results
+    too: the reference that errors are measured against. Raises `InputError` when arguments do not fit,
+    `UnsupportedError` for ops without a meaning here, `RunError` when a ``check.*`` custom call is false.
+    Example: ``evaluate(module, [np.ones((2, 3), np.float32)])``.
+    """
+    return evaluate_devices(module, [args], Machine(ROWS, float64=float64))[0]
+
+
+def evaluate_spmd(
+    module: Module, args_per_device: Sequence[Sequence[Array]], *, float64: bool = False
+) -> list[list[Array]]:
+    """The flattened results on every device of a per-device program, run in lock step.
+
+    There are ``replica_count * num_partitions`` devices, replica major. Raises as `evaluate`, and `RunError` when
+    devices of one collective take different ways through the program (it would hang).
+    """
+    machine = Machine(ROWS, module.num_partitions, module.replica_count, float64)
+    count = machine.num_partitions * machine.replica_count
+    if len(args_per_device) != count:
+        raise InputError(f"arguments for {len(args_per_device)} devices, the program runs on {count}")
+    return evaluate_devices(module, args_per_device, machine)
+
+
+def evaluate_devices(module: Module, args_per_device: Sequence[Sequence[Array]], machine: Machine) -> list[list[Array]]:
+    """`evaluate_spmd` on a given machine."""
+    arguments = [_arguments(module, args, machine) for args in args_per_device]
+    with np.errstate(all="ignore"):
+        results = machine.run(module.entry, range(len(arguments)), arguments)
+    return [list(flatten(r)) for r in results]
+
+
+def evaluate_computation(computation: Computation, args: Sequence[Value], *, float64: bool = False) -> Value:
+    """The value of one computation, a tuple where its root is one; ``args`` are values of its parameters."""
+    with np.errstate(all="ignore"):
+        return Machine(ROWS, float64=float64).run_one(computation, args)
+
+
+def _arguments(module: Module, args: Sequence[Array], machine: Machine) -> list[Value]:
+    shapes = [(p, leaf) for p in module.parameters for leaf in p.shape.leaves() if leaf.is_array]
+    if len(args) != len(shapes):
+        raise InputError(f"{len(args)} arguments for {len(shapes)} parameters", where=module.name)
+
+    def checked() -> Iterator[Array]:
+        for k, (x, (p, leaf)) in enumerate(zip(args, shapes, strict=True)):
+            x = np.asarray(x)
+            stored = machine.stored(leaf.dtype)
+            if x.shape != leaf.dims or x.dtype not in (leaf.dtype.numpy, stored):
+                raise InputError(f"argument {k} is {x.dtype}{list(x.shape)}, not {leaf}", where=f"%{p.name}")
+            yield x.astype(stored, copy=False)
+
+    leaves = checked()
+    return [unflatten(p.shape, leaves) for p in module.parameters]

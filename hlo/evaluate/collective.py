@@ -1,0 +1,249 @@
+"""NumPy meaning: collectives, each evaluated for all its devices at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from shardc.hlo.errors import RunError
+from shardc.hlo.evaluate.body import MONOIDS, apply_body, reducer_opcode
+from shardc.hlo.evaluate.machine import Machine, Row, lockstep, unsupported
+from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
+from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups
+from shardc.hlo.ir import Computation, Instruction
+
+__all__ = ["ROWS", "device_groups"]
+
+Groups = tuple[tuple[int, ...], ...]
+Operands = Sequence[Sequence[Value]]
+#: (machine, instruction, operand arrays of the members in order) -> result arrays per member
+GroupRule = Callable[[Machine, Instruction, Sequence[Sequence[Array]]], Sequence[Sequence[Array]]]
+
+_JOINS_PARTITIONS = ("all-reduce", "all-reduce-start", "all-gather", "all-gather-start", "reduce-scatter")
+
+
+def device_groups(m: Machine, i: Instruction) -> Groups:
+    """The groups of a collective as device numbers, members in order of position.
+
+    HLO has four readings: over replicas (no channel), over partitions (channel, ids are partitions), over both
+    (channel on a reduction or gather, ids are replicas) and over flattened ids (``use_global_device_ids``). With
+    one replica, and for groups over mesh axes, ids are devices.
+    """
+    key = ("groups", i)
+    if key not in m.memo:
+        m.memo[key] = _device_groups(m, i)
+    return m.memo[key]  # type: ignore[no-any-return]
+
+
+def _device_groups(m: Machine, i: Instruction) -> Groups:
+    groups = i.attrs.get("replica_groups", ListGroups())
+    partitions, replicas = m.num_partitions, m.replica_count
+    listed: Groups = groups.expand()
+    channel = bool(i.attrs.get("channel_id"))
+    if isinstance(groups, AxisGroups) or i.attrs.get("use_global_device_ids"):
+        return listed or (tuple(range(partitions * replicas)),)
+    if channel and i.opcode in _JOINS_PARTITIONS:
+        listed = listed or (tuple(range(replicas)),)
+        if max(max(g) for g in listed) < replicas:
+            return tuple(tuple(r * partitions + p for r in g for p in range(partitions)) for g in listed)
+    elif not channel and replicas > 1:
+        listed = listed or (tuple(range(replicas)),)
+        return tuple(tuple(r * partitions + p for r in g) for g in listed for p in range(partitions))
+    listed = listed or (tuple(range(partitions)),)
+    return tuple(tuple(r * partitions + p for p in g) for g in listed for r in range(replicas))
+
+
+def _pairs(m: Machine, i: Instruction) -> tuple[tuple[int, int], ...]:
+    """Source and target devices; ids are replicas without a channel (if there are several), else partitions."""
+    pairs = i.attrs["source_target_pairs"]
+    listed: tuple[tuple[int, int], ...] = pairs.expand()
+    partitions, replicas = m.num_partitions, m.replica_count
+    if isinstance(pairs, AxisPairs) or replicas == 1:
+        return listed
+    if i.attrs.get("channel_id"):
+        return tuple((r * partitions + s, r * partitions + t) for s, t in listed for r in range(replicas))
+    return tuple((s * partitions + p, t * partitions + p) for s, t in listed for p in range(partitions))
+
+
+def _need_all(i: Instruction, members: Sequence[int], devices: Mapping[int, int]) -> None:
+    missing = [d for d in members if d not in devices]
+    if missing:
+        raise RunError(
+            f"devices {missing} do not take part in {i.opcode} of devices {list(members)}: the program would hang",
+            where=f"%{i.name}, {i.source}" if i.source else f"%{i.name}",
+            fix="all members of a group must take the same branches and loop trips",
+        )
+
+
+def _by_group(rule: GroupRule) -> Row:
+    def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+        position = {d: k for k, d in enumerate(devices)}
+        out: list[Value] = [None] * len(devices)
+        for members in device_groups(m, i):
+            if not any(d in position for d in members):
+                continue
+            _need_all(i, members, position)
+            for d, results in zip(members, rule(m, i, [operands[position[d]] for d in members]), strict=True):
+                out[position[d]] = tuple(results) if len(results) > 1 or _result_is_tuple(i) else results[0]
+        lost = [d for d, v in zip(devices, out, strict=True) if v is None]
+        if lost:
+            raise RunError(f"devices {lost} are in no group of {i.opcode}", where=f"%{i.name}")
+        return out
+
+    return lockstep(run)
+
+
+def _result_is_tuple(i: Instruction) -> bool:
+    return i.shape.is_tuple and not i.opcode.endswith("-start")
+
+
+def _reduce(m: Machine, body: Computation, values: Sequence[Array]) -> Array:
+    """Members combined in order of position; small floats in f32, rounded once."""
+    kind = values[0].dtype
+    opcode = reducer_opcode(body)
+    if opcode is not None:
+        total = values[0].astype(COMPUTE[kind], copy=False)
+        for v in values[1:]:
+            total = MONOIDS[opcode](total, v.astype(COMPUTE[kind], copy=False))
+        return cast(total, kind)
+    total = values[0]
+    for v in values[1:]:
+        total = cast(np.broadcast_to(apply_body(m, body, [total, v])[0], v.shape), kind)
+    return total
+
+
+def _all_reduce(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+    totals = [_reduce(m, i.attrs["to_apply"], column) for column in zip(*members, strict=True)]
+    return [totals] * len(members)
+
+
+def _all_gather(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+    axis = i.attrs["dimensions"][0]
+    whole = [np.concatenate(column, axis=axis) for column in zip(*members, strict=True)]
+    return [whole] * len(members)
+
+
+def _reduce_scatter(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+    axis = i.attrs["dimensions"][0]
+    totals = [_reduce(m, i.attrs["to_apply"], column) for column in zip(*members, strict=True)]
+    return list(zip(*(np.split(t, len(members), axis=axis) for t in totals), strict=True))
+
+
+def _all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+    """Piece j of member k becomes piece k of member j."""
+    if not i.attrs.get("dimensions"):
+        return list(zip(*members, strict=True))
+    axis, count = i.attrs["dimensions"][0], len(members)
+    pieces = [[np.split(x, count, axis=axis) for x in operands] for operands in members]
+    return [
+        [np.concatenate([pieces[k][n][j] for k in range(count)], axis=axis) for n in range(len(members[0]))]
+        for j in range(count)
+    ]
+
+
+def _collective_broadcast(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+    return [members[0]] * len(members)
+
+
+def _broadcast_row() -> Row:
+    """Devices outside every group receive zeros."""
+    grouped = _by_group(_collective_broadcast)
+
+    def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+        inside = {d for g in device_groups(m, i) for d in g}
+        here = [k for k, d in enumerate(devices) if d in inside]
+        out: list[Value] = [_packed(i, [np.zeros_like(x) for x in o]) for o in operands]
+        assert grouped.lockstep is not None
+        results = grouped.lockstep(m, i, [devices[k] for k in here], [operands[k] for k in here])
+        for k, v in zip(here, results, strict=True):
+            out[k] = v
+        return out
+
+    return lockstep(run)
+
+
+def _packed(i: Instruction, results: Sequence[Array]) -> Value:
+    return tuple(results) if _result_is_tuple(i) else results[0]
+
+
+def _ragged_all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+    """Member k writes rows [offset, offset + size) of its input into member j's output at k's output offset."""
+    outs = [o[1].copy() for o in members]
+    count = len(members)
+    for data, _, starts, sizes, targets, _ in members:
+        per_peer = len(starts) // count
+        for n in range(len(starts)):
+            size, begin, place = int(sizes[n]), int(starts[n]), int(targets[n])
+            outs[n // per_peer][place : place + size] = data[begin : begin + size]
+    return [[o] for o in outs]
+
+
+def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+    """The sender's operand; zeros for devices that nobody sends to."""
+    position = {d: k for k, d in enumerate(devices)}
+    source: dict[int, int] = {}
+    for s, t in _pairs(m, i):
+        if s in position or t in position:
+            _need_all(i, (s, t), position)
+            source[t] = s
+    out: list[Value] = []
+    for d, own in zip(devices, operands, strict=True):
+        if d in source:
+            out.append(_packed(i, operands[position[source[d]]]))
+        else:
+            out.append(_packed(i, [np.zeros_like(x) for x in own]))
+    return out
+
+
+def _start(row: Row) -> Row:
+    """(operands, results) as the asynchronous start gives them."""
+    inner = row.lockstep
+    assert inner is not None
+
+    def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+        results = inner(m, i, devices, operands)
+        return [(o[0] if len(o) == 1 else tuple(o), r) for o, r in zip(operands, results, strict=True)]
+
+    return lockstep(run)
+
+
+def _done(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+    return operands[0][1]
+
+
+def _same(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+    return operands[0]
+
+
+def _partition_id(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+    return [np.asarray(d % m.num_partitions, np.uint32) for d in devices]
+
+
+def _replica_id(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+    return [np.asarray(d // m.num_partitions, np.uint32) for d in devices]
+
+
+_POINT_TO_POINT = "sends and receives wait for each other in an order that lock step does not have"
+
+ROWS: Mapping[str, Row] = {
+    "all-reduce": _by_group(_all_reduce),
+    "all-reduce-start": _by_group(_all_reduce),
+    "all-reduce-done": Row(_same),
+    "all-gather": _by_group(_all_gather),
+    "all-gather-start": _start(_by_group(_all_gather)),
+    "all-gather-done": Row(_done),
+    "reduce-scatter": _by_group(_reduce_scatter),
+    "all-to-all": _by_group(_all_to_all),
+    "ragged-all-to-all": _by_group(_ragged_all_to_all),
+    "collective-broadcast": _broadcast_row(),
+    "collective-permute": lockstep(_permute),
+    "collective-permute-start": _start(lockstep(_permute)),
+    "collective-permute-done": Row(_done),
+    "partition-id": lockstep(_partition_id),
+    "replica-id": lockstep(_replica_id),
+    "send": unsupported(_POINT_TO_POINT),
+    "send-done": unsupported(_POINT_TO_POINT),
+    "recv": unsupported(_POINT_TO_POINT),
+    "recv-done": unsupported(_POINT_TO_POINT),
+}
