@@ -1,0 +1,342 @@
+"""The stages of a program: `Program` (annotated) -> `Propagated` -> `Partitioned` -> `Compiled`.
+
+Each stage is immutable and can be printed; each step names what went wrong in the terms of its input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.config import Config
+from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.types import Shape
+
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "from_jax", "load", "load_executable", "trace"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A global program with some annotations.
+
+    ``jax`` knows the pytrees of a program that came from a JAX function; ``original`` are the bytes of the file it
+    was read from. Made by `load` and `from_jax`.
+    """
+
+    module: Module
+    jax: Any = None
+    original: bytes = b""
+    config: Config = field(default_factory=Config.from_environment)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The device mesh, None before one is known."""
+        return self.module.mesh
+
+    @property
+    def arg_names(self) -> tuple[str, ...]:
+        """Names that `annotate` takes, by parameter."""
+        return self.module.arg_names or tuple(p.name for p in self.module.parameters)
+
+    def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> Program:
+        """Add shardings to values by name or glob, and give or resize the mesh.
+
+        Example: ``program.annotate({"w1": P(None, "model")}, mesh=Mesh({"data": 2, "model": 4}))``. Raises
+        `AnnotationError` for a name, axis or dimension that is not there.
+        """
+        from shardc.sharding.annotate import annotate, resize_mesh
+
+        module = self.module
+        wanted = as_mesh(mesh) if mesh is not None else None
+        if wanted is not None and module.mesh is not None:
+            module = resize_mesh(module, wanted)
+        if annotations:
+            target = module.mesh or wanted
+            if target is None:
+                raise AnnotationError(
+                    "annotations need a mesh", fix='pass mesh=Mesh({"data": 2, "model": 4}), or --mesh data=2,model=4'
+                )
+            module = annotate(module, annotations, target)
+        elif wanted is not None and module.mesh is None:
+            module = module.with_(mesh=wanted)
+        return replace(self, module=module)
+
+    def propagate(self) -> Propagated:
+        """Give every value a sharding; annotations are kept, the rest follows from the operations."""
+        from shardc.sharding.propagate import propagate
+
+        start = time.perf_counter()
+        result = propagate(self.module, self.config)
+        return Propagated(self, result.module, result.provenance, {**self.seconds, **_since("propagate", start)})
+
+    def partition(self) -> Partitioned:
+        """`propagate`, then `Propagated.partition`."""
+        return self.propagate().partition()
+
+    def compile(self, target: str = "cpu") -> Compiled:
+        """All the stages at once."""
+        return self.partition().compile(target)
+
+    def as_text(self) -> str:
+        """The program as HLO text."""
+        return str(self.module)
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """Every value has a sharding; ``provenance`` knows why."""
+
+    program: Program
+    module: Module
+    provenance: Any
+    seconds: Mapping[str, float]
+
+    def partition(self) -> Partitioned:
+        """Rewrite into the program that every device runs, with the collectives it needs."""
+        from shardc.partitioner.partition import partition
+
+        start = time.perf_counter()
+        module = partition(self.module, self.program.config)
+        return Partitioned(self, module, {**self.seconds, **_since("partition", start)})
+
+    def explain(self, value: str) -> list[str]:
+        """Where the sharding of the value called ``value`` comes from."""
+        return list(self.provenance.explain(value))
+
+    def as_text(self) -> str:
+        """HLO text with a sharding on every instruction."""
+        return str(self.module)
+
+    def as_stablehlo(self) -> str:
+        """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
+        if not self.program.original:
+            raise UnsupportedError("only a program read from an MLIR file can be written back as MLIR")
+        from shardc.hlo.stablehlo.writer import write_stablehlo
+
+        return write_stablehlo(self.program.original, self.module)
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """The per-device program."""
+
+    propagated: Propagated
+    module: Module
+    seconds: Mapping[str, float]
+
+    @property
+    def program(self) -> Program:
+        return self.propagated.program
+
+    @property
+    def num_devices(self) -> int:
+        return self.module.num_partitions
+
+    def as_text(self) -> str:
+        """HLO text that XLA compiles and runs as it is."""
+        return str(self.module)
+
+    @cached_property
+    def _report(self) -> dict[str, Any]:
+        from shardc.partitioner.report import build_report
+
+        return build_report(self.module, seconds=dict(self.seconds))
+
+    def report(self) -> dict[str, Any]:
+        """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
+        return dict(self._report)
+
+    def explain(self) -> list[str]:
+        """One entry per collective: what it moves, for which value and source line, and why."""
+        return [_explain_collective(c) for c in self._report["collectives"]]
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes that one device needs: arguments, results, temporaries (with constants and communication buffers)."""
+        executable = self._executable()
+        arguments = sum(a.local_shape.nbytes for a in executable.arguments)
+        results = sum(r.local_shape.nbytes for r in executable.results)
+        parts = {
+            "arguments": arguments,
+            "results": results,
+            "temporaries": executable.arena_bytes,
+            "constants": len(executable.constants),
+        }
+        return {**parts, "peak": sum(parts.values())}
+
+    def _executable(self, target: str = "cpu") -> Any:
+        from shardc.compiler.compile import compile_module
+
+        return compile_module(self.module, self.program.config, target)
+
+    def compile(self, target: str = "cpu") -> Compiled:
+        """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
+
+        Raises `UnsupportedError` for a target other than ``cpu``.
+        """
+        if target != "cpu":
+            raise UnsupportedError(f"programs are not compiled for {target!r} yet", fix='use compile("cpu")')
+        start = time.perf_counter()
+        executable = self._executable(target)
+        seconds = {**self.seconds, **_since("compile", start)}
+        return Compiled(executable, self.program.jax, self.program.config, seconds)
+
+    def simulate(self, machine: str) -> Any:
+        """Not there yet: predictions for a described machine."""
+        raise UnsupportedError(
+            f"simulation (here for {machine!r}) is not there yet",
+            fix="the report has wire_bytes and flops per device: partitioned.report()",
+        )
+
+
+class Compiled:
+    """A compiled program; calling it runs one step.
+
+    With a JAX function behind it, arguments and results are that function's pytrees; otherwise arguments are
+    global arrays by parameter and the result is a list of `shardc.Array` (the array itself if there is one).
+    """
+
+    def __init__(
+        self, executable: Any, jax: Any = None, config: Config | None = None, seconds: Mapping[str, float] | None = None
+    ) -> None:
+        self.executable = executable
+        self.config = config or Config.from_environment()
+        self.seconds = dict(seconds or {})
+        self._jax = jax
+
+    @cached_property
+    def driver(self) -> Any:
+        """The program loaded on this job's devices; made at the first call, by all ranks together."""
+        from shardc.compiler.compile import load_step
+
+        from shardc.launcher.driver import Driver
+        from shardc.launcher.job import job_transport, threads_per_process
+
+        transport = job_transport(self.config)
+        config = replace(self.config, num_threads=threads_per_process(self.config))
+        return Driver(self.executable, load_step(self.executable), transport, config)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._jax is not None:
+            return self._jax.unflatten_results(self.run(self._jax.flatten_arguments(args, kwargs)))
+        if kwargs:
+            raise InputError(
+                f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"
+            )
+        results = self.run(args)
+        return results[0] if len(results) == 1 else results
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """One step on flat arguments, one per parameter; returns one `shardc.Array` per flattened result."""
+        return list(self.driver(arguments))
+
+    @property
+    def parameter_shapes(self) -> list[Shape]:
+        """Global shapes by parameter."""
+        return [a.global_shape for a in self.executable.arguments]
+
+    def save(self, path: str | Path) -> None:
+        """Write the executable to a file that `load_executable` reads; whole or not at all."""
+        from shardc.compiler.executable import save
+        from shardc.launcher.atomic import check_writable
+
+        check_writable(Path(path))
+        save(self.executable, Path(path))
+
+
+def load(path: str | Path) -> Program:
+    """A program from a file, told by its content: HLO text, MLIR text or bytecode, or a serialized jax Exported.
+
+    Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
+    """
+    from shardc.launcher.load import content_kind, read_file, read_program
+
+    start = time.perf_counter()
+    data = read_file(path)
+    module, jax = read_program(data, str(path))
+    original = data if content_kind(data, str(path)) in ("mlir", "bytecode") else b""
+    return Program(_with_axes(module), jax, original, seconds=_since("read", start))
+
+
+def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
+    """A program from a jitted function and example arguments, or from a Traced, Lowered or jax.export.Exported.
+
+    Arguments may be abstract (`jax.ShapeDtypeStruct`) and of meshes larger than this machine.
+    Example: ``shardc.from_jax(jax.jit(step, in_shardings=...), state, batch)``.
+    """
+    from shardc.launcher.jax_frontend import module_from_jax
+
+    start = time.perf_counter()
+    program = module_from_jax(function, *args, **kwargs)
+    return Program(_with_axes(program.module), program, seconds=_since("read", start))
+
+
+def load_executable(path: str | Path) -> Compiled:
+    """What `Compiled.save` wrote."""
+    from shardc.compiler.executable import load_executable as read
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}")
+    return Compiled(read(Path(path)))
+
+
+def trace(function: Any, *specs: Any) -> Program:
+    """Not there yet: a program from a plain NumPy function."""
+    raise UnsupportedError(
+        "tracing of NumPy functions is not there yet",
+        where=getattr(function, "__name__", None),
+        fix="write it with jax.numpy and use shardc.from_jax(jax.jit(f), *args), or load an HLO or MLIR file",
+    )
+
+
+def as_mesh(mesh: Any) -> Mesh:
+    """Ours from ours, a mapping of axis sizes, or JAX's Mesh or AbstractMesh."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, Mapping):
+        return Mesh({str(k): int(v) for k, v in mesh.items()})
+    shape = getattr(mesh, "shape", None)
+    if isinstance(shape, Mapping) and hasattr(mesh, "axis_names"):
+        devices = getattr(mesh, "devices", None)
+        ids = tuple(int(d.id) for d in devices.flat) if devices is not None else None
+        if ids is not None and sorted(ids) != list(range(len(ids))):
+            ids = None
+        return Mesh({str(n): int(shape[n]) for n in mesh.axis_names}, ids)
+    raise AnnotationError(
+        f"{type(mesh).__name__} is not a mesh", fix='pass shardc.Mesh({"data": 2, "model": 4}) or a JAX mesh'
+    )
+
+
+def require_devices(num_devices: int, ranks: int, devices_per_rank: int) -> None:
+    """Raise `EnvironmentProblem` when a job has not room for a mesh."""
+    if ranks * devices_per_rank < num_devices:
+        raise EnvironmentProblem(
+            f"the mesh has {num_devices} devices, the job only {ranks} ranks x {devices_per_rank} devices per rank",
+            fix=f"use --ranks {-(-num_devices // devices_per_rank)} or "
+            f"--devices-per-rank {-(-num_devices // max(ranks, 1))}, or a smaller --mesh",
+        )
+
+
+def _with_axes(module: Module) -> Module:
+    from shardc.sharding.convert import with_axis_shardings
+
+    return with_axis_shardings(module)
+
+
+def _since(stage: str, start: float) -> dict[str, float]:
+    return {stage: time.perf_counter() - start}
+
+
+def _explain_collective(c: Mapping[str, Any]) -> str:
+    axes = "+".join(c["axes"]) or "all"
+    text = f"{c['op']} %{c['name']} over {axes} ({c['group_size']} devices"
+    text += f", {c['count']} times" if c["count"] != 1 else ""
+    text += f"), {c['wire_bytes']} bytes on the wire per device"
+    text += f"\n  at {c['source']}" if c["source"] else ""
+    return text + (f"\n  because {c['reason']}" if c["reason"] else "")
