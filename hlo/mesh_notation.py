@@ -1,0 +1,217 @@
+"""The named-mesh notation (V3) of HLO text: ``mesh['x'=2,'y'=4]``, axes ``'y':(1)2``, dimension lists.
+
+Priorities (``p1`` behind a dimension) are Shardy's; XLA's own parser does not know them, so they are read and not
+written.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from shardc.hlo.errors import AnnotationError
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.text.scanner import STRING, Scanner, unquote
+
+__all__ = ["parse_mesh", "parse_mesh_axes", "parse_mesh_sharding", "print_mesh", "print_mesh_sharding"]
+
+_MESH = re.compile(r"\s*mesh\s*\[")
+_SINGLE = re.compile(r"\s*(?:single_device|maximal_mesh)\s*\[\s*device_id\s*=\s*(\d+)\s*\]")
+_DEVICE_IDS = re.compile(r"\s*,?\s*device_ids\s*=\s*\(")
+_IOTA = re.compile(r"\s*\[([\d,\s]*)\]\s*T\s*\(([\d,\s]*)\)\s*\)")
+_ID_LIST = re.compile(r"\s*([\d,\s]*)\)")
+_NUMBER = re.compile(r"\s*(\d+)")
+_SUB_AXIS = re.compile(r"\s*:\s*\(\s*(\d+)\s*\)\s*(\d+)")
+_WHOLE = re.compile(r"\s*,?\s*(replicated|manual|unreduced)\s*(?=[},])(?!\s*=)")
+_PART = re.compile(r"\s*,\s*(replicated|unreduced|manual)\s*=\s*(sum|max|min)?")
+_METADATA = re.compile(r"\s*,\s*metadata\s*=\s*(?=\{)")
+_PRIORITY = re.compile(r"\s*p(\d+)")
+
+
+def parse_mesh(scanner: Scanner) -> Mesh:
+    """``mesh['x'=2,'y'=4]`` with optional ``device_ids=(3,2,1,0)`` or ``device_ids=([2,4]T(1,0))``."""
+    scanner.take(_MESH, "mesh['axis'=size, ...]")
+    axes: list[tuple[str, int]] = []
+    while not scanner.accept("]"):
+        scanner.skip_space()
+        name = unquote(scanner.take(STRING, "a quoted axis name").group())
+        scanner.expect("=", "after a mesh axis")
+        axes.append((name, int(scanner.take(_NUMBER, "the size of a mesh axis").group(1))))
+        if scanner.accept("]"):
+            break
+        scanner.expect(",", "between mesh axes")
+    start = scanner.pos
+    try:
+        return Mesh(tuple(axes), _device_ids(scanner))
+    except AnnotationError as e:
+        raise scanner.error(e.what, at=start, fix=e.fix) from None
+
+
+def _device_ids(scanner: Scanner) -> tuple[int, ...] | None:
+    if scanner.match(_DEVICE_IDS) is None:
+        return None
+    found = scanner.match(_IOTA)
+    if found is None:
+        text = scanner.take(_ID_LIST, "device ids such as (1,0)").group(1)
+        return tuple(int(d) for d in text.split(","))
+    reshape = [int(d) for d in found.group(1).split(",")]
+    order = [int(d) for d in found.group(2).split(",")]
+    if sorted(order) != list(range(len(reshape))):
+        raise scanner.error(f"T{tuple(order)} is not a permutation of the iota's dimensions")
+    strides = [math.prod(reshape[i + 1 :]) for i in range(len(reshape))]
+    ids = [0]
+    for d in reversed(order):
+        ids = [v + i * strides[d] for i in range(reshape[d]) for v in ids]
+    return tuple(ids)
+
+
+def parse_mesh_axes(scanner: Scanner, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """``{'x', 'y':(1)2}``; an axis may also be given by its number."""
+    axes, is_closed = _axes(scanner, mesh)
+    if not is_closed:
+        raise scanner.error("'?' belongs to the dimensions of a sharding")
+    return axes
+
+
+def _axes(scanner: Scanner, mesh: Mesh) -> tuple[tuple[AxisRef, ...], bool]:
+    scanner.expect("{", "at the start of a list of axes")
+    axes: list[AxisRef] = []
+    closed = True
+    while not scanner.accept("}"):
+        scanner.skip_space()
+        if scanner.accept("?"):
+            closed = False
+        else:
+            axes.append(_axis(scanner, mesh))
+        if scanner.accept("}"):
+            break
+        scanner.expect(",", "between axes")
+        if not closed:
+            raise scanner.error("'?' comes last among the axes of a dimension")
+    return tuple(axes), closed
+
+
+def _axis(scanner: Scanner, mesh: Mesh) -> AxisRef:
+    start = scanner.pos
+    name = unquote(scanner.take(STRING, "a quoted axis name").group())
+    if name not in mesh.axis_names:
+        if not name.isdigit() or int(name) >= len(mesh.axes):
+            known = ", ".join(mesh.axis_names)
+            raise scanner.error(f"the mesh has no axis {name!r}", at=start, fix=f"its axes are {known}")
+        name = mesh.axis_names[int(name)]
+    found = scanner.match(_SUB_AXIS)
+    if found is None:
+        return AxisRef(name)
+    pre, size = int(found.group(1)), int(found.group(2))
+    if pre < 1 or size < 1 or mesh.axis_size(name) % (pre * size):
+        raise scanner.error(
+            f"sub-axis {name}:({pre}){size} does not divide the axis, whose size is {mesh.axis_size(name)}", at=start
+        )
+    return AxisRef(name) if (pre, size) == (1, mesh.axis_size(name)) else AxisRef(name, pre, size)
+
+
+def parse_mesh_sharding(scanner: Scanner, rank: int | None) -> Sharding | None:
+    """A V3 sharding behind its opening brace, up to and with the closing one; None when it is no V3 sharding."""
+    single = scanner.match(_SINGLE)
+    if single is not None:
+        _close(scanner)
+        dims = (DimSharding(),) * (rank or 0)
+        return Sharding(Mesh((), (int(single.group(1)),)), dims)
+    if _MESH.match(scanner.text, scanner.pos) is None:
+        return None
+    start = scanner.pos
+    mesh = parse_mesh(scanner)
+    whole = scanner.match(_WHOLE)
+    if whole is not None:
+        _close(scanner)
+        return _whole_mesh(mesh, whole.group(1), rank or 0)
+    scanner.accept(",")
+    dims = _dims(scanner, mesh)
+    parts: dict[str, tuple[AxisRef, ...]] = {}
+    reduction = "sum"
+    while (found := scanner.match(_PART)) is not None:
+        kind = found.group(1)
+        reduction = found.group(2) or reduction
+        if kind in parts or (found.group(2) and kind != "unreduced"):
+            raise scanner.error(f"malformed {kind!r} part of a sharding", at=found.start(1))
+        parts[kind] = parse_mesh_axes(scanner, mesh)
+    _close(scanner)
+    if any(not a.is_full for a in parts.get("manual", ())):
+        raise scanner.error("manual axes must be whole axes", at=start)
+    sharding = Sharding(
+        mesh,
+        dims,
+        parts.get("replicated", ()),
+        parts.get("unreduced", ()),
+        reduction,
+        tuple(a.name for a in parts.get("manual", ())),
+    )
+    _check_overlap(scanner, sharding, start)
+    return sharding
+
+
+def _close(scanner: Scanner) -> None:
+    if scanner.match(_METADATA) is not None:
+        scanner.bracketed()
+    scanner.expect("}", "at the end of a sharding")
+
+
+def _whole_mesh(mesh: Mesh, kind: str, rank: int) -> Sharding:
+    everything = tuple(AxisRef(n) for n in mesh.axis_names)
+    dims = (DimSharding(),) * rank
+    if kind == "manual":
+        return Sharding(mesh, dims, manual=mesh.axis_names)
+    return Sharding(mesh, dims, unreduced=everything if kind == "unreduced" else ())
+
+
+def _dims(scanner: Scanner, mesh: Mesh) -> tuple[DimSharding, ...]:
+    scanner.expect("[", "at the start of the dimensions of a sharding")
+    dims: list[DimSharding] = []
+    while not scanner.accept("]"):
+        axes, closed = _axes(scanner, mesh)
+        priority = scanner.match(_PRIORITY)
+        dims.append(DimSharding(axes, closed, int(priority.group(1)) if priority else 0))
+        if scanner.accept("]"):
+            break
+        scanner.expect(",", "between dimensions")
+    return tuple(dims)
+
+
+def _check_overlap(scanner: Scanner, sharding: Sharding, start: int) -> None:
+    taken: list[tuple[str, int, int]] = []
+    axes = (*sharding.used_axes(), *sharding.replicated, *(AxisRef(n) for n in sharding.manual))
+    for a in axes:
+        low = 1 if a.is_full else a.pre
+        high = low * a.extent(sharding.mesh)
+        if any(n == a.name and low < h and l < high for n, l, h in taken):
+            raise scanner.error(f"axis {a} is used twice in a sharding", at=start)
+        taken.append((a.name, low, high))
+
+
+def print_mesh(mesh: Mesh) -> str:
+    """``mesh['x'=2,'y'=4]``, with ``device_ids=`` where they are not in order."""
+    text = "mesh[" + ",".join(f"'{n}'={s}" for n, s in mesh.axes) + "]"
+    return text if mesh.device_ids is None else f"{text}, device_ids=({','.join(map(str, mesh.device_ids))})"
+
+
+def print_mesh_sharding(sharding: Sharding) -> str:
+    """A V3 sharding with its braces; priorities are left out, as XLA has no notation for them."""
+    if sharding.mesh.is_maximal:
+        assert sharding.mesh.device_ids is not None
+        return f"{{single_device[device_id={sharding.mesh.device_ids[0]}]}}"
+    dims = ", ".join(_print_axes(d.axes, d.closed) for d in sharding.dims)
+    text = f"{print_mesh(sharding.mesh)}, [{dims}]"
+    if sharding.replicated:
+        text += ", replicated=" + _print_axes(sharding.replicated)
+    if sharding.unreduced:
+        kind = "" if sharding.reduction == "sum" else sharding.reduction
+        text += f", unreduced={kind}{_print_axes(sharding.unreduced)}"
+    if sharding.manual:
+        text += ", manual=" + _print_axes(tuple(AxisRef(n) for n in sharding.manual))
+    return "{" + text + "}"
+
+
+def _print_axes(axes: tuple[AxisRef, ...], closed: bool = True) -> str:
+    items = [f"'{a.name}'" if a.is_full else f"'{a.name}':({a.pre}){a.size}" for a in axes]
+    return "{" + ", ".join(items if closed else [*items, "?"]) + "}"

@@ -1,0 +1,383 @@
+"""Reading the instructions of one computation."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.errors import ShardcError, UnsupportedError
+from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata
+from shardc.hlo.notation import parse_sharding
+from shardc.hlo.opset import OPS
+from shardc.hlo.sharding import AnySharding
+from shardc.hlo.text.attributes import COMMON, read_attribute
+from shardc.hlo.text.literals import read_literal
+from shardc.hlo.text.metadata import StackFrames, read_metadata
+from shardc.hlo.text.scanner import Scanner, moved
+from shardc.hlo.text.shapes import try_shape
+from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
+from shardc.hlo.types import Shape
+
+__all__ = ["OPCODE_SPELLING", "ComputationReader"]
+
+#: Opcodes whose name in HLO text differs from the op set's.
+OPCODE_SPELLING: Mapping[str, str] = MappingProxyType({"optimization-barrier": "opt-barrier"})
+_OPCODE_OF_TEXT = {text: opcode for opcode, text in OPCODE_SPELLING.items()}
+
+_NAME = r"[A-Za-z_][\w.\-]*"
+_START = re.compile(rf"\s*(ROOT\s+)?%?({_NAME})\s*=(?!=)")
+_END = re.compile(r"\s*\}")
+_OPCODE = re.compile(r"\s*([a-z][a-z0-9\-]*)\s*\(")
+_PLAIN_OPERANDS = re.compile(rf"\s*((?:%?{_NAME}\s*,\s*)*%?{_NAME})\s*,?\s*\)")
+_OPERAND = re.compile(rf"\s*%?({_NAME})((?:#\d+)*)\s*(?=[,)])")
+_ATTRIBUTE = re.compile(r"\s*,\s*([A-Za-z_][\w\-]*)\s*=")
+_REFERENCE = re.compile(rf"\s*%?({_NAME})")
+_INTEGER = re.compile(r"\s*(\d+)\s*\)")
+_NO_MORE = re.compile(r"\s*\)")
+
+
+class ComputationReader:
+    """Reads ``{ ... }`` into a `Computation`; ``computations`` holds those defined so far, by name."""
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        computations: dict[str, Computation],
+        frames: StackFrames | None,
+        *,
+        name: str,
+    ) -> None:
+        self.scanner = scanner
+        self.computations = computations
+        self.frames = frames
+        self.name = name
+        self.instructions: list[Instruction] = []
+        self.by_name: dict[str, Instruction] = {}
+        self.places: dict[str, int] = {}
+        self.root: Instruction | None = None
+        self.invents_operands = False
+
+    # --- computations ---------------------------------------------------------------------------------------
+
+    def read_body(self) -> Computation:
+        scanner = self.scanner
+        scanner.expect("{", f"at the start of computation {self.name!r}")
+        begin = scanner.pos
+        while scanner.match(_END) is None:
+            found = scanner.match(_START)
+            if found is None:
+                scanner.skip_space()
+                wanted = "an instruction such as 'name = f32[2] add(a, b)' or '}'"
+                raise scanner.error(f"expected {wanted} in computation {self.name!r}, found {scanner.excerpt()}")
+            if found.group(1) and self.root is not None:
+                raise scanner.error(f"computation {self.name!r} has more than one ROOT", at=found.start(1))
+            instruction = self._instruction(found.group(2), found.start(2))
+            if found.group(1):
+                self.root = instruction
+        if not self.instructions:
+            raise scanner.error(f"computation {self.name!r} is empty", at=begin)
+        return self._finish(begin)
+
+    def read_single(self) -> Computation:
+        """One instruction alone; its operands become parameters of the shapes written in front of them."""
+        scanner = self.scanner
+        self.invents_operands = True
+        begin = scanner.pos
+        found = scanner.match(_START)
+        name, at = (found.group(2), found.start(2)) if found is not None else ("root", begin)
+        self.root = self._instruction(name, at)
+        return self._finish(begin)
+
+    def _finish(self, begin: int) -> Computation:
+        parameters = sorted(int(i.attrs["index"]) for i in self.instructions if i.opcode == "parameter")
+        if parameters != list(range(len(parameters))):
+            raise self.scanner.error(
+                f"computation {self.name!r} has parameters {', '.join(map(str, parameters))}",
+                at=begin,
+                fix="number them 0, 1, 2, ... without gaps",
+            )
+        return Computation(self.name, self.instructions, self.root or self.instructions[-1])
+
+    def register(self, computation: Computation) -> Computation:
+        """Add a computation that has no name in the text."""
+        name, number = computation.name, 0
+        while computation.name in self.computations:
+            number += 1
+            computation.name = f"{name}.{number}"
+        self.computations[computation.name] = computation
+        return computation
+
+    def _inline(self, role: str) -> Computation:
+        """A computation written in place of its name."""
+        name = f"{self.name}.{role}"
+        return self.register(ComputationReader(self.scanner, self.computations, self.frames, name=name).read_body())
+
+    # --- one instruction ------------------------------------------------------------------------------------
+
+    def _instruction(self, name: str, at: int) -> Instruction:
+        scanner = self.scanner
+        if name in self.by_name:
+            raise scanner.error(
+                f"instruction {name!r} is defined twice in computation {self.name!r}",
+                at=at,
+                fix=f"the first is at line {scanner.location(self.places[name]).line}",
+            )
+        shape = try_shape(scanner)
+        found = scanner.match(_OPCODE)
+        if found is None:
+            scanner.skip_space()
+            raise scanner.error(f"expected {'a shape and ' if shape is None else ''}an opcode and '(', found "
+                                f"{scanner.excerpt()}")
+        return self._operation(name, at, shape, found.group(1), found.start(1))
+
+    def _operation(self, name: str, at: int, shape: Shape | None, spelled: str, op_at: int) -> Instruction:
+        opcode = _OPCODE_OF_TEXT.get(spelled, spelled)
+        row = OPS.get(opcode)
+        if row is None or opcode in OPCODE_SPELLING and spelled == opcode:
+            wrapped = read_wrapped(self, name, at, shape, spelled)
+            if wrapped is None:
+                raise _unknown_opcode(self.scanner, spelled, op_at)
+            return wrapped
+        attrs: dict[str, Any] = {}
+        operands = self._operands(opcode, shape, attrs, op_at)
+        if row.arity is not None and len(operands) != row.arity:
+            raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=op_at)
+        fields = self.read_attributes(opcode, row.attributes, attrs, shape)
+        for key in row.required:
+            if key not in attrs:
+                raise self.scanner.error(f"{opcode} %{name} lacks the attribute {key}", at=op_at)
+        if opcode.startswith("async-"):
+            check_wrapper(self, opcode, shape, operands, attrs, op_at)
+        return self.add(name, at, opcode, shape, operands, attrs, fields, op_at)
+
+    def add(
+        self,
+        name: str,
+        at: int,
+        opcode: str,
+        shape: Shape | None,
+        operands: tuple[Instruction, ...],
+        attrs: dict[str, Any],
+        fields: dict[str, Any],
+        op_at: int,
+    ) -> Instruction:
+        if shape is None:
+            shape = self._inferred(opcode, operands, attrs, op_at)
+        sharding: AnySharding = fields.get("sharding")
+        metadata: Metadata | None = fields.get("metadata")
+        instruction = Instruction(
+            opcode, shape, operands, attrs or NO_ATTRS, name=name, sharding=sharding, metadata=metadata
+        )
+        self.instructions.append(instruction)
+        self.by_name[name] = instruction
+        self.places[name] = at
+        return instruction
+
+    def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
+        from shardc.hlo.infer import infer_shape
+
+        try:
+            return infer_shape(opcode, operands, attrs)
+        except (ShardcError, LookupError, ValueError, TypeError) as e:
+            what = e.what if isinstance(e, ShardcError) else f"{opcode} needs it"
+            raise self.scanner.error(
+                f"the result's shape is not written, and cannot be inferred: {what}", at=at, fix="write the shape"
+            ) from None
+
+    # --- operands -------------------------------------------------------------------------------------------
+
+    def _operands(
+        self, opcode: str, shape: Shape | None, attrs: dict[str, Any], op_at: int
+    ) -> tuple[Instruction, ...]:
+        scanner = self.scanner
+        if opcode == "parameter":
+            attrs["index"] = int(scanner.take(_INTEGER, "the parameter's number and ')'").group(1))
+            return ()
+        if opcode == "constant":
+            if shape is None:
+                raise scanner.error("a constant needs its shape", at=op_at, fix="write name = f32[] constant(1)")
+            attrs["literal"] = read_literal(scanner, shape)
+            scanner.expect(")", "after the constant")
+            return ()
+        return self.read_operands()
+
+    def read_operands(self) -> tuple[Instruction, ...]:
+        """Operands up to and with the closing parenthesis."""
+        scanner = self.scanner
+        found = _PLAIN_OPERANDS.match(scanner.text, scanner.pos)
+        if found is not None and not self.invents_operands:
+            scanner.pos = found.end()
+            names = found.group(1).replace("%", "").split(",")
+            try:
+                return tuple([self.by_name[n.strip()] for n in names])
+            except KeyError:
+                missing = next(n.strip() for n in names if n.strip() not in self.by_name)
+                at = found.start(1) + found.group(1).index(missing)
+                raise self._unknown_name(missing, at) from None
+        return self._mixed_operands()
+
+    def _mixed_operands(self) -> tuple[Instruction, ...]:
+        """Operands with types in front, tuple elements ``%t#0``, or nested instructions."""
+        scanner = self.scanner
+        operands: list[Instruction] = []
+        while scanner.match(_NO_MORE) is None:
+            operands.append(self._operand())
+            if scanner.match(_NO_MORE):
+                break
+            scanner.expect(",", "or ')' after an operand")
+        return tuple(operands)
+
+    def _operand(self) -> Instruction:
+        scanner = self.scanner
+        scanner.skip_space()
+        at = scanner.pos
+        declared = try_shape(scanner)
+        found = scanner.match(_OPERAND)
+        if found is None:
+            return self._nested_operand(declared, at)
+        name, path = found.groups()
+        operand = self.by_name.get(name)
+        if operand is None:
+            if not self.invents_operands:
+                raise self._unknown_name(name, found.start(1))
+            operand = self._invent(name, declared, found.start(1))
+        for index in path.split("#")[1:]:
+            operand = self._element(operand, int(index), at)
+        if declared is not None and declared is not operand.shape and declared.plain != operand.shape.plain:
+            raise scanner.error(
+                f"operand %{name} is written as {declared}, it has shape {operand.shape}", at=at
+            )
+        return operand
+
+    def _nested_operand(self, shape: Shape | None, at: int) -> Instruction:
+        scanner = self.scanner
+        found = scanner.match(_OPCODE)
+        if found is None:
+            scanner.skip_space()
+            raise scanner.error(f"expected an operand, found {scanner.excerpt()}", at=at)
+        base = f"{found.group(1)}.anon"
+        name, number = base, 0
+        while name in self.by_name:
+            number += 1
+            name = f"{base}.{number}"
+        return self._operation(name, at, shape, found.group(1), found.start(1))
+
+    def _invent(self, name: str, shape: Shape | None, at: int) -> Instruction:
+        if shape is None:
+            raise self.scanner.error(f"operand {name!r} of a single instruction needs its shape", at=at)
+        index = sum(i.opcode == "parameter" for i in self.instructions)
+        return self.add(name, at, "parameter", shape, (), {"index": index}, {}, at)
+
+    def _element(self, base: Instruction, index: int, at: int) -> Instruction:
+        if not base.shape.is_tuple or index >= len(base.shape.elements):
+            raise self.scanner.error(f"%{base.name} of shape {base.shape} has no element {index}", at=at)
+        name = f"{base.name}.element.{index}"
+        known = self.by_name.get(name)
+        if known is not None and known.operands == (base,) and known.attrs.get("index") == index:
+            return known
+        while name in self.by_name:
+            name += ".1"
+        return self.add(name, at, "get-tuple-element", base.shape.elements[index], (base,), {"index": index}, {}, at)
+
+    def _unknown_name(self, name: str, at: int) -> ShardcError:
+        near = difflib.get_close_matches(name, self.by_name, n=3)
+        fix = f"near names: {', '.join(near)}" if near else "operands must be defined before they are used"
+        return self.scanner.error(f"instruction {name!r} does not exist in computation {self.name!r}", at=at, fix=fix)
+
+    # --- attributes -----------------------------------------------------------------------------------------
+
+    def read_attributes(
+        self, opcode: str, kinds: Mapping[str, str], attrs: dict[str, Any], shape: Shape | None
+    ) -> dict[str, Any]:
+        """Read ``, key=value`` into ``attrs``; sharding and metadata, which are no attributes, are returned."""
+        scanner = self.scanner
+        fields: dict[str, Any] = {}
+        while (found := _ATTRIBUTE.match(scanner.text, scanner.pos)) is not None:
+            key = found.group(1)
+            kind = kinds.get(key) or COMMON.get(key)
+            scanner.pos = found.end()
+            if kind is None:
+                allowed = ", ".join(sorted({*kinds, *COMMON}))
+                raise scanner.error(
+                    f"{opcode} has no attribute {key!r}", at=found.start(1), fix=f"its attributes are {allowed}"
+                )
+            if key in attrs or key in fields:
+                raise scanner.error(f"attribute {key} is given twice", at=found.start(1))
+            if kind == "computation":
+                attrs[key] = self._computation(key)
+            elif kind == "sharding":
+                fields[key] = self._sharding(shape)
+            elif kind == "metadata":
+                fields[key], extra = read_metadata(scanner, self.frames)
+                if extra:
+                    attrs["metadata_extra"] = extra
+            elif kind == "computations":
+                attrs[key] = self._computation_list(key)
+            elif kind == "names":
+                attrs[key] = self._names()
+            else:
+                attrs[key] = read_attribute(scanner, kind)
+        return fields
+
+    def _sharding(self, shape: Shape | None) -> AnySharding:
+        scanner = self.scanner
+        scanner.skip_space()
+        at = scanner.pos
+        text = scanner.bracketed()
+        try:
+            # Only the named-mesh forms look at the shape.
+            return _sharding_of_text(text, shape if "[" in text and "mesh" in text else None)
+        except ShardcError as e:
+            raise moved(e, scanner.location(at)) from None  # type: ignore[arg-type]
+
+    def _computation(self, role: str) -> Computation:
+        scanner = self.scanner
+        if scanner.peek() == "{":
+            return self._inline(role)
+        found = scanner.take(_REFERENCE, "the name of a computation")
+        computation = self.computations.get(found.group(1))
+        if computation is None:
+            near = difflib.get_close_matches(found.group(1), self.computations, n=3)
+            fix = f"near names: {', '.join(near)}" if near else "computations must be defined before they are called"
+            raise scanner.error(f"computation {found.group(1)!r} does not exist", at=found.start(1), fix=fix)
+        return computation
+
+    def _computation_list(self, role: str) -> tuple[Computation, ...]:
+        scanner = self.scanner
+        scanner.expect("{", "at the start of a list of computations")
+        found: list[Computation] = []
+        while not scanner.accept("}"):
+            found.append(self._computation(role))
+            if scanner.accept("}"):
+                break
+            scanner.expect(",", "between computations")
+        return tuple(found)
+
+    def _names(self) -> tuple[str, ...]:
+        scanner = self.scanner
+        scanner.expect("{", "at the start of a list of instructions")
+        names: list[str] = []
+        while not scanner.accept("}"):
+            found = scanner.take(_REFERENCE, "the name of an instruction")
+            if found.group(1) not in self.by_name:
+                raise self._unknown_name(found.group(1), found.start(1))
+            names.append(found.group(1))
+            if scanner.accept("}"):
+                break
+            scanner.expect(",", "between instructions")
+        return tuple(names)
+
+
+@lru_cache(maxsize=16384)
+def _sharding_of_text(text: str, shape: Shape | None) -> AnySharding:
+    return parse_sharding(text, None, shape)
+
+
+def _unknown_opcode(scanner: Scanner, opcode: str, at: int) -> UnsupportedError:
+    near = difflib.get_close_matches(opcode, [OPCODE_SPELLING.get(o, o) for o in OPS], n=3)
+    fix = f"near names: {', '.join(near)}" if near else "`shardc ops` lists what there is"
+    return UnsupportedError(f"unknown opcode {opcode!r}", where=scanner.location(at), fix=fix)

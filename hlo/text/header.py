@@ -1,0 +1,136 @@
+"""The line ``HloModule name, attribute=value, ...`` of a module."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardc.hlo.ir import Alias
+from shardc.hlo.text.attributes import read_attribute
+from shardc.hlo.text.scanner import Scanner
+from shardc.hlo.text.shapes import read_shape
+from shardc.hlo.types import Shape
+
+__all__ = ["Header", "read_header"]
+
+_HEADER = re.compile(r"\s*HloModule\s+%?([A-Za-z_][\w.\-]*)")
+_ATTRIBUTE = re.compile(r"\s*,\s*([a-z_]+)\s*=")
+_INDEX = re.compile(r"\s*\{([\d,\s]*)\}")
+_PARAMETER = re.compile(r"\s*\(\s*(\d+)\s*,?\s*")
+_ALIAS_KIND = re.compile(r"\s*,\s*(may-alias|must-alias)")
+
+#: Header attributes that are kept in ``Module.attrs`` under their name, with the kind of their value.
+_KEPT = {
+    "is_scheduled": "bool",
+    "alias_passthrough_params": "bool",
+    "allow_spmd_sharding_propagation_to_parameters": "enums",
+    "allow_spmd_sharding_propagation_to_output": "enums",
+    "frontend_attributes": "frontend",
+    "backend_config": "raw",
+    "debug_attributes": "raw",
+    "origin_recovery_table": "raw",
+}
+
+
+@dataclass(slots=True)
+class Header:
+    """What the header says; ``layout`` is (parameter shapes, result shape) of the entry computation."""
+
+    name: str
+    num_partitions: int = 1
+    replica_count: int = 1
+    aliases: tuple[Alias, ...] = ()
+    donors: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    layout: tuple[tuple[Shape, ...], Shape] | None = None
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+def read_header(scanner: Scanner) -> Header | None:
+    """The header at the scanner's position, None when the text has none."""
+    found = scanner.match(_HEADER)
+    if found is None:
+        return None
+    header = Header(found.group(1))
+    seen: set[str] = set()
+    while (found := scanner.match(_ATTRIBUTE)) is not None:
+        name = found.group(1)
+        if name in seen:
+            raise scanner.error(f"module attribute {name} is given twice", at=found.start(1))
+        seen.add(name)
+        _read(scanner, header, name, found.start(1))
+    return header
+
+
+def _read(scanner: Scanner, header: Header, name: str, at: int) -> None:
+    if name == "num_partitions":
+        header.num_partitions = max(1, int(read_attribute(scanner, "int")))
+    elif name == "replica_count":
+        header.replica_count = max(1, int(read_attribute(scanner, "int")))
+    elif name == "entry_computation_layout":
+        header.layout = _read_layout(scanner)
+    elif name == "input_output_alias":
+        header.aliases = _read_aliases(scanner)
+    elif name == "buffer_donor":
+        header.donors = _read_donors(scanner)
+    elif name in _KEPT:
+        value = read_attribute(scanner, _KEPT[name])
+        if _KEPT[name] == "enums":
+            value = tuple(v == "true" for v in value)
+        header.attrs[name] = value
+    else:
+        known = ["num_partitions", "replica_count", "entry_computation_layout", "input_output_alias", "buffer_donor"]
+        raise scanner.error(f"unknown module attribute {name!r}", at=at, fix=f"known: {', '.join([*known, *_KEPT])}")
+
+
+def _read_layout(scanner: Scanner) -> tuple[tuple[Shape, ...], Shape]:
+    scanner.expect("{", "at the start of entry_computation_layout")
+    scanner.expect("(", "at the start of the parameters")
+    parameters: list[Shape] = []
+    while not scanner.accept(")"):
+        parameters.append(read_shape(scanner))
+        if scanner.accept(")"):
+            break
+        scanner.expect(",", "between parameters")
+    scanner.expect("->", "in entry_computation_layout")
+    result = read_shape(scanner)
+    scanner.expect("}", "at the end of entry_computation_layout")
+    return tuple(parameters), result
+
+
+def _read_index(scanner: Scanner) -> tuple[int, ...]:
+    text = scanner.take(_INDEX, "an index such as {0,1}").group(1).strip()
+    try:
+        return tuple(int(i) for i in text.split(",")) if text else ()
+    except ValueError:
+        raise scanner.error(f"malformed index {{{text}}}") from None
+
+
+def _read_aliases(scanner: Scanner) -> tuple[Alias, ...]:
+    scanner.expect("{", "at the start of input_output_alias")
+    aliases: list[Alias] = []
+    while not scanner.accept("}"):
+        output = _read_index(scanner)
+        scanner.expect(":", "after the result's index")
+        parameter = int(scanner.take(_PARAMETER, "(parameter, {index}, kind)").group(1))
+        index = _read_index(scanner) if scanner.peek() == "{" else ()
+        kind = scanner.match(_ALIAS_KIND)
+        scanner.expect(")", "at the end of an alias")
+        aliases.append(Alias(output, parameter, index, kind is not None and kind.group(1) == "must-alias"))
+        if scanner.accept("}"):
+            break
+        scanner.expect(",", "between aliases")
+    return tuple(aliases)
+
+
+def _read_donors(scanner: Scanner) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    scanner.expect("{", "at the start of buffer_donor")
+    donors: list[tuple[int, tuple[int, ...]]] = []
+    while not scanner.accept("}"):
+        parameter = int(scanner.take(_PARAMETER, "(parameter, {index})").group(1))
+        donors.append((parameter, _read_index(scanner) if scanner.peek() == "{" else ()))
+        scanner.expect(")", "at the end of a donor")
+        if scanner.accept("}"):
+            break
+        scanner.expect(",", "between donors")
+    return tuple(donors)

@@ -1,0 +1,188 @@
+"""HLO text -> `Module`: the text that XLA dumps, the short forms its tests use, and what our printer writes.
+
+Accepted besides the full form: no ``HloModule`` line, a single computation without ``ENTRY``, a single instruction
+whose operands become parameters; ``%`` and operand types present or not; result types left out where they can be
+inferred; called computations written in place (``to_apply={...}``); nested instructions as operands; ``%t#0`` for a
+tuple's element; ``call-start`` and the like for an asynchronous wrapper.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shardc.hlo.build import reachable_computations
+from shardc.hlo.errors import ParseError
+from shardc.hlo.ir import Computation, Module
+from shardc.hlo.sharding import Sharding, TileSharding
+from shardc.hlo.text.body import ComputationReader
+from shardc.hlo.text.header import Header, read_header
+from shardc.hlo.text.metadata import StackFrames, read_stack_frames
+from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
+from shardc.hlo.text.shapes import read_shape
+from shardc.hlo.types import Shape
+
+__all__ = ["read_hlo"]
+
+_HEAD = re.compile(r"\s*(ENTRY\s+)?%?([A-Za-z_][\w.\-]*)\s*(?=[({])")
+_PARAMETER_NAME = re.compile(r"\s*%?([A-Za-z_][\w.\-]*)\s*:")
+_TAIL = re.compile(r"\s*,\s*(execution_thread|backend_config)\s*=\s*")
+
+
+def read_hlo(text: str, file: str = "") -> Module:
+    """The program that HLO text spells.
+
+    ``file`` names the source in messages. Instruction names, order, layouts other than the default, metadata and
+    every attribute are kept, so that printing and reading again give an equal module. Shapes are taken as written;
+    `shardc.hlo.verify` checks them. Raises `ParseError` with line and column for text that is not HLO, and
+    `UnsupportedError` for opcodes and values that shardc lacks.
+
+    >>> read_hlo("ENTRY e { x = f32[4] parameter(0)  ROOT y = f32[4] negate(x) }").entry.root.opcode
+    'negate'
+    """
+    if "\0" in text:
+        raise ParseError("this is not text: it holds zero bytes", where=file or None)
+    scanner = Scanner(strip_comments(text, file), file)
+    return _ModuleReader(scanner).read()
+
+
+class _ModuleReader:
+    """Collects the computations of one text."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self.scanner = scanner
+        self.computations: dict[str, Computation] = {}
+        self.places: dict[str, int] = {}
+        self.entry: Computation | None = None
+        self.last: Computation | None = None
+        self.tails: list[tuple[str, str]] = []
+        self.frames: StackFrames | None = None
+
+    def read(self) -> Module:
+        scanner = self.scanner
+        header = read_header(scanner)
+        self.frames = read_stack_frames(scanner)
+        if header is None and not scanner.at_end() and _HEAD.match(scanner.text, scanner.pos) is None:
+            return self._single_instruction()
+        while not scanner.at_end():
+            self._computation()
+        entry = self.entry or self.last
+        if entry is None:
+            raise scanner.error(
+                "there is no computation in this text", fix="an HLO module has at least ENTRY name { ... }"
+            )
+        return self._module(header or Header("module_" + entry.name), entry)
+
+    def _single_instruction(self) -> Module:
+        reader = ComputationReader(self.scanner, self.computations, self.frames, name="entry")
+        computation = reader.read_single()
+        if not self.scanner.at_end():
+            raise self.scanner.error(f"unexpected text after the instruction: {self.scanner.excerpt()}")
+        return self._module(Header("instruction"), computation)
+
+    def _computation(self) -> None:
+        scanner = self.scanner
+        found = scanner.take(_HEAD, "a computation such as 'name { ... }'")
+        name, at = found.group(2), found.start(2)
+        if name in self.computations:
+            raise scanner.error(
+                f"computation {name!r} is defined twice",
+                at=at,
+                fix=f"the first is at line {scanner.location(self.places[name]).line}",
+            )
+        declared = self._signature()
+        reader = ComputationReader(scanner, self.computations, self.frames, name=name)
+        computation = reader.read_body()
+        if declared is not None and declared[0].plain != computation.root.shape.plain:
+            raise scanner.error(
+                f"computation {name!r} is declared to return {declared[0]}, its root "
+                f"%{computation.root.name} has shape {computation.root.shape}",
+                at=declared[1],
+            )
+        self.computations[name] = computation
+        self.places[name] = at
+        self.last = computation
+        if found.group(1):
+            if self.entry is not None:
+                raise scanner.error("there is more than one ENTRY computation", at=found.start(1))
+            self.entry = computation
+        self._tail(name)
+
+    def _signature(self) -> tuple[Shape, int] | None:
+        """Skip ``(x: f32[2], y: s32[]) -> f32[2]``; the declared result and its place."""
+        scanner = self.scanner
+        if not scanner.accept("("):
+            return None
+        while not scanner.accept(")"):
+            scanner.take(_PARAMETER_NAME, "'name:' of a parameter")
+            read_shape(scanner)
+            if scanner.accept(")"):
+                break
+            scanner.expect(",", "between parameters")
+        scanner.expect("->", "in a computation's signature")
+        scanner.skip_space()
+        at = scanner.pos
+        return read_shape(scanner), at
+
+    def _tail(self, name: str) -> None:
+        scanner = self.scanner
+        while (found := scanner.match(_TAIL)) is not None:
+            if found.group(1) == "backend_config" and scanner.peek() == "{":
+                value = scanner.bracketed()
+            else:
+                value = scanner.take(STRING, "a quoted string").group()
+            if found.group(1) != "execution_thread" or unquote(value) != "main":
+                self.tails.append((name, f"{found.group(1)}={value}"))
+
+    def _module(self, header: Header, entry: Computation) -> Module:
+        computations = [c for c in self.computations.values() if c is not entry]
+        attrs: dict[str, Any] = dict(header.attrs)
+        if self.frames is not None:
+            attrs["stack_frames"] = self.frames
+        if self.tails:
+            attrs["computation_attributes"] = tuple(self.tails)
+        whole = [p for p, index in header.donors if not index]
+        if len(whole) != len(header.donors):
+            attrs["buffer_donor"] = tuple(d for d in header.donors if d[1])
+        if header.layout is not None and header.layout != (
+            tuple(p.shape for p in entry.parameters),
+            entry.root.shape,
+        ):
+            attrs["entry_computation_layout"] = header.layout
+        return Module(
+            name=header.name,
+            computations=_callees_first(computations, entry),
+            entry=entry,
+            num_partitions=header.num_partitions,
+            replica_count=header.replica_count,
+            partitioned=header.num_partitions > 1 and _all_manual(entry),
+            aliases=header.aliases,
+            donors=tuple(whole),
+            arg_names=tuple(_argument_name(p.metadata.op_name if p.metadata else "") for p in entry.parameters),
+            source_file=self.scanner.file,
+            attrs=attrs,
+        )
+
+
+def _callees_first(computations: list[Computation], entry: Computation) -> tuple[Computation, ...]:
+    """Text order is callees first already; what ``entry`` calls and lies behind it cannot exist, as names must be known."""
+    reachable = set(reachable_computations(entry))
+    return (*(c for c in computations if c in reachable), entry)
+
+
+def _argument_name(op_name: str) -> str:
+    """JAX names an entry parameter by its place in the arguments: ``state['w1']``."""
+    return op_name if op_name and "/" not in op_name else ""
+
+
+def _all_manual(entry: Computation) -> bool:
+    """Every entry parameter and the result are per-device values."""
+
+    def manual(sharding: Any) -> bool:
+        if isinstance(sharding, tuple):
+            return all(manual(s) for s in sharding)
+        if isinstance(sharding, Sharding):
+            return bool(sharding.mesh.axes) and len(sharding.manual) == len(sharding.mesh.axes)
+        return isinstance(sharding, TileSharding) and sharding.kind == "manual"
+
+    return all(manual(i.sharding) for i in (*entry.parameters, entry.root))

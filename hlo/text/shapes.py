@@ -1,0 +1,137 @@
+"""Shapes in HLO text: ``f32[2,3]{0,1:T(8,128)}``, ``(f32[], token[])``."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from shardc.hlo.errors import ParseError, UnsupportedError
+from shardc.hlo.text.scanner import Scanner
+from shardc.hlo.types import DTYPES, Layout, Shape, array_shape, tuple_shape
+
+__all__ = ["read_shape", "try_shape"]
+
+ARRAY_SHAPE = re.compile(r"\s*([a-z][a-z0-9]*\[[^\[\]]*\](?:\{[^{}]*\})?)")
+_PARTS = re.compile(r"([a-z0-9]+)\[([^\]]*)\](?:\{([^:}]*)(?::([^}]*))?\})?\Z")
+_DIM = re.compile(r"\s*(<=)?(\d+|\?)\s*\Z")
+_INT = re.compile(r"\s*\d+\s*\Z")
+_SUFFIX = re.compile(r"(?:[A-Z]+\s*\([^()]*\)(?:\([^()]*\))*|\s)+\Z")
+_TUPLE_START = re.compile(r"\s*\(")
+_MAX_ELEMENTS = 1 << 62
+
+
+class _BadShape(Exception):
+    """What is wrong with the text of a shape."""
+
+
+def read_shape(scanner: Scanner) -> Shape:
+    """The shape at the scanner's position; ParseError when there is none."""
+    shape = try_shape(scanner)
+    if shape is None:
+        scanner.skip_space()
+        raise scanner.error(f"expected a shape such as f32[2,3], found {scanner.excerpt()}")
+    return shape
+
+
+def try_shape(scanner: Scanner) -> Shape | None:
+    """The shape at the scanner's position, or None (position unchanged) when something else comes."""
+    found = ARRAY_SHAPE.match(scanner.text, scanner.pos)
+    if found is not None:
+        try:
+            shape = _array_shape(found.group(1))
+        except _BadShape as e:
+            raise scanner.error(str(e), at=found.start(1)) from None
+        except UnsupportedError as e:
+            e.where = scanner.location(found.start(1))
+            raise
+        scanner.pos = found.end()
+        return shape
+    if _TUPLE_START.match(scanner.text, scanner.pos) is None:
+        return None
+    scanner.expect("(")
+    elements: list[Shape] = []
+    while not scanner.accept(")"):
+        elements.append(read_shape(scanner))
+        if scanner.accept(")"):
+            break
+        scanner.expect(",", "or ')' in a tuple shape")
+    scanner.match(_EMPTY_LAYOUT)
+    return _tuple(tuple(elements))
+
+
+_EMPTY_LAYOUT = re.compile(r"\{\}")
+
+
+@lru_cache(maxsize=16384)
+def _tuple(elements: tuple[Shape, ...]) -> Shape:
+    return tuple_shape(*elements)
+
+
+@lru_cache(maxsize=65536)
+def _array_shape(text: str) -> Shape:
+    parts = _PARTS.match(text)
+    if parts is None:
+        raise _BadShape(f"malformed shape {text!r}")
+    name, dims_text, order, suffix = parts.groups()
+    dtype = DTYPES.get(name)
+    if dtype is None or dtype.kind == "tuple":
+        known = ", ".join(n for n, d in DTYPES.items() if d.kind != "tuple")
+        raise _BadShape(f"unknown element type {name!r} in shape {text!r} (known: {known})")
+    dims, dynamic = _dimensions(dims_text, text)
+    if not (dtype.bits or not dims):
+        raise _BadShape(f"{name} has no dimensions, found {text!r}")
+    layout = None
+    if order is not None:
+        layout = _layout(order, suffix, len(dims), text)
+    if layout is None and not dynamic:
+        return array_shape(dtype, *dims) if dtype.bits else Shape(dtype)
+    return Shape(dtype, dims, layout=layout, dynamic=dynamic)
+
+
+def _dimensions(dims_text: str, text: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    if not dims_text.strip():
+        return (), ()
+    dims: list[int] = []
+    marks: list[bool] = []
+    for item in dims_text.split(","):
+        found = _DIM.match(item)
+        if found is None:
+            raise _BadShape(f"malformed dimension {item.strip()!r} in shape {text!r}")
+        if found.group(2) == "?":
+            raise UnsupportedError(
+                f"shape {text!r} has a dimension without a bound", fix="give the program static or bounded sizes"
+            )
+        dims.append(int(found.group(2)))
+        marks.append(found.group(1) is not None)
+    total = 1
+    for d in dims:
+        total *= max(d, 1)
+    if total > _MAX_ELEMENTS:
+        raise _BadShape(f"shape {text!r} has too many elements")
+    return tuple(dims), tuple(marks) if any(marks) else ()
+
+
+def _layout(order: str, suffix: str | None, rank: int, text: str) -> Layout | None:
+    items = order.split(",") if order.strip() else []
+    if not all(_INT.match(i) for i in items):
+        raise _BadShape(f"malformed layout in {text!r}")
+    minor_to_major = tuple(int(i) for i in items)
+    if len(minor_to_major) != rank or (suffix is None and not items):
+        raise _BadShape(f"layout of {text!r} lists {len(items)} of {rank} dimensions")
+    if sorted(minor_to_major) != list(range(rank)):
+        raise _BadShape(f"layout of {text!r} is not a permutation of its dimensions")
+    if suffix is not None and not _SUFFIX.match(suffix):
+        raise _BadShape(f"malformed tiles or memory space {suffix!r} in {text!r}")
+    suffix = "".join(suffix.split()) if suffix else ""
+    if not suffix and minor_to_major == tuple(range(rank - 1, -1, -1)):
+        return None
+    return Layout(minor_to_major, suffix)
+
+
+def shape_of_text(text: str) -> Shape:
+    """The shape that a whole text spells; ParseError otherwise."""
+    scanner = Scanner(text)
+    shape = read_shape(scanner)
+    if not scanner.at_end():
+        raise ParseError(f"unexpected text after the shape: {scanner.excerpt()}", where=scanner.location())
+    return shape

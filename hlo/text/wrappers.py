@@ -1,0 +1,102 @@
+"""Short spellings of asynchronous wrappers: ``custom-call-start``, ``-update`` and ``-done``.
+
+``X-start(...)`` stands for an ``async-start`` that calls a computation with the one instruction X, and takes X's
+attributes. Opcodes with a start form of their own (all-reduce, all-gather, collective-permute, copy, send, recv)
+are not spelled so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.ir import NO_ATTRS, Computation, Instruction
+from shardc.hlo.opset import OPS, Op
+from shardc.hlo.types import Shape
+
+if TYPE_CHECKING:
+    from shardc.hlo.text.body import ComputationReader
+
+__all__ = ["check_wrapper", "read_wrapped"]
+
+_OWN_FORMS = frozenset({"send", "recv", "async", "parameter", "constant"})
+_START_ATTRIBUTES = {"async_execution_thread": "str"}
+
+
+def read_wrapped(
+    reader: ComputationReader, name: str, at: int, shape: Shape | None, spelled: str
+) -> Instruction | None:
+    """The instruction when ``spelled`` is a short spelling, else None; the position is behind its ``(``."""
+    inner, _, step = spelled.rpartition("-")
+    row = OPS.get(inner)
+    if row is None or step not in ("start", "update", "done") or inner in _OWN_FORMS or f"{inner}-start" in OPS:
+        return None
+    if shape is None:
+        raise reader.scanner.error(f"{spelled} needs its shape", at=at)
+    if step == "start":
+        return _start(reader, name, at, shape, inner, row)
+    operands = reader.read_operands()
+    opcode = f"async-{step}"
+    attrs: dict[str, Any] = {}
+    fields = reader.read_attributes(spelled, OPS[opcode].attributes, attrs, shape)
+    wrapped = _wrapped_root(operands)
+    if wrapped is None or wrapped.opcode != inner:
+        found = "nothing" if wrapped is None else wrapped.opcode
+        raise reader.scanner.error(f"{spelled} must belong to a {inner}-start, it is given {found}", at=at)
+    return reader.add(name, at, opcode, shape, operands, attrs, fields, at)
+
+
+def _start(reader: ComputationReader, name: str, at: int, shape: Shape, inner: str, row: Op) -> Instruction:
+    operands = reader.read_operands()
+    _check_start_shape(reader, shape, at)
+    attrs: dict[str, Any] = {}
+    fields = reader.read_attributes(f"{inner}-start", {**row.attributes, **_START_ATTRIBUTES}, attrs, shape)
+    outer = {k: attrs.pop(k) for k in _START_ATTRIBUTES if k in attrs}
+    for key in row.required:
+        if key not in attrs:
+            raise reader.scanner.error(f"{inner}-start %{name} lacks the attribute {key}", at=at)
+    parameters = [
+        Instruction("parameter", o.shape, (), {"index": i}, name=f"param_{i}") for i, o in enumerate(operands)
+    ]
+    root = Instruction(inner, shape.elements[1], parameters, attrs or NO_ATTRS, name=inner)
+    outer["calls"] = reader.register(Computation("async_wrapped", [*parameters, root], root))
+    return reader.add(name, at, "async-start", shape, operands, outer, fields, at)
+
+
+def _check_start_shape(reader: ComputationReader, shape: Shape, at: int) -> None:
+    """An asynchronous start gives ((operands...), result, ...)."""
+    if not shape.is_tuple or len(shape.elements) < 2 or not shape.elements[0].is_tuple:
+        raise reader.scanner.error(
+            f"an asynchronous start has a shape such as ((operands...), result, context), found {shape}", at=at
+        )
+
+
+def _wrapped_root(operands: tuple[Instruction, ...]) -> Instruction | None:
+    """The wrapped instruction, found through the chain of updates back to the start."""
+    while operands and operands[0].opcode == "async-update":
+        operands = operands[0].operands
+    if not operands or operands[0].opcode != "async-start":
+        return None
+    calls = operands[0].attrs["calls"]
+    assert isinstance(calls, Computation)
+    return calls.root
+
+
+def check_wrapper(
+    reader: ComputationReader,
+    opcode: str,
+    shape: Shape | None,
+    operands: tuple[Instruction, ...],
+    attrs: dict[str, Any],
+    at: int,
+) -> None:
+    """A start has the shape of one; an update or done follows a start, and names no computation but the start's."""
+    if opcode == "async-start":
+        if shape is not None:
+            _check_start_shape(reader, shape, at)
+        return
+    root = _wrapped_root(operands)
+    calls = attrs.get("calls")
+    if root is None:
+        raise reader.scanner.error("an asynchronous update or done must take what a start or update gives", at=at)
+    if calls is not None and calls.root is not root:
+        raise reader.scanner.error(f"computation {calls.name!r} is not the one that the start calls", at=at)
