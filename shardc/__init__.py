@@ -1,1 +1,65 @@
-"""shardc: a sharding compiler."""
+"""shardc: partitions array programs over device meshes, compiles them, runs them on MPI ranks or virtual devices.
+
+Names are imported when they are first used, so that ``import shardc`` is quick and loads neither MPI nor LLVM nor
+JAX.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardc.hlo.errors import ShardcError as ShardcError
+    from shardc.hlo.mesh import Mesh as Mesh
+    from shardc.launcher.array import Array as Array
+    from shardc.launcher.array import gather as gather
+    from shardc.launcher.jit import jit as jit
+    from shardc.launcher.job import process_count as process_count
+    from shardc.launcher.job import process_index as process_index
+    from shardc.launcher.stages import Compiled as Compiled
+    from shardc.launcher.stages import Partitioned as Partitioned
+    from shardc.launcher.stages import Program as Program
+    from shardc.launcher.stages import Propagated as Propagated
+    from shardc.launcher.stages import from_jax as from_jax
+    from shardc.launcher.stages import load as load
+    from shardc.launcher.stages import load_executable as load_executable
+    from shardc.launcher.stages import trace as trace
+    from shardc.sharding.spec import P as P
+    from shardc.sharding.spec import PartitionSpec as PartitionSpec
+
+_HOMES = {
+    "Array": "launcher.array",
+    "Compiled": "launcher.stages",
+    "Mesh": "hlo.mesh",
+    "P": "sharding.spec",
+    "PartitionSpec": "sharding.spec",
+    "Partitioned": "launcher.stages",
+    "Program": "launcher.stages",
+    "Propagated": "launcher.stages",
+    "ShardcError": "hlo.errors",
+    "from_jax": "launcher.stages",
+    "gather": "launcher.array",
+    "jit": "launcher.jit",
+    "load": "launcher.stages",
+    "load_executable": "launcher.stages",
+    "process_count": "launcher.job",
+    "process_index": "launcher.job",
+    "trace": "launcher.stages",
+}
+
+__all__ = list(_HOMES)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardc' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"shardc.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
