@@ -36,7 +36,12 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """See the module docstring. ``target`` is the LLVM triple and CPU the object was made for."""
+    """See the module docstring. ``target`` is the LLVM triple and CPU the object was made for.
+
+    ``donated`` are arguments whose memory is free after the step; ``aliases`` are (result, argument) pairs among
+    them for which a driver may pass the same pointer. ``features`` are the CPU features that the object uses,
+    ``memory`` the bytes of `memory_analysis`, ``seconds`` compile times per stage.
+    """
 
     name: str
     target: str
@@ -50,3 +55,6 @@ class Executable:
     collectives: tuple[CollectiveCall, ...]
     donated: tuple[int, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    aliases: tuple[tuple[int, int], ...] = ()
+    features: str = ""
+    memory: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,117 @@
+"""The cache of compiled executables on disk, by content.
+
+Entries are written atomically and checked when read; a damaged one is compiled again. A directory that cannot be
+written costs one warning, never a failure. A lock lets the ranks of a job wait for the one that compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import filelock
+import llvmlite
+
+from shardc.compiler.executable import Executable
+from shardc.compiler.files import write_atomically
+from shardc.compiler.lower.structure import Structure
+from shardc.compiler.serialize import FORMAT, read_bytes, to_bytes
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
+from shardc.hlo.ir import Module
+from shardc.native.target import Target
+
+__all__ = ["cached", "module_key"]
+
+_PARTS = ("collectives", "compiler", "hlo", "native")
+
+
+def module_key(module: Module, target: Target) -> str:
+    """What the compiled object depends on, as a digest: program, target, compiler."""
+    structure = Structure()
+    digest = hashlib.sha256()
+    parts: list[object] = [
+        FORMAT, _sources(), llvmlite.__version__, target.triple, target.cpu, target.features, module.name,
+        module.num_partitions, module.replica_count, module.partitioned, module.mesh, module.arg_names,
+        module.result_names, module.aliases, module.donors, sorted(module.attrs), module.attrs.get("global_parameters"),
+        module.attrs.get("global_results"), structure.computation(module.entry),
+    ]  # fmt: skip
+    parts += [p.sharding for p in module.parameters] + [module.entry.root.sharding]
+    parts += [(i.name, i.source, i.origin) for i in module.instructions() if "replica_groups" in i.attrs]
+    parts += [(i.name, i.source, i.origin) for i in module.instructions() if "source_target_pairs" in i.attrs]
+    for part in parts:
+        digest.update(repr(part).encode() + b"\0")
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """A digest of the compiler's own source text, so that no entry outlives a change of it."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for part in _PARTS:
+        for path in sorted((root / part).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cached(key: str, config: Config, build: Callable[[], Executable]) -> Executable:
+    """The executable under ``key``, from the cache or from ``build``."""
+    path = config.cache_dir / "executables" / key[:2] / f"{key}.shardc"
+    found = _read(path)
+    if found is not None:
+        return found
+    with _lock(path, config.timeout):
+        found = _read(path)
+        if found is not None:
+            return found
+        made = build()
+        _write(path, made)
+        return made
+
+
+def _read(path: Path) -> Executable | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    try:
+        return replace(read_bytes(data, str(path)), seconds={"cache": 0.0})
+    except InputError:
+        return None
+
+
+def _write(path: Path, executable: Executable) -> None:
+    try:
+        write_atomically(path, to_bytes(executable))
+    except OSError as e:
+        _warn_unwritable(str(path.parent.parent.parent), e.strerror or str(e))
+
+
+@lru_cache(maxsize=64)
+def _warn_unwritable(directory: str, problem: str) -> None:
+    """Once per directory."""
+    text = f"the cache directory {directory} cannot be written ({problem}); programs are compiled anew in every process"
+    warnings.warn(text + "; SHARDC_CACHE_DIR names another one", RuntimeWarning, stacklevel=6)
+
+
+@contextmanager
+def _lock(path: Path, timeout: float) -> Iterator[None]:
+    """Hold the entry's lock while compiling; go on without it where locks do not work or take too long."""
+    lock = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(str(path.with_suffix(".lock")), timeout=timeout)
+        lock.acquire()
+    except (OSError, filelock.Timeout, NotImplementedError):
+        lock = None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()

@@ -1,0 +1,219 @@
+"""Compile: a per-device module to an `Executable`, and an executable to a function in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.compiler.cache import cached, module_key
+from shardc.compiler.emit.step import DONE, SYMBOL, emit_step
+from shardc.compiler.executable import ARENA_HEADER, ArraySpec, Executable
+from shardc.compiler.kernels import emit_kernel
+from shardc.compiler.lower.canonicalise_collectives import reduction_of
+from shardc.compiler.lower.linearise import array_leaves
+from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
+from shardc.compiler.lower.pipeline import lower
+from shardc.hlo.config import Config
+from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.ir import Module
+from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.sharding import Sharding
+from shardc.hlo.types import Shape
+from shardc.native.jit import Loaded, compile_ir, load_object, new_module
+from shardc.native.target import Target, host_target
+
+__all__ = ["LoadedStep", "compile_module", "load_step", "run_single"]
+
+#: The native entry point, see `compiler/executable.py`.
+_STEP = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+)
+
+
+def compile_module(module: Module, config: Config | None = None, target: str = "cpu") -> Executable:
+    """Lower and compile a per-device module (or one for a single device) for this machine's CPU.
+
+    The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before; with
+    ``config.check`` or a dump directory it is always made anew. Raises `UnsupportedError` for what cannot be compiled.
+    """
+    config = config or Config()
+    if target != "cpu":
+        raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
+    machine = host_target()
+    if config.check or config.dump_to is not None:
+        return _compiled(module, config, machine)
+    return cached(module_key(module, machine), config, lambda: _compiled(module, config, machine))
+
+
+def _compiled(module: Module, config: Config, machine: Target) -> Executable:
+    clock = _Clock()
+    lowered = lower(module, config)
+    clock.mark("lower")
+    ir_module = new_module(module.name, machine)
+    emit_step(ir_module, lowered, emit_kernel)
+    clock.mark("emit")
+    code = compile_ir(ir_module, machine)
+    clock.mark("native")
+    return Executable(
+        name=module.name,
+        target=str(machine),
+        object_code=code,
+        symbol=SYMBOL,
+        num_devices=_num_devices(module),
+        arguments=_argument_specs(module),
+        results=_result_specs(module),
+        arena_bytes=lowered.plan.arena_bytes,
+        constants=lowered.constants.data,
+        collectives=tuple(_call(c, lowered) for c in lowered.collectives),
+        donated=_donated(module),
+        seconds=clock.seconds,
+        aliases=lowered.plan.aliases,
+        features=machine.features,
+        memory=memory_analysis(lowered),
+    )
+
+
+class _Clock:
+    """Seconds between marks."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def mark(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+def _num_devices(module: Module) -> int:
+    """Devices that run the module: one for a global program without collectives."""
+    several = module.partitioned or any(i.opcode in COLLECTIVES for i in module.instructions())
+    return module.num_partitions * module.replica_count if several else 1
+
+
+def _donated(module: Module) -> tuple[int, ...]:
+    return tuple(sorted({a.parameter for a in module.aliases} | set(module.donors)))
+
+
+def _argument_specs(module: Module) -> tuple[ArraySpec, ...]:
+    names = module.arg_names or ("",) * len(module.parameters)
+    local = [(n, s) for n, p in zip(names, module.parameters, strict=True) for s in array_leaves(p.shape.plain)]
+    shardings = [s for p in module.parameters for s in _shardings(p.sharding, len(array_leaves(p.shape)))]
+    return _specs(module, "global_parameters", local, shardings)
+
+
+def _result_specs(module: Module) -> tuple[ArraySpec, ...]:
+    root = module.entry.root
+    shapes = array_leaves(root.shape.plain)
+    names = module.result_names if len(module.result_names) == len(shapes) else ("",) * len(shapes)
+    return _specs(module, "global_results", list(zip(names, shapes, strict=True)), _shardings(root.sharding, len(shapes)))
+
+
+def _shardings(sharding: Any, count: int) -> list[Sharding | None]:
+    items = sharding if isinstance(sharding, tuple) else (sharding,)
+    if len(items) != count:
+        return [None] * count
+    return [s if isinstance(s, Sharding) else None for s in items]
+
+
+def _specs(
+    module: Module, key: str, local: Sequence[tuple[str, Shape]], shardings: Sequence[Sharding | None]
+) -> tuple[ArraySpec, ...]:
+    """One spec per flat array; a module for one device has neither other global shapes nor shardings."""
+    whole = [leaf for s in module.attrs.get(key, ()) for leaf in array_leaves(s.plain)]
+    if not module.partitioned or len(whole) != len(local):
+        return tuple(ArraySpec(name, shape, shape, None) for name, shape in local)
+    return tuple(
+        ArraySpec(name, g, shape, s) for (name, shape), g, s in zip(local, whole, shardings, strict=True)
+    )
+
+
+def _call(step: Collective, lowered: Lowered) -> CollectiveCall:
+    i = step.instruction
+    groups = i.attrs["source_target_pairs"] if i.opcode == "collective-permute" else i.attrs["replica_groups"]
+    operands = tuple(
+        CollectiveOperand(lowered.plan.ref(o), lowered.plan.ref(r), o.shape.dtype, o.shape.size)
+        for o, r in zip(step.operands, step.results, strict=True)
+    )
+    reduction = reduction_of(i) if "to_apply" in i.attrs else ""
+    reason = i.origin.reason if i.origin else ""
+    return CollectiveCall(step.index, i.opcode, reduction, groups, operands, i.name, i.source, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStep:
+    """The step function in this process: call it like the native one. Its code lives as long as this value."""
+
+    address: int
+    function: Callable[..., int]
+    keep: Loaded
+
+    def __call__(self, arena: Any, arguments: Any, results: Any, constants: Any, device: int) -> int:
+        return int(self.function(arena, arguments, results, constants, device))
+
+
+def load_step(executable: Executable) -> LoadedStep:
+    """Link ``executable`` into this process. `EnvironmentProblem` when it was made for another kind of CPU."""
+    machine = host_target()
+    triple = executable.target.split(" ")[0]
+    wanted = {f for f in executable.features.split(",") if f.startswith("+")}
+    missing = sorted(wanted - set(machine.features.split(",")))
+    if triple != machine.triple or missing:
+        lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
+        raise EnvironmentProblem(
+            f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
+            fix="compile the program on this kind of machine",
+        )
+    loaded = load_object(executable.object_code, [executable.symbol])
+    address = loaded.address(executable.symbol)
+    return LoadedStep(address, _STEP(address), loaded)
+
+
+def run_single(
+    executable: Executable, args: Sequence[NDArray[Any]], *, step: LoadedStep | None = None, device: int = 0
+) -> list[NDArray[Any]]:
+    """Run an executable without collectives on one device; the flattened results.
+
+    Raises `InputError` when the arguments do not fit or a collective comes up.
+    """
+    if len(args) != len(executable.arguments):
+        raise InputError(f"{executable.name} takes {len(executable.arguments)} arguments, not {len(args)}")
+    blocks = []
+    for number, (value, spec) in enumerate(zip(args, executable.arguments, strict=True)):
+        array = np.asarray(value)
+        shape = spec.local_shape
+        if array.shape != shape.dims or array.dtype != shape.dtype.numpy:
+            raise InputError(f"argument {number} is {array.dtype}{list(array.shape)}, not {shape}")
+        blocks.append(_aligned(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    outputs = [_aligned(np.zeros(s.local_shape.nbytes, np.uint8)) for s in executable.results]
+    constants = _aligned(np.frombuffer(executable.constants, np.uint8))
+    arena = _aligned(np.zeros(max(executable.arena_bytes, ARENA_HEADER), np.uint8))
+    loaded = step or load_step(executable)
+    stop = loaded(arena.ctypes.data, _pointers(blocks), _pointers(outputs), constants.ctypes.data, device)
+    if stop != DONE:
+        raise InputError(f"{executable.name} stopped at collective {stop}", fix="run it on several devices")
+    return [
+        block.view(spec.local_shape.dtype.numpy).reshape(spec.local_shape.dims)
+        for block, spec in zip(outputs, executable.results, strict=True)
+    ]
+
+
+def _aligned(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy of ``data`` at an address that is a multiple of 64."""
+    space = np.empty(data.size + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    out = space[start : start + data.size]
+    out[:] = data
+    return out
+
+
+def _pointers(blocks: Sequence[NDArray[np.uint8]]) -> Any:
+    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))

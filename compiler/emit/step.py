@@ -1,0 +1,139 @@
+"""The step function: kernels called in order, loops and branches as blocks, suspension at collectives.
+
+All values live in memory, so resuming is a jump: the function stores the number of the collective it stops at in the
+arena's header, and enters through a switch on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+
+from shardc.collectives.call import BufferRef
+from shardc.compiler.emit.kernels import EmitKernel, KernelSet
+from shardc.compiler.lower.lowered import Branch, Buffer, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.native.vector import I8, I32, I64, PTR
+
+__all__ = ["DONE", "SYMBOL", "emit_step"]
+
+#: Name of the entry point in the object.
+SYMBOL = "shardc_step"
+
+#: Returned at the end of the program.
+DONE = -1
+
+
+def emit_step(module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel) -> ir.Function:
+    """Add the step function of ``lowered`` and its kernels to ``module``; the ABI is in `compiler/executable.py`."""
+    return _StepEmitter(module, lowered, emit_kernel).emit()
+
+
+class _StepEmitter:
+    def __init__(self, module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel) -> None:
+        self._lowered = lowered
+        self._kernels = KernelSet(module, emit_kernel)
+        self._function = ir.Function(module, ir.FunctionType(I32, [PTR, PTR, PTR, PTR, I32]), SYMBOL)
+        self._arena, self._arguments, self._results, self._constants, self._device = self._function.args
+        self._memmove = ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), "memmove")
+        self._builder: Any = ir.IRBuilder(self._function.append_basic_block("entry"))
+        self._resume: list[tuple[int, Any]] = []
+
+    def emit(self) -> ir.Function:
+        b = self._builder
+        point = b.load(self._arena, typ=I32)
+        start = self._function.append_basic_block("start")
+        switch = b.switch(point, start)
+        b.position_at_end(start)
+        self._block(self._lowered.steps)
+        self._leave(0, DONE)
+        for value, block in self._resume:
+            switch.add_case(ir.Constant(I32, value), block)
+        return self._function
+
+    def _leave(self, resume_point: int, answer: int) -> None:
+        """Return ``answer``; the next call goes on at ``resume_point`` (0: the beginning)."""
+        self._builder.store(ir.Constant(I32, resume_point), self._arena)
+        self._builder.ret(ir.Constant(I32, answer))
+
+    def _block(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Kernel):
+                self._kernel(step)
+            elif isinstance(step, Copy):
+                self._copy(step)
+            elif isinstance(step, Collective):
+                self._collective(step)
+            elif isinstance(step, Loop):
+                self._loop(step)
+            else:
+                self._branch(step)
+
+    def _address(self, buffer: Buffer) -> Any:
+        ref = self._lowered.plan.ref(buffer)
+        return self._offset(self._base(ref), ref.offset)
+
+    def _base(self, ref: BufferRef) -> Any:
+        if ref.space == "arena":
+            return self._arena
+        if ref.space == "constant":
+            return self._constants
+        table = self._arguments if ref.space == "argument" else self._results
+        slot = self._builder.gep(table, [ir.Constant(I64, ref.index)], inbounds=True, source_etype=PTR)
+        return self._builder.load(slot, typ=PTR)
+
+    def _offset(self, base: Any, offset: int) -> Any:
+        if not offset:
+            return base
+        return self._builder.gep(base, [ir.Constant(I64, offset)], inbounds=True, source_etype=I8)
+
+    def _kernel(self, step: Kernel) -> None:
+        function = self._kernels.function(step.instruction)
+        places = [self._address(b) for b in (*step.operands, *step.results)]
+        self._builder.call(function, [*places, self._device])
+
+    def _copy(self, step: Copy) -> None:
+        plan = self._lowered.plan
+        if plan.ref(step.source) == plan.ref(step.target) or not step.target.nbytes:
+            return
+        size = ir.Constant(I64, step.target.nbytes)
+        self._builder.call(self._memmove, [self._address(step.target), self._address(step.source), size])
+
+    def _collective(self, step: Collective) -> None:
+        after = self._function.append_basic_block(f"after_collective_{step.index}")
+        self._leave(step.index + 1, step.index)
+        self._resume.append((step.index + 1, after))
+        self._builder.position_at_end(after)
+
+    def _loop(self, step: Loop) -> None:
+        blocks = [self._function.append_basic_block(f"while_{part}") for part in ("condition", "body", "end")]
+        condition, body, end = blocks
+        self._builder.branch(condition)
+        self._builder.position_at_end(condition)
+        self._block(step.condition)
+        self._builder.cbranch(self._truth(step.predicate), body, end)
+        self._builder.position_at_end(body)
+        self._block(step.body)
+        self._builder.branch(condition)
+        self._builder.position_at_end(end)
+
+    def _truth(self, predicate: Buffer) -> Any:
+        byte = self._builder.load(self._address(predicate), typ=I8)
+        return self._builder.icmp_unsigned("!=", byte, ir.Constant(I8, 0))
+
+    def _branch(self, step: Branch) -> None:
+        blocks = [self._function.append_basic_block(f"branch_{n}") for n in range(len(step.branches))]
+        end = self._function.append_basic_block("branch_end")
+        if step.selector.shape.dtype.kind == "pred":
+            self._builder.cbranch(self._truth(step.selector), blocks[0], blocks[1])
+        else:
+            index = self._builder.load(self._address(step.selector), typ=I32)
+            switch = self._builder.switch(index, blocks[-1])
+            for n, block in enumerate(blocks[:-1]):
+                switch.add_case(ir.Constant(I32, n), block)
+        for block, steps in zip(blocks, step.branches, strict=True):
+            self._builder.position_at_end(block)
+            self._block(steps)
+            self._builder.branch(end)
+        self._builder.position_at_end(end)

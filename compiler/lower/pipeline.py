@@ -1,0 +1,62 @@
+"""The lowering pipeline: from a per-device module to steps with a buffer plan."""
+
+from __future__ import annotations
+
+import time
+
+from shardc.compiler.lower.assign_buffers import assign_buffers
+from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
+from shardc.compiler.lower.check_plan import check_plan
+from shardc.compiler.lower.eliminate import EliminateCommon, EliminateDead
+from shardc.compiler.lower.fold_constants import FoldConstants
+from shardc.compiler.lower.fuse import Fuse
+from shardc.compiler.lower.inline_calls import InlineCalls
+from shardc.compiler.lower.linearise import linearise
+from shardc.compiler.lower.lowered import Constants, Lowered
+from shardc.compiler.lower.order import Order
+from shardc.compiler.lower.remove_markers import RemoveMarkers
+from shardc.compiler.lower.simplify import Simplify
+from shardc.compiler.lower.simplify_loops import SimplifyLoops
+from shardc.hlo.config import Config
+from shardc.hlo.ir import Module
+from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+
+__all__ = ["PASSES", "lower"]
+
+#: What `lower` does to the module, in order.
+PASSES: tuple[Pass, ...] = (
+    InlineCalls(),
+    RemoveMarkers(),
+    EliminateDead(),
+    Simplify(),
+    EliminateCommon(),
+    CanonicaliseCollectives(),
+    SimplifyLoops(),
+    FoldConstants(),
+    Simplify(),
+    EliminateCommon(),
+    EliminateDead(),
+    Order(),
+    Fuse(),
+    Order(),
+)
+
+
+def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, ...] = PASSES) -> Lowered:
+    """Fuse, order and lay out a per-device module (or one for a single device).
+
+    Raises `UnsupportedError` for what cannot be compiled. Needs no hardware, and the answer depends on the module
+    only, so memory and time can be predicted for any number of devices.
+    """
+    config = config or Config()
+    times = PassTimes()
+    module = run_pipeline(module, passes, config, times=times)
+    start = time.perf_counter()
+    linear = linearise(module)
+    plan = assign_buffers(linear)
+    if config.check:
+        check_plan(linear, plan)
+    times.add("assign-buffers", time.perf_counter() - start)
+    return Lowered(
+        module, linear.steps, linear.parameters, linear.results, plan, Constants(linear.constants), times.seconds
+    )

@@ -1,0 +1,132 @@
+"""Executables as files: a zip of a JSON manifest, the object code and the constants; no pickles.
+
+The manifest holds the digests of the other members, so a damaged file is recognised before anything of it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.compiler.executable import ArraySpec, Executable
+from shardc.compiler.files import write_atomically
+from shardc.hlo.errors import InputError
+from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.types import DTYPES, DType, Layout, Shape
+
+__all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
+
+#: Raised with every change of the manifest's meaning.
+FORMAT = 1
+
+_MANIFEST, _OBJECT, _CONSTANTS = "manifest.json", "step.o", "constants.bin"
+
+#: Classes that a manifest may hold; everything else in it is text, numbers, lists and objects.
+_CLASSES: Mapping[str, Any] = MappingProxyType(
+    {
+        c.__name__: c
+        for c in (
+            ArraySpec, AxisGroups, AxisPairs, AxisRef, BufferRef, CollectiveCall, CollectiveOperand, DimSharding,
+            IotaGroups, Layout, ListGroups, ListPairs, Mesh, Shape, Sharding,
+        )
+    }  # fmt: skip
+)
+
+
+def save(executable: Executable, path: str | Path) -> None:
+    """Write ``executable`` to one file; it appears complete or not at all."""
+    write_atomically(Path(path), to_bytes(executable))
+
+
+def load_executable(path: str | Path) -> Executable:
+    """Read what `save` wrote. `InputError` for a file that is missing, damaged, or of another format version."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        raise InputError(f"cannot read the executable: {e.strerror}", where=str(path)) from None
+    return read_bytes(data, str(path))
+
+
+def to_bytes(executable: Executable) -> bytes:
+    """The content of an executable's file; equal executables give equal bytes."""
+    manifest = {
+        "format": FORMAT,
+        "digests": {_OBJECT: _digest(executable.object_code), _CONSTANTS: _digest(executable.constants)},
+        "executable": {
+            f.name: _encode(getattr(executable, f.name))
+            for f in fields(executable)
+            if f.name not in ("object_code", "constants")
+        },
+    }
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in (
+            (_MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode()),
+            (_OBJECT, executable.object_code),
+            (_CONSTANTS, executable.constants),
+        ):
+            z.writestr(zipfile.ZipInfo(name), data)
+    return out.getvalue()
+
+
+def read_bytes(data: bytes, where: str = "") -> Executable:
+    """The inverse of `to_bytes`."""
+    fix = "compile the program again with this version of shardc"
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as z:
+            manifest = json.loads(z.read(_MANIFEST))
+            members = {name: z.read(name) for name in (_OBJECT, _CONSTANTS)}
+        if manifest["format"] != FORMAT:
+            raise InputError(
+                f"the executable has format {manifest['format']}, this shardc reads {FORMAT}", where=where, fix=fix
+            )
+        if manifest["digests"] != {name: _digest(content) for name, content in members.items()}:
+            raise InputError("the executable is damaged: its content does not match its digest", where=where, fix=fix)
+        parts = {name: _decode(value) for name, value in manifest["executable"].items()}
+        return Executable(**parts, object_code=members[_OBJECT], constants=members[_CONSTANTS])
+    except InputError:
+        raise
+    except Exception as e:  # whatever a damaged or foreign file makes the parsers raise
+        raise InputError(f"not an executable of shardc ({type(e).__name__}: {e})", where=where, fix=fix) from None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _encode(value: Any) -> Any:
+    """JSON for plain data: tuples are lists, our classes objects with their name under ``$``."""
+    if isinstance(value, DType):
+        return {"$": "DType", "name": value.name}
+    if type(value).__name__ in _CLASSES:
+        parts = {f.name: _encode(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
+        return {"$": type(value).__name__, **parts}
+    if isinstance(value, tuple | list):
+        return [_encode(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): _encode(v) for k, v in value.items()}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(v) for v in value)
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("$")
+    if kind is None:
+        return {k: _decode(v) for k, v in value.items()}
+    if kind == "DType":
+        return DTYPES[value["name"]]
+    return _CLASSES[kind](**{k: _decode(v) for k, v in value.items() if k != "$"})
