@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
-from shardc.hlo.errors import AnnotationError, EnvironmentProblem
+from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.array import Array
-from shardc.launcher.stages import Compiled, Program, as_mesh, from_jax
+from shardc.launcher.stages import Compiled, Program, as_mesh, from_function
 
 __all__ = ["Jitted", "jit"]
-
-_UNSET: Any = object()
 
 
 def jit(
     function: Callable[..., Any] | None = None,
     *,
     mesh: Any = None,
-    in_shardings: Any = _UNSET,
-    out_shardings: Any = _UNSET,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     donate_argnums: int | Iterable[int] = (),
     donate_argnames: str | Iterable[str] = (),
     static_argnums: int | Iterable[int] = (),
@@ -31,57 +30,73 @@ def jit(
 ) -> Any:
     """Compile a JAX function for a device mesh; the result is called like the function.
 
-    ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), `NamedSharding`, or pytrees of
-    them that are prefixes of the arguments or results. Compiles once per structure, shapes and types of the
-    arguments. Results are pytrees of `shardc.Array`. Also a decorator::
+    ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), ``NamedSharding``, or pytrees of
+    them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles once per
+    structure, shapes and types of the arguments. Results are pytrees of `shardc.Array`. Also a decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
     """
-    options = {
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-    }
-    given = {k: v for k, v in options.items() if v is not _UNSET and v != ()}
     if function is None:
-        return functools.partial(_jitted, mesh=mesh, options=given)
-    return _jitted(function, mesh=mesh, options=given)
+        return functools.partial(
+            jit,
+            mesh=mesh,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
+    names = _parameter_names(function)
+    options = _Options(
+        as_mesh(mesh) if mesh is not None else None,
+        in_shardings,
+        out_shardings,
+        _numbers(donate_argnums, donate_argnames, names, "donate_argnames"),
+        _numbers(static_argnums, static_argnames, names, "static_argnames"),
+        frozenset(_as_tuple(static_argnames)) | {names[n] for n in _as_tuple(static_argnums) if 0 <= n < len(names)},
+    )
+    return Jitted(function, options)
 
 
-def _jitted(function: Callable[..., Any], *, mesh: Any, options: dict[str, Any]) -> Jitted:
-    return Jitted(function, as_mesh(mesh) if mesh is not None else None, options)
+@dataclass(frozen=True)
+class _Options:
+    mesh: Mesh | None
+    in_shardings: Any
+    out_shardings: Any
+    donate: tuple[int, ...]
+    static: tuple[int, ...]
+    static_names: frozenset[str]
 
 
 class Jitted:
     """A function compiled at its first call for each signature of its arguments."""
 
-    def __init__(self, function: Callable[..., Any], mesh: Mesh | None, options: dict[str, Any]) -> None:
-        try:
-            import jax
-        except ImportError:
-            raise EnvironmentProblem("shardc.jit needs JAX", fix="pip install 'shardc[jax]'") from None
+    def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         functools.update_wrapper(self, function)
-        self.mesh = mesh
-        self._static_numbers = frozenset(_as_tuple(options.get("static_argnums", ()), int))
-        self._static_names = frozenset(_as_tuple(options.get("static_argnames", ()), str))
-        converted = {k: _to_jax(v, mesh) if k.endswith("shardings") else v for k, v in options.items()}
-        self._keeps_layouts = "in_shardings" not in options
-        self._jitted = jax.jit(function, **converted)
+        self._function = function
+        self._options = options
         self._compiled: dict[Any, Compiled] = {}
 
     def lower(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation."""
         import jax
 
-        keep = self.mesh if self._keeps_layouts else None
-        args, kwargs = jax.tree.map(lambda x: _abstract(x, keep), (args, kwargs), is_leaf=lambda x: x is None)
-        with _ambient(self.mesh):
-            program = from_jax(self._jitted, *args, **kwargs)
-        return program if self.mesh is None or program.mesh is not None else program.annotate(mesh=self.mesh)
+        options = self._options
+        fixed = {k: v for k, v in kwargs.items() if k in options.static_names}
+        keep = options.mesh if options.in_shardings is None else None
+        args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
+        return from_function(
+            functools.partial(self._function, **fixed) if fixed else self._function,
+            args,
+            named,
+            mesh=options.mesh,
+            in_shardings=options.in_shardings,
+            out_shardings=options.out_shardings,
+            donate_argnums=options.donate or None,
+            static_argnums=options.static or None,
+        )
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
         """The compiled program for arguments like these, from the cache when there was a call like this one."""
@@ -92,26 +107,24 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         compiled = self.compiled(*args, **kwargs)
-        dynamic = [a for i, a in enumerate(args) if i not in self._static_positions(len(args))]
-        return compiled(*dynamic, **{k: v for k, v in kwargs.items() if k not in self._static_names})
+        return compiled(*self._dynamic(args), **self._dynamic_names(kwargs))
 
-    def _static_positions(self, count: int) -> frozenset[int]:
-        return frozenset(i % count for i in self._static_numbers if -count <= i < count)
+    def _dynamic(self, args: tuple[Any, ...]) -> list[Any]:
+        fixed = {n % len(args) for n in self._options.static} if args else set()
+        return [a for i, a in enumerate(args) if i not in fixed]
+
+    def _dynamic_names(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in kwargs.items() if k not in self._options.static_names}
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         import jax
 
-        fixed = self._static_positions(len(args))
-        static = (
-            tuple(a for i, a in enumerate(args) if i in fixed),
-            tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._static_names),
-        )
-        dynamic = (
-            [a for i, a in enumerate(args) if i not in fixed],
-            {k: v for k, v in kwargs.items() if k not in self._static_names},
-        )
-        leaves, tree = jax.tree.flatten(dynamic)
-        return tree, tuple(_leaf_signature(x, self._keeps_layouts) for x in leaves), static
+        dynamic = self._dynamic(args)
+        static = tuple(a for a in args if not any(a is d for d in dynamic)) if len(dynamic) < len(args) else ()
+        named = tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
+        leaves, tree = jax.tree.flatten((dynamic, self._dynamic_names(kwargs)))
+        layouts = self._options.in_shardings is None
+        return tree, tuple(_leaf_signature(x, layouts) for x in leaves), static, named
 
 
 def _leaf_signature(x: Any, layouts: bool) -> Any:
@@ -121,8 +134,27 @@ def _leaf_signature(x: Any, layouts: bool) -> Any:
     return tuple(getattr(x, "shape", ())), str(getattr(x, "dtype", type(x))), layout
 
 
-def _as_tuple(value: Any, kind: type) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, kind) else tuple(value)
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _numbers(numbers: Any, wanted: Any, names: list[str], option: str) -> tuple[int, ...]:
+    """Argument numbers, those given by name added."""
+    found = list(_as_tuple(numbers))
+    for name in _as_tuple(wanted):
+        if name in names:
+            found.append(names.index(name))
+        elif option == "donate_argnames":
+            raise InputError(f"{option} names {name!r}", fix=f"the function's parameters are {', '.join(names)}")
+    return tuple(dict.fromkeys(found))
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, int | str) else tuple(value)
 
 
 def _abstract(x: Any, mesh: Mesh | None) -> Any:
@@ -141,30 +173,3 @@ def _abstract(x: Any, mesh: Mesh | None) -> Any:
 def _named(sharding: Sharding) -> bool:
     """Can a PartitionSpec say it? Sub-axes cannot."""
     return not sharding.unreduced and all(a.is_full for axes in sharding.axes_by_dim for a in axes)
-
-
-def _to_jax(shardings: Any, mesh: Mesh | None) -> Any:
-    """Shardings of ours in a pytree as JAX's NamedSharding over the abstract mesh; JAX's own stay."""
-    import jax
-
-    from shardc.sharding.spec import UNCONSTRAINED, PartitionSpec
-
-    theirs = jax.sharding.PartitionSpec
-
-    def convert(x: Any) -> Any:
-        if not isinstance(x, PartitionSpec | theirs):
-            return x
-        if mesh is None:
-            raise AnnotationError(f"{x} needs a mesh", fix="pass mesh=Mesh({...}) to shardc.jit")
-        entries = [theirs.UNCONSTRAINED if e is UNCONSTRAINED else e for e in x]
-        return jax.sharding.NamedSharding(mesh.to_jax(), theirs(*entries))
-
-    return jax.tree.map(convert, shardings, is_leaf=lambda x: isinstance(x, PartitionSpec | theirs))
-
-
-def _ambient(mesh: Mesh | None) -> Any:
-    """The mesh as JAX's context, so that bare PartitionSpecs inside the function find it."""
-    import jax
-
-    use = getattr(jax.sharding, "use_abstract_mesh", None)
-    return nullcontext() if mesh is None or use is None else use(mesh.to_jax())

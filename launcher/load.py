@@ -59,9 +59,9 @@ def read_program(data: bytes, file: str = "") -> tuple[Module, Any]:
             raise ParseError("the file is not UTF-8 text", where=f"{file or '<input>'}:{line}") from None
         return read_hlo(text, file), None
     if kind == "exported":
-        from shardc.launcher.jax_frontend import module_from_exported_bytes
+        from shardc.launcher.jax_frontend import exported_from_bytes
 
-        program = module_from_exported_bytes(data, file)
+        program = exported_from_bytes(data, file)
         return program.module, program
     from shardc.hlo.stablehlo.reader import read_stablehlo
 

@@ -18,7 +18,17 @@ from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import Shape
 
-__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "from_jax", "load", "load_executable", "trace"]
+__all__ = [
+    "Compiled",
+    "Partitioned",
+    "Program",
+    "Propagated",
+    "from_function",
+    "from_jax",
+    "load",
+    "load_executable",
+    "trace",
+]
 
 
 @dataclass(frozen=True)
@@ -214,7 +224,6 @@ class Compiled:
     def driver(self) -> Any:
         """The program loaded on this job's devices; made at the first call, by all ranks together."""
         from shardc.compiler.compile import load_step
-
         from shardc.launcher.driver import Driver
         from shardc.launcher.job import job_transport, threads_per_process
 
@@ -224,7 +233,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._jax is not None:
-            return self._jax.unflatten_results(self.run(self._jax.flatten_arguments(args, kwargs)))
+            return self._jax.unflatten(self.run(self._jax.flatten(args, kwargs)))
         if kwargs:
             raise InputError(
                 f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"
@@ -275,6 +284,17 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
     start = time.perf_counter()
     program = module_from_jax(function, *args, **kwargs)
     return Program(_with_axes(program.module), program, seconds=_since("read", start))
+
+
+def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
+    """A program from a plain JAX function, with `shardc.jit`'s options (mesh, shardings, donation)."""
+    from shardc.launcher.jax_frontend import lower_function
+
+    start = time.perf_counter()
+    program = lower_function(function, args=args, kwargs=kwargs, **options)
+    made = Program(_with_axes(program.module), program, seconds=_since("read", start))
+    mesh = options.get("mesh")
+    return made if mesh is None or made.mesh is not None else made.annotate(mesh=mesh)
 
 
 def load_executable(path: str | Path) -> Compiled:
