@@ -141,9 +141,7 @@ class Converter:
             return self.written_sharding(text, 1, Location(self.tables.file))[0]
         return None
 
-    def written_sharding(
-        self, text: str, count: int, place: Location
-    ) -> tuple[Sharding | TileSharding | None, ...]:
+    def written_sharding(self, text: str, count: int, place: Location) -> tuple[Sharding | TileSharding | None, ...]:
         """A GSPMD sharding string, one entry per result."""
         from shardc.hlo.notation import parse_sharding
 

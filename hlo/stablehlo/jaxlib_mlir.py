@@ -121,7 +121,7 @@ def _collect_names(operation: Any, names: set[str]) -> None:
 
 #: CHLO ops that HLO has too; the others are rewritten by MLIR's own pass, each signature once.
 KEPT_CHLO = frozenset({"chlo.erf", "chlo.ragged_dot", "chlo.scan", "chlo.square", "chlo.tan", "chlo.top_k"})
-_DEPRECATED = frozenset(f"stablehlo.{n}" for n in "broadcast create_token dot einsum unary_einsum".split())
+_DEPRECATED = frozenset(f"stablehlo.{n}" for n in ("broadcast", "create_token", "dot", "einsum", "unary_einsum"))
 _REWRITES = (
     "builtin.module(func.func(stablehlo-legalize-deprecated-ops))",
     "builtin.module(func.func(chlo-legalize-to-stablehlo))",
@@ -134,7 +134,7 @@ class _Expansions:
     def __init__(self, bindings: Bindings) -> None:
         self.bindings = bindings
         self.names: dict[str, str] = {}
-        self.functions: list[Any] = []
+        self.modules: list[Any] = []  # keeps their functions alive
 
     def callee(self, operation: Any) -> str | None:
         """The function that computes ``operation``; None where it is no case for this class."""
@@ -157,7 +157,7 @@ class _Expansions:
         count = len(operation.results)
         results = ", ".join(f"%r#{i}" for i in range(count))
         return (
-            f"({arguments}) -> ({outputs}) {{\n  %r:{count} = \"{operation.name}\"({operands}) {{{kept}}} : "
+            f'({arguments}) -> ({outputs}) {{\n  %r:{count} = "{operation.name}"({operands}) {{{kept}}} : '
             f"({inputs}) -> ({outputs})\n  func.return {results} : {outputs}\n}}"
         )
 
@@ -174,7 +174,7 @@ class _Expansions:
         _collect_names(module.operation, names)
         if op_name in names:
             return ""
-        self.functions.append((module, module.body.operations[0].operation))
+        self.modules.append(module)
         return name
 
 
@@ -247,10 +247,7 @@ class _Extractor:
     def expanded(self) -> list[Any]:
         """The functions of `_Expansions`; numbered after all values of the module itself."""
         self.inside_expansion = True
-        out = []
-        while self.expansions.functions:
-            out.append(self.function(self.expansions.functions.pop(0)[1]))
-        return out
+        return [self.function(module.body.operations[0].operation) for module in self.expansions.modules]
 
     def dictionaries(self, attributes: Any, key: str, count: int) -> tuple[dict[str, int], ...]:
         if key not in attributes:
@@ -409,8 +406,7 @@ class _Attributes:
             ),
             "#stablehlo.dot<": (
                 s.DotDimensionNumbers,
-                "lhs_batching_dimensions rhs_batching_dimensions lhs_contracting_dimensions "
-                "rhs_contracting_dimensions",
+                "lhs_batching_dimensions rhs_batching_dimensions lhs_contracting_dimensions rhs_contracting_dimensions",
             ),
             "#stablehlo.conv<": (
                 s.ConvDimensionNumbers,

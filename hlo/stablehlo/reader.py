@@ -63,9 +63,7 @@ def _module(plain: dict[str, Any], file: str) -> Module:
         arg_names=arg_names,
         result_names=result_names,
         aliases=tuple(
-            Alias((int(a["tf.aliasing_output"]),), i)
-            for i, a in enumerate(argument_attrs)
-            if "tf.aliasing_output" in a
+            Alias((int(a["tf.aliasing_output"]),), i) for i, a in enumerate(argument_attrs) if "tf.aliasing_output" in a
         ),
         donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
         source_file=file,

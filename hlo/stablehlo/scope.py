@@ -117,7 +117,9 @@ class Op:
         return (None,) * len(self.shapes)
 
     def unsupported(self, why: str = "", fix: str | None = None) -> UnsupportedError:
-        return UnsupportedError(f"{self.name}" + (f": {why}" if why else " is not supported"), where=self.place, fix=fix)
+        return UnsupportedError(
+            f"{self.name}" + (f": {why}" if why else " is not supported"), where=self.place, fix=fix
+        )
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attrs: Any) -> Instruction:
         """An instruction on the way to the result."""

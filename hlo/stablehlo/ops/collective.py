@@ -48,7 +48,7 @@ def _reduce_scatter(op: Op) -> Sequence[Instruction]:
 def _all_to_all(op: Op) -> Sequence[Instruction]:
     """HLO's all-to-all splits and joins the same dimension; joining another one is a reshape, a transpose and a
     reshape after it."""
-    split, join, count = (int(op.get(k)) for k in ("split_dimension", "concat_dimension", "split_count"))
+    split, join = int(op.get("split_dimension")), int(op.get("concat_dimension"))
     groups = _groups(op)
     if split == join:
         return op.results("all-to-all", *op.operands, **groups, dimensions=(split,))
@@ -56,25 +56,22 @@ def _all_to_all(op: Op) -> Sequence[Instruction]:
         whole = op.emit(
             "all-to-all", tuple_shape(*(o.shape for o in op.operands)), *op.operands, **groups, dimensions=(split,)
         )
-        swapped = [
-            op.emit("get-tuple-element", o.shape, whole, index=i) for i, o in enumerate(op.operands)
-        ]
+        swapped = [op.emit("get-tuple-element", o.shape, whole, index=i) for i, o in enumerate(op.operands)]
     else:
         swapped = [op.emit("all-to-all", op.operands[0].shape, op.operands[0], **groups, dimensions=(split,))]
-    return [_join(op, value, i, split, join, count) for i, value in enumerate(swapped)]
+    return [_join(op, value, i) for i, value in enumerate(swapped)]
 
 
-def _join(op: Op, value: Instruction, index: int, split: int, join: int, count: int) -> Instruction:
+def _join(op: Op, value: Instruction, index: int) -> Instruction:
+    split, join, count = (int(op.get(k)) for k in ("split_dimension", "concat_dimension", "split_count"))
     dims, dtype = value.shape.dims, value.shape.dtype
     cut = (*dims[:split], count, dims[split] // count, *dims[split + 1 :])
     parts = op.emit("reshape", array_shape(dtype, *cut), value)
     rest = [d for d in range(len(cut)) if d != split]
     at = rest.index(join if join < split else join + 1)
-    order = tuple([*rest[:at], split, *rest[at:]])
+    order = (*rest[:at], split, *rest[at:])
     moved = op.emit("transpose", array_shape(dtype, *(cut[d] for d in order)), parts, dimensions=order)
-    return op.scope.emit(
-        "reshape", op.shapes[index], (moved,), metadata=op.metadata, sharding=op.shardings[index]
-    )
+    return op.scope.emit("reshape", op.shapes[index], (moved,), metadata=op.metadata, sharding=op.shardings[index])
 
 
 def _collective_permute(op: Op) -> Sequence[Instruction]:

@@ -33,9 +33,7 @@ def _inside(op: Op, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) 
     def capture(scope: Scope, number: int) -> Instruction:
         if number in position:
             index = position[number]
-            return scope.emit(
-                "get-tuple-element", shapes[index], (whole,), {"index": index}, metadata=op.metadata
-            )
+            return scope.emit("get-tuple-element", shapes[index], (whole,), {"index": index}, metadata=op.metadata)
         return copy_constant(scope, op.scope.value(number), op)
 
     converter = op.scope.converter
@@ -90,9 +88,7 @@ def _conditional(op: Op, names: Sequence[str], attrs: Callable[..., dict[str, An
     made = [_branch(op, region, name) for region, name in zip(op.regions, names, strict=True)]
     computations = tuple(c for c, _ in made)
     arguments = [a for _, a in made]
-    whole = op.emit(
-        "conditional", tuple_shape(*op.shapes), op.operands[0], *arguments, **attrs(*computations)
-    )
+    whole = op.emit("conditional", tuple_shape(*op.shapes), op.operands[0], *arguments, **attrs(*computations))
     return op.elements(whole)
 
 
@@ -194,4 +190,3 @@ HANDLERS: Mapping[str, Handler] = {
     "stablehlo.create_token": _after_all,
     "stablehlo.custom_call": _custom_call,
 }
-

@@ -60,9 +60,7 @@ def _convolution(op: Op) -> Sequence[Instruction]:
 
 
 def _reduce_window(op: Op) -> Sequence[Instruction]:
-    window = _window(
-        op, op.ints("window_dimensions"), "window_strides", "base_dilations", "window_dilations"
-    )
+    window = _window(op, op.ints("window_dimensions"), "window_strides", "base_dilations", "window_dilations")
     return op.results("reduce-window", *op.operands, window=window, to_apply=op.region(0))
 
 

@@ -1,0 +1,426 @@
+"""JAX programs in: functions, jitted functions, and JAX's own stages become a `JaxProgram`.
+
+Nothing here compiles or runs with XLA, or opens a device: functions are traced and lowered for CPU, under an
+abstract mesh where one is given, so a mesh may have more devices than the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
+
+__all__ = ["JaxLeaf", "JaxProgram", "exported_from_bytes", "lower_function", "module_from_jax"]
+
+
+@dataclass(frozen=True, slots=True)
+class JaxLeaf:
+    """One array of the function's arguments or results.
+
+    ``dims`` and ``dtype`` are those of the array that the program sees: for a typed PRNG key its uint32 data, with
+    ``key_impl`` the key's implementation. ``weak`` arguments take Python scalars.
+    """
+
+    dims: tuple[int, ...]
+    dtype: np.dtype[Any]
+    weak: bool = False
+    key_impl: Any = None
+    donated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JaxProgram:
+    """A module, and how its flat parameters and results belong to the function's pytrees.
+
+    ``arguments`` has one entry per leaf of ``in_tree``; the module's parameters are ``constants`` (arrays that JAX
+    hoisted) followed by ``arguments[i] for i in kept``: jit drops arguments that nothing uses. ``results`` has one
+    entry per leaf of ``out_tree``, in the order of the module's flattened results. ``static_argnums`` and
+    ``static_argnames`` were folded into the program.
+    """
+
+    module: Module
+    in_tree: Any
+    out_tree: Any
+    arguments: tuple[JaxLeaf, ...]
+    results: tuple[JaxLeaf, ...]
+    kept: tuple[int, ...]
+    constants: tuple[NDArray[Any], ...] = ()
+    static_argnums: tuple[int, ...] = ()
+    static_argnames: tuple[str, ...] = ()
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Positions of donated arguments among the flat arguments (not the module's parameters)."""
+        return tuple(i for i, a in enumerate(self.arguments) if a.donated)
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """The values for ``module.parameters`` from the function's arguments.
+
+        Values with a shape and dtype of their own that are not JAX's (NumPy arrays, `shardc.Array`) are passed
+        through; JAX arrays become NumPy arrays, keys their data, Python scalars arrays of the traced type. Static
+        arguments may be given or left out. Raises InputError for another structure, shape or dtype.
+        """
+        leaves = self.leaves(args, kwargs or {})
+        values = [
+            _value(leaf, spec, self._name(i)) for i, (leaf, spec) in enumerate(zip(leaves, self.arguments, strict=True))
+        ]
+        return [*self.constants, *(values[i] for i in self.kept)]
+
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of the arguments, structure checked, dropped ones included."""
+        import jax
+
+        dynamic, named = self._dynamic(args, kwargs)
+        leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
+        if tree != self.in_tree:
+            raise InputError(
+                f"the arguments have the structure {tree}",
+                where="call of a compiled JAX program",
+                fix=f"pass what it was traced with: {self.in_tree}",
+            )
+        return leaves
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """The function's result from the module's flattened results; keys become typed keys again."""
+        import jax
+
+        if len(results) != len(self.results):
+            raise InputError(f"{len(results)} results for a function that returns {len(self.results)}")
+        leaves = [_wrapped(r, spec) for r, spec in zip(results, self.results, strict=True)]
+        return jax.tree_util.tree_unflatten(self.out_tree, leaves)
+
+    def _dynamic(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        total = len(self.in_tree.children()[0].children()) + len(self.static_argnums)
+        static = {n % total for n in self.static_argnums} if len(args) == total else set()
+        return tuple(a for i, a in enumerate(args) if i not in static), named
+
+    def _name(self, index: int) -> str:
+        names = self.module.arg_names
+        position = self.kept.index(index) + len(self.constants) if index in self.kept else -1
+        named = 0 <= position < len(names) and names[position]
+        return names[position] if named else f"argument {index}"
+
+
+def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
+    """The program of ``obj``: a function or jitted function called with ``args`` and ``kwargs``, or a
+    ``jax.stages.Traced``, ``jax.stages.Lowered`` or ``jax.export.Exported`` (without arguments).
+
+    Arguments may be arrays, ``jax.ShapeDtypeStruct`` or Python scalars; only shape, dtype and NamedSharding (over a
+    Mesh or AbstractMesh) of an array are used. Example::
+
+        program = module_from_jax(jax.jit(step, donate_argnums=0), state, jax.ShapeDtypeStruct((8, 65), "int32"))
+
+    Raises EnvironmentProblem without JAX, InputError for other objects, UnsupportedError as the reader does.
+    """
+    jax = _jax()
+    if _is_exported(jax, obj) or isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
+        if args or kwargs:
+            raise InputError(
+                f"arguments given together with a {type(obj).__name__}",
+                fix="it has its arguments already: pass it alone",
+            )
+        if isinstance(obj, jax.stages.Traced):
+            obj = obj.lower(lowering_platforms=("cpu",))
+        return _from_lowered(jax, obj) if isinstance(obj, jax.stages.Lowered) else _from_exported(jax, obj)
+    if not callable(obj):
+        raise InputError(
+            f"cannot make a program from a {type(obj).__name__}",
+            fix="pass a function, a jitted function, or a Traced, Lowered or Exported stage of JAX",
+        )
+    jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
+    static = _static_arguments(jitted)
+    return _from_jitted(jax, jitted, args, kwargs, static)
+
+
+def lower_function(  # noqa: PLR0917
+    fn: Callable[..., Any],
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> JaxProgram:
+    """What ``jax.jit(fn, ...)`` would lower for these arguments, on ``mesh``, however many devices it has.
+
+    ``mesh`` is ours, or JAX's Mesh or AbstractMesh. Shardings are pytree prefixes of the arguments or results with
+    leaves None (unspecified), a PartitionSpec (ours or JAX's, over ``mesh``) or a NamedSharding. Inside ``fn``,
+    ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``.
+    """
+    jax = _jax()
+    abstract = None if mesh is None else _abstract_mesh(jax, mesh)
+    options: dict[str, Any] = {}
+    for name, tree in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        if tree is not None:
+            options[name] = _named_shardings(jax, tree, abstract, name)
+    if donate_argnums is not None:
+        options["donate_argnums"] = donate_argnums
+    numbers = () if static_argnums is None else np.atleast_1d(static_argnums).tolist()
+    if numbers:
+        options["static_argnums"] = tuple(numbers)
+    jitted = jax.jit(fn, **options)
+    with _mesh_context(jax, abstract):
+        return _from_jitted(jax, jitted, args, kwargs or {}, (tuple(numbers), ()), keep_shardings=in_shardings is None)
+
+
+def exported_from_bytes(data: bytes, file: str = "") -> JaxProgram:
+    """A program from the bytes of ``jax.export.Exported.serialize()``; InputError where they are something else."""
+    jax = _jax()
+    try:
+        exported = _export_module(jax).deserialize(bytearray(data))
+    except ImportError as e:
+        raise EnvironmentProblem(f"reading a serialized Exported: {e}", fix="pip install flatbuffers") from None
+    except Exception as e:
+        raise InputError(f"not a serialized jax.export.Exported: {e}", where=file or None) from None
+    return _from_exported(jax, exported, file)
+
+
+def _jax() -> Any:
+    try:
+        import jax
+        import jax.stages
+    except ImportError as e:
+        raise EnvironmentProblem(f"this needs JAX: {e}", fix="install the extra: pip install 'shardc[jax]'") from None
+    return jax
+
+
+def _export_module(jax: Any) -> Any:
+    try:
+        from jax import export
+    except ImportError:
+        return None
+    return export
+
+
+def _is_exported(jax: Any, obj: Any) -> bool:
+    export = _export_module(jax)
+    return export is not None and isinstance(obj, export.Exported)
+
+
+def _static_arguments(jitted: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Static argument numbers and names of a jitted function, where this JAX tells."""
+    info = getattr(jitted, "_jit_info", None)
+    return tuple(getattr(info, "static_argnums", None) or ()), tuple(getattr(info, "static_argnames", None) or ())
+
+
+def _from_jitted(
+    jax: Any,
+    jitted: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static: tuple[tuple[int, ...], tuple[str, ...]],
+    *,
+    keep_shardings: bool = True,
+) -> JaxProgram:
+    numbers = {n % len(args) for n in static[0]} if args else set()
+
+    def abstract(tree: Any) -> Any:
+        return jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x, keep_shardings), tree)
+
+    positional = [a if i in numbers else abstract(a) for i, a in enumerate(args)]
+    named = {k: v if k in static[1] else abstract(v) for k, v in kwargs.items()}
+    try:
+        lowered = jitted.trace(*positional, **named).lower(lowering_platforms=("cpu",))
+    except ValueError as e:
+        if type(e).__name__ != "IndivisibleError":
+            raise
+        raise AnnotationError(
+            f"JAX takes only even shardings of arguments and results: {e}",
+            fix="leave this one unspecified and give it with program.annotate(...), which takes uneven ones",
+        ) from None
+    return _from_lowered(jax, lowered, static)
+
+
+def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
+    """Shape and dtype of an array; Python scalars stay as they are (JAX types them weakly)."""
+    if isinstance(x, (bool, int, float, complex)) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    given = getattr(x, "sharding", None)
+    sharding = given if keep_sharding and isinstance(given, jax.sharding.NamedSharding) else None
+    weak = bool(getattr(x, "weak_type", False))
+    dtype = x.dtype
+    if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+    return jax.ShapeDtypeStruct(x.shape, dtype, sharding=sharding, weak_type=weak)
+
+
+def _from_lowered(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())) -> JaxProgram:
+    module = module_from_mlir(lowered.compiler_ir("stablehlo"))
+    infos = jax.tree_util.tree_leaves(lowered.args_info)
+    avals = jax.tree_util.tree_leaves(lowered.in_avals)
+    arguments = tuple(_leaf(jax, aval, donated=bool(info.donated)) for aval, info in zip(avals, infos, strict=True))
+    outputs = tuple(_leaf(jax, o) for o in jax.tree_util.tree_leaves(lowered.out_info))
+    inner = getattr(lowered, "_lowering", None)
+    constants = tuple(np.asarray(c) for c in getattr(inner, "const_args", None) or ())
+    kept = _kept(getattr(inner, "compile_args", {}).get("kept_var_idx"), len(arguments), module, len(constants))
+    return _checked(JaxProgram(module, lowered.in_tree, lowered.out_tree, arguments, outputs, kept, constants, *static))
+
+
+def _from_exported(jax: Any, exported: Any, file: str = "") -> JaxProgram:
+    if len(exported.platforms) > 1:
+        raise UnsupportedError(
+            f"a program exported for several platforms: {', '.join(exported.platforms)}",
+            fix='export it for one: jax.export.export(fn, platforms=["cpu"])',
+        )
+    module = read_stablehlo(bytes(exported.mlir_module_serialized), file)
+    arguments = tuple(_leaf(jax, a) for a in exported.in_avals)
+    outputs = tuple(_leaf(jax, a) for a in exported.out_avals)
+    kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
+    return _checked(JaxProgram(module, exported.in_tree, exported.out_tree, arguments, outputs, kept))
+
+
+def _kept(known: Any, count: int, module: Module, constants: int) -> tuple[int, ...]:
+    if known is not None:
+        return tuple(sorted(known))
+    if len(module.parameters) - constants != count:
+        raise UnsupportedError(
+            "this release of JAX does not tell which arguments jit dropped",
+            fix="use jax.jit(fn, keep_unused=True)",
+        )
+    return tuple(range(count))
+
+
+def _checked(program: JaxProgram) -> JaxProgram:
+    """Side effects show up as tokens, callbacks of other kinds as extra parameters: neither is supported."""
+    module = program.module
+    tokens = any(p.shape.is_token for p in module.parameters) or any(s.is_token for s in module.results)
+    expected = len(program.constants) + len(program.kept)
+    if tokens or len(module.parameters) != expected or len(module.results) != len(program.results):
+        raise UnsupportedError(
+            "this function has ordered side effects (callbacks, prints)",
+            fix="take ordered callbacks out of the jitted function",
+        )
+    return program
+
+
+def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
+    dtype, dims = aval.dtype, tuple(aval.shape)
+    if any(not isinstance(d, int) for d in dims):
+        raise UnsupportedError(f"symbolic shape {dims}", fix="export the program with concrete shapes")
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        impl: list[str] = []
+
+        def data_of(key: Any) -> Any:
+            impl.append(str(jax.random.key_impl(key)))
+            return jax.random.key_data(key)
+
+        data = jax.eval_shape(data_of, jax.ShapeDtypeStruct(dims, dtype))
+        return JaxLeaf(tuple(data.shape), np.dtype(data.dtype), False, impl[0], donated)
+    return JaxLeaf(dims, np.dtype(dtype), bool(getattr(aval, "weak_type", False)), None, donated)
+
+
+def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
+    """One argument as the program takes it, checked."""
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        return _scalar(leaf, spec, name)
+    if spec.key_impl is not None:
+        import jax
+
+        leaf = jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        raise InputError(f"a {type(leaf).__name__} is not an array", where=name)
+    if tuple(shape) != spec.dims:
+        raise InputError(f"shape {tuple(shape)} for an argument of shape {spec.dims}", where=name)
+    if np.dtype(dtype) != spec.dtype:
+        return _other_type(leaf, spec, name)
+    return np.asarray(leaf) if _is_jax_array(leaf) or isinstance(leaf, np.generic) else leaf
+
+
+def _scalar(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
+    kinds = {bool: "b", int: "iu", float: "fV", complex: "c"}
+    allowed = "".join(v for k, v in kinds.items() if isinstance(leaf, k))
+    ok = spec.dtype.kind in allowed or (spec.weak and np.can_cast(np.min_scalar_type(leaf), spec.dtype, "same_kind"))
+    if spec.dims or not ok:
+        raise InputError(f"the scalar {leaf!r} for an argument {spec.dtype}{list(spec.dims)}", where=name)
+    return np.asarray(leaf, dtype=spec.dtype)
+
+
+def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
+    """NumPy's 64-bit arrays, where JAX works in 32 bits: converted, as jit does. All else is an error."""
+    import jax
+
+    if isinstance(leaf, (np.ndarray, np.generic)) and jax.dtypes.canonicalize_dtype(leaf.dtype) == spec.dtype:
+        return np.asarray(leaf).astype(spec.dtype)
+    raise InputError(
+        f"dtype {leaf.dtype} for an argument of dtype {spec.dtype}",
+        where=name,
+        fix=f"convert it: x.astype({spec.dtype})",
+    )
+
+
+def _is_jax_array(leaf: Any) -> bool:
+    import jax
+
+    return isinstance(leaf, jax.Array)
+
+
+def _wrapped(result: Any, spec: JaxLeaf) -> Any:
+    if spec.key_impl is None:
+        return result
+    import jax
+
+    return jax.random.wrap_key_data(np.asarray(result), impl=spec.key_impl)
+
+
+def _abstract_mesh(jax: Any, mesh: Any) -> Any:
+    sharding = jax.sharding
+    if isinstance(mesh, sharding.AbstractMesh):
+        return mesh
+    if isinstance(mesh, sharding.Mesh):
+        return mesh.abstract_mesh
+    if not isinstance(mesh, Mesh):
+        raise InputError(f"mesh is a {type(mesh).__name__}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
+    if mesh.device_ids is not None:
+        raise UnsupportedError(
+            "a mesh with a device order of its own for a JAX function",
+            fix="leave device_ids out (JAX's abstract meshes have none)",
+        )
+    sizes = tuple(s for _, s in mesh.axes)
+    kinds = getattr(sharding, "AxisType", None)
+    if kinds is None:
+        return sharding.AbstractMesh(mesh.axes)
+    return sharding.AbstractMesh(sizes, mesh.axis_names, axis_types=(kinds.Auto,) * len(sizes))
+
+
+def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:
+    use = getattr(jax.sharding, "use_abstract_mesh", None)
+    return nullcontext() if abstract is None or use is None else use(abstract)
+
+
+def _named_shardings(jax: Any, tree: Any, mesh: Any, what: str) -> Any:
+    from shardc.sharding.spec import PartitionSpec
+
+    specs = (PartitionSpec, jax.sharding.PartitionSpec)
+
+    def named(leaf: Any) -> Any:
+        if not isinstance(leaf, specs):
+            return leaf
+        if mesh is None:
+            raise AnnotationError(f"{leaf} in {what} without a mesh", fix="pass mesh=shardc.Mesh({...}) too")
+        return jax.sharding.NamedSharding(mesh, _jax_spec(jax, leaf, what))
+
+    return jax.tree_util.tree_map(named, tree, is_leaf=lambda x: x is None or isinstance(x, specs))
+
+
+def _jax_spec(jax: Any, spec: Any, what: str) -> Any:
+    entries = []
+    for entry in spec:
+        if repr(entry) == "UNCONSTRAINED":
+            raise AnnotationError(
+                f"{spec} in {what}: UNCONSTRAINED is for constraints inside the function",
+                fix="use None for the whole value to leave it unspecified",
+            )
+        entries.append(tuple(str(e) for e in entry) if isinstance(entry, tuple) else entry)
+    return jax.sharding.PartitionSpec(*entries)
