@@ -1,0 +1,270 @@
+"""Rewriting one computation: every global value becomes a local one, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Computation, Instruction, Origin, topological
+from shardc.hlo.opset import has_side_effect
+from shardc.hlo.types import Shape, tuple_shape
+from shardc.partitioner.choose import Operand, Problem
+from shardc.partitioner.context import Context
+from shardc.partitioner.emitter import Emitter
+from shardc.partitioner.layout import Layout
+from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move
+from shardc.partitioner.rules.rule import Handled, Local, Row, Site
+from shardc.partitioner.values import Tree, Value, leaves
+from shardc.sharding.factors import FactorKind
+from shardc.sharding.rules import factor_rule
+
+__all__ = ["Body", "partition_computation"]
+
+_UNREDUCIBLE_LATER = ("sum", "max", "min")
+
+
+def partition_computation(
+    context: Context,
+    rules: Mapping[str, Row],
+    computation: Computation,
+    parameters: Sequence[tuple[Layout, ...]],
+    results: Sequence[Layout],
+) -> Computation:
+    """The local form of ``computation``; layouts are per leaf of each parameter and of the root."""
+    body = Body(context, rules, computation, parameters)
+    for instruction in body.live():
+        body.visit(instruction)
+    return body.finish(results)
+
+
+class Body:
+    """The state of one computation: its emitter and the value of each global instruction."""
+
+    def __init__(
+        self,
+        context: Context,
+        rules: Mapping[str, Row],
+        computation: Computation,
+        parameters: Sequence[tuple[Layout, ...]],
+    ) -> None:
+        self.context = context
+        self.rules = rules
+        self.computation = computation
+        self.parameter_layouts = parameters
+        self.em = Emitter(context.table, context.reducers)
+        self.values: dict[Instruction, Tree] = {}
+        self.uses: dict[Instruction, int] = {}
+
+    # -- the walk --------------------------------------------------------------------------------------------
+
+    def live(self) -> list[Instruction]:
+        """Parameters, side effects and what the root needs, in program order; counts uses on the way."""
+        keep = {
+            i for i in self.computation if i.opcode == "parameter" or has_side_effect(i) or i is self.computation.root
+        }
+        for i in reversed(self.computation.instructions):
+            if i in keep:
+                for o in i.operands:
+                    keep.add(o)
+                    self.uses[o] = self.uses.get(o, 0) + 1
+        return [i for i in self.computation if i in keep]
+
+    def visit(self, op: Instruction) -> None:
+        """Partition one instruction and remember its value."""
+        row = self.rules[op.opcode]
+        self.em.metadata, self.em.origin = op.metadata, op.origin
+        if isinstance(row, Local):
+            self.values[op] = self.partition_locally(op, row)
+        elif isinstance(row, Handled):
+            self.values[op] = row.partition(self, op)
+        else:
+            raise UnsupportedError(
+                f"{op.opcode} cannot be partitioned: {row.why}",
+                where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
+                fix="give the program without it, or an already partitioned one",
+            )
+
+    def finish(self, results: Sequence[Layout]) -> Computation:
+        """The local computation, its root in the given layouts."""
+        root = self.computation.root
+        self.em.metadata, self.em.origin = root.metadata, None
+        tree = self.values[root]
+        reason = "the computation returns"
+        local = self.assemble(
+            root.shape, tree, iter([self.get(v, x, reason) for v, x in zip(leaves(tree), results, strict=True)])
+        )
+        kept = [i for i in self.em.instructions if i.opcode == "parameter" or has_side_effect(i)]
+        kept.append(local)
+        needed = set(topological(kept))
+        order = [i for i in self.em.instructions if i in needed]
+        return Computation(self.computation.name, order, local)
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def value(self, op: Instruction) -> Value:
+        """The value of an array-shaped instruction."""
+        tree = self.values[op]
+        assert isinstance(tree, Value), f"%{op.name} is a tuple"
+        return tree
+
+    def wanted(self, op: Instruction) -> tuple[Layout, ...]:
+        """The propagated layouts of an instruction's leaves, partial values reduced."""
+        table = self.context.table
+        where = f"%{op.name}" + (f" ({op.source})" if op.source else "")
+        return tuple(table.reduced(table.from_sharding(s, where)) for s in op.leaf_shardings())
+
+    def get(self, value: Value, layout: Layout, need: str) -> Instruction:
+        """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
+        found = value.forms.get(layout)
+        if found is not None:
+            return found
+        if value.remake is not None:
+            made = value.forms[layout] = self._remade(value, layout)
+            return made
+        dims, nbytes = value.shape.dims, value.shape.dtype.nbytes
+        resharder = self.context.resharder
+        start = min(value.forms, key=lambda form: resharder.cost(dims, nbytes, form, layout))
+        local = value.forms[start]
+        metadata, origin = self.em.metadata, self.em.origin
+        for step in resharder.path(dims, nbytes, start, layout).steps:
+            self.em.origin = self._origin(value, step, need)
+            if isinstance(step.move, AllReduce | ReduceScatter) and value.metadata is not None:
+                self.em.metadata = value.metadata
+            local = emit_move(self.em, local, dims, step)
+            self.em.metadata, self.em.origin = metadata, origin
+            value.forms.setdefault(step.after, local)
+        return value.forms[layout]
+
+    def _remade(self, value: Value, layout: Layout) -> Instruction:
+        """A value made afresh; as a partial value one member holds it, unless it is the identity anyway."""
+        assert value.remake is not None
+        made = value.remake(self.context.table.reduced(layout))
+        if not layout.unreduced:
+            return made
+        identity = self.em.identity(layout.reduction, made.shape.dtype)
+        scalar = made.operands[0] if made.opcode == "broadcast" else made
+        if scalar.opcode == "constant" and scalar.attrs["literal"] == identity.attrs["literal"]:
+            return made
+        return self.em.keep_on_first(made, layout.unreduced, identity)
+
+    def _origin(self, value: Value, step: Step, need: str) -> Origin:
+        """Why a move of ``value`` is there, for people."""
+        table, move = self.context.table, step.move
+        match move:
+            case AllReduce(atoms) | ReduceScatter(_, atoms):
+                reason = value.why or "partial values are summed up"
+                if isinstance(move, ReduceScatter):
+                    reason += f"; {need} dimension {move.dim} split"
+            case Gather(dim, atoms):
+                reason = f"{need} dimension {dim} of {value.name} whole over {_text(table.axis_names(atoms))}"
+            case AllToAll(source, target, atoms):
+                names = _text(table.axis_names(atoms))
+                reason = f"{need} {value.name} split over {names} along dimension {target} instead of {source}"
+            case Permute():
+                old = [set(d) for d in step.before.dims]
+                used = step.after.used
+                atoms = tuple(sorted({a for d, x in enumerate(step.after.dims) for a in {*x} ^ old[d]} or used))
+                reason = f"{need} the shards of {value.name} on other devices"
+            case _:
+                atoms = move.atoms
+                reason = f"{need} its part of {value.name}"
+        return Origin(reason, "reshard", value.name, table.axis_names(tuple(sorted(atoms))))
+
+    def local_shape(self, shape: Shape, local: Iterator[Shape]) -> Shape:
+        """``shape`` with its leaves replaced by the local ones in order."""
+        if shape.is_tuple:
+            return tuple_shape(*(self.local_shape(e, local) for e in shape.elements))
+        return next(local)
+
+    def assemble(self, shape: Shape, tree: Tree, locals_: Iterator[Instruction]) -> Instruction:
+        """A local array or tuple of the structure of ``tree`` from the local leaves in order."""
+        if isinstance(tree, Value):
+            return next(locals_)
+        parts = [self.assemble(s, t, locals_) for s, t in zip(shape.elements, tree, strict=True)]
+        return self.em.add("tuple", tuple_shape(*(p.shape for p in parts)), *parts)
+
+    def disassemble(self, op: Instruction, shape: Shape, local: Instruction, layouts: Iterator[Layout]) -> Tree:
+        """The value tree of a local array or tuple whose leaves have ``layouts`` in order."""
+        if not shape.is_tuple:
+            layout = next(layouts)
+            uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
+            return Value(op.name, shape, layout, local, uses=uses, metadata=op.metadata)
+        out: list[Tree] = []
+        for i, element in enumerate(shape.elements):
+            part = self.em.add("get-tuple-element", local.shape.elements[i], local, index=i)
+            out.append(self.disassemble(op, element, part, layouts))
+        return out
+
+    # -- operations on shards --------------------------------------------------------------------------------
+
+    def partition_locally(self, op: Instruction, row: Local) -> Tree:
+        """Choose how to split ``op``, bring the operands there, and write it."""
+        rule = factor_rule(op)
+        operands = [self.value(o) for o in op.operands]
+        wanted = self.wanted(op)
+        shapes = tuple(op.shape.leaves())
+        reductions = {v.layout.reduction for v in operands if v.layout.unreduced}
+        linear = tuple(g for r in sorted(reductions) for g in row.linear(op, r) if _partial_with(operands, g, r))
+        problem = Problem(
+            rule,
+            row.usable(op, rule),
+            tuple(_operand(v) for v in operands),
+            tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(shapes, wanted, strict=True)),
+            linear,
+        )
+        choice = self.context.choice(problem)
+        need = f"{op.opcode} %{op.name} needs"
+        local = [self.get(v, x, need) for v, x in zip(operands, choice.operands, strict=True)]
+        site = Site(op, rule, choice, self.em, local, shapes)
+        made = row.emit(site)
+        why = self._why_partial(op, site, operands)
+        uses = self.uses.get(op, 1) if len(shapes) == 1 and not op.shape.is_tuple else 2
+        values = [
+            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, metadata=op.metadata)
+            for s, x, m, w in zip(shapes, choice.results, made, wanted, strict=True)
+        ]
+        for v in values:
+            if v.layout.unreduced and v.layout.reduction not in _UNREDUCIBLE_LATER:
+                self._finish_now(v)
+        return list(values) if op.shape.is_tuple else values[0]
+
+    def _finish_now(self, value: Value) -> None:
+        """Reduce a partial value whose reduction cannot be put off."""
+        self.get(value, value.wanted, "the reduction gives")
+        value.forms.pop(value.layout)
+        value.layout = value.wanted
+
+    def _why_partial(self, op: Instruction, site: Site, operands: Sequence[Value]) -> str:
+        """The reason of a partial result, told when it is reduced."""
+        factors = site.rule.of_kind(FactorKind.REDUCTION)
+        atoms = tuple(a for f in factors for a in site.choice.factors[f])
+        if atoms:
+            word = {"dot": "contracted", "convolution": "contracted", "gather": "looked-up", "scatter": "update"}
+            names = _text(self.context.table.axis_names(atoms))
+            return f"the {word.get(op.opcode, 'reduced')} dimension of {op.opcode} %{op.name} is split over {names}"
+        return next((v.why for v in operands if v.why), "") if site.choice.carried else ""
+
+
+def _operand(value: Value) -> Operand:
+    free = value.remake is not None
+    layouts = (value.layout,) if free else (value.layout, *(x for x in value.forms if x is not value.layout))
+    return Operand(
+        value.shape.dims,
+        value.shape.dtype.nbytes,
+        layouts,
+        value.wanted,
+        free,
+        value.uses > 1,
+    )
+
+
+def _partial_with(operands: Sequence[Value], group: tuple[int, ...], reduction: str) -> bool:
+    """Are the operands of ``group`` partial with ``reduction``, or made at will, at least one of them partial?"""
+    members = [operands[i] for i in group]
+    partial = [v for v in members if v.layout.unreduced]
+    made = all(v.layout.unreduced or v.remake is not None for v in members)
+    return bool(partial) and made and all(v.layout.reduction == reduction for v in partial)
+
+
+def _text(names: tuple[str, ...]) -> str:
+    return " and ".join(names) or "no axis"

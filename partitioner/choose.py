@@ -1,0 +1,228 @@
+"""Choosing how one operation is split: axes for each factor, by modelled cost.
+
+Candidates start from the result's propagated layout or from one operand's present layout and take from the others
+what fits. Where an operand is partial and the operation is linear in it, the partial value may be carried through.
+The candidate that sends the fewest bytes wins, then the fewest collectives, then the least local work; carrying on
+beats reducing at equal cost, because a later reduction can merge with others or become a reduce-scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardc.partitioner.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.reshard import Resharder
+from shardc.sharding.factors import FactorKind, FactorRule, TensorFactors
+
+__all__ = ["Choice", "Operand", "Problem", "choose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand as the choice sees it: its layouts so far, or ``free`` of cost in every layout.
+
+    ``shared``: others read it too, so that its reduced form costs nothing extra here.
+    """
+
+    dims: tuple[int, ...]
+    nbytes: int
+    layouts: tuple[Layout, ...]
+    wanted: Layout
+    free: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One operation: everything its choice depends on, so that equal problems share one answer.
+
+    ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is
+    jointly linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per
+    element, wanted layout) per result.
+    """
+
+    rule: FactorRule
+    usable: frozenset[int]
+    operands: tuple[Operand, ...]
+    results: tuple[tuple[tuple[int, ...], int, Layout], ...]
+    linear: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Axes per factor, the layouts that follow for operands and results, and what is carried partial."""
+
+    factors: tuple[Atoms, ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    carried: Atoms
+    cost: tuple[float, int]
+
+
+#: At most so many operands start a candidate of their own (the largest ones).
+_STARTS = 4
+
+
+def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
+    """The best `Choice` for one operation."""
+    best: Choice | None = None
+    best_rank: tuple[float, float, float, float, int] | None = None
+    for group in ((), *problem.linear):
+        carried, reduction = _carried(problem, group)
+        if group and not carried:
+            continue
+        single = all(not problem.operands[i].shared for i in group)
+        seen: set[tuple[Atoms, ...]] = set()
+        for number, order in enumerate(_orders(problem)):
+            factors = _assign(table, problem, order, carried)
+            if factors in seen:
+                continue
+            seen.add(factors)
+            choice = _evaluate(table, resharder, problem, factors, (group, carried, reduction))
+            eager = 0 if group and single else 1
+            rank = (*choice.cost, eager, _volume(table, problem.rule, factors), number)
+            if best_rank is None or rank < best_rank:
+                best, best_rank = choice, rank
+    assert best is not None
+    return best
+
+
+def _carried(problem: Problem, group: tuple[int, ...]) -> tuple[Atoms, str]:
+    """Atoms over which all operands of ``group`` are partial in the same way."""
+    layouts = [problem.operands[i].layouts[0] for i in group if not problem.operands[i].free]
+    if not layouts or len({x.reduction for x in layouts}) > 1:
+        return (), "sum"
+    common = set(layouts[0].unreduced).intersection(*(x.unreduced for x in layouts))
+    return tuple(sorted(common)), layouts[0].reduction
+
+
+def _orders(problem: Problem) -> Iterator[tuple[int, ...]]:
+    """Orders in which tensors (operands, then results) have their say."""
+    n = len(problem.operands)
+    results = tuple(range(n, n + len(problem.results)))
+    sizes = [0 if o.free else math.prod(o.dims) * o.nbytes for o in problem.operands]
+    by_size = sorted((i for i in range(n) if not problem.operands[i].free), key=lambda i: (-sizes[i], i))
+    yield (*results, *by_size)
+    starts = [i for i in by_size if any(problem.operands[i].layouts[0].dims)]
+    for i in starts[:_STARTS]:
+        rest = tuple(j for j in by_size if j != i)
+        yield (i, *results, *rest)
+        yield (i, *rest, *results)
+
+
+def _assign(table: AxisTable, problem: Problem, order: Sequence[int], banned: Atoms) -> tuple[Atoms, ...]:
+    """Axes per factor when tensors are heard in ``order``; each atom serves one factor."""
+    rule = problem.rule
+    chosen: list[Atoms] = [()] * len(rule.factors)
+    used = set(banned)
+    n = len(problem.operands)
+    for t in order:
+        layout = problem.operands[t].layouts[0] if t < n else problem.results[t - n][2]
+        for indices, atoms in zip(rule.tensors[t], layout.dims, strict=True):
+            for factor, part in _distribute(table, rule, indices, atoms):
+                present = chosen[factor]
+                if factor not in problem.usable or part[: len(present)] != present:
+                    continue
+                for a in part[len(present) :]:
+                    if a in used:
+                        break
+                    used.add(a)
+                    chosen[factor] = (*chosen[factor], a)
+    return _legal(table, rule, chosen)
+
+
+def _distribute(
+    table: AxisTable, rule: FactorRule, indices: tuple[int, ...], atoms: Atoms
+) -> Iterator[tuple[int, Atoms]]:
+    """Share the axes of a dimension among its factors, major to minor."""
+    if len(indices) == 1:
+        yield indices[0], atoms
+        return
+    position = 0
+    for factor in indices:
+        size = rule.factors[factor].size
+        extent, start = 1, position
+        while position < len(atoms) and size % (extent * table.extents[atoms[position]]) == 0:
+            extent *= table.extents[atoms[position]]
+            position += 1
+        yield factor, atoms[start:position]
+        if extent != size:
+            return
+
+
+def _legal(table: AxisTable, rule: FactorRule, chosen: list[Atoms]) -> tuple[Atoms, ...]:
+    """In a dimension of several factors, a minor one may be split only below fully split ones, and all evenly."""
+    changed = True
+    while changed:
+        changed = False
+        for tensor in rule.tensors:
+            for indices in tensor:
+                if len(indices) > 1 and _clip(table, rule, indices, chosen):
+                    changed = True
+    return tuple(chosen)
+
+
+def _clip(table: AxisTable, rule: FactorRule, indices: tuple[int, ...], chosen: list[Atoms]) -> bool:
+    changed = False
+    open_above = False
+    for factor in indices:
+        size = rule.factors[factor].size
+        if size == 1 and not chosen[factor]:
+            continue
+        keep = 0
+        if not open_above:
+            while keep < len(chosen[factor]) and size % table.extent(chosen[factor][: keep + 1]) == 0:
+                keep += 1
+        if keep < len(chosen[factor]):
+            chosen[factor] = chosen[factor][:keep]
+            changed = True
+        open_above = open_above or table.extent(chosen[factor]) != size
+    return changed
+
+
+def dims_of(tensor: TensorFactors, factors: Sequence[Atoms]) -> tuple[Atoms, ...]:
+    """Axes per dimension of a tensor when factors have these axes."""
+    return tuple(factors[d[0]] if len(d) == 1 else tuple(a for f in d for a in factors[f]) for d in tensor)
+
+
+def _evaluate(
+    table: AxisTable,
+    resharder: Resharder,
+    problem: Problem,
+    factors: tuple[Atoms, ...],
+    carry: tuple[tuple[int, ...], Atoms, str],
+) -> Choice:
+    """Layouts and cost of one assignment."""
+    group, carried, reduction = carry
+    rule = problem.rule
+    operands: list[Layout] = []
+    wire, count = 0.0, 0
+    for i, (operand, tensor) in enumerate(zip(problem.operands, rule.operands, strict=True)):
+        layout = table.layout(dims_of(tensor, factors), carried if i in group else (), reduction)
+        operands.append(layout)
+        if not operand.free:
+            more = _operand_cost(table, resharder, operand, layout)
+            wire, count = wire + more[0], count + more[1]
+    partial = tuple(a for f in rule.of_kind(FactorKind.REDUCTION) for a in factors[f])
+    results: list[Layout] = []
+    kind = rule.reduction if partial else reduction
+    for tensor, (dims, nbytes, wanted) in zip(rule.results, problem.results, strict=True):
+        layout = table.layout(dims_of(tensor, factors), (*carried, *partial), kind or "sum")
+        results.append(layout)
+        more = resharder.cost(dims, nbytes, layout, wanted)
+        wire, count = wire + more[0], count + more[1]
+    return Choice(factors, tuple(operands), tuple(results), carried, (wire, count))
+
+
+def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layout: Layout) -> tuple[float, int]:
+    costs = [resharder.cost(operand.dims, operand.nbytes, form, layout) for form in operand.layouts]
+    if operand.shared and operand.layouts[0].unreduced and not layout.unreduced:
+        costs.append(resharder.cost(operand.dims, operand.nbytes, operand.wanted, layout))
+    return min(costs)
+
+
+def _volume(table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...]) -> float:
+    """Local iterations, the measure of local work."""
+    return math.prod(-(-f.size // table.extent(a)) for f, a in zip(rule.factors, factors, strict=True))

@@ -1,0 +1,151 @@
+"""Does the partitioned program compute what the unpartitioned one does? Cutting, joining and comparing arrays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.hlo.errors import InputError
+from shardc.hlo.groups import groups_grid
+from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.sharding import Sharding
+from shardc.hlo.types import Shape, dtype_of
+
+__all__ = ["Agreement", "agree", "gather_array", "gather_results", "scatter_arguments", "scatter_array"]
+
+Array = NDArray[Any]
+
+
+def shard_places(sharding: Sharding, dims: tuple[int, ...]) -> Iterator[tuple[int, tuple[slice, ...]]]:
+    """For every device in order: its id and the part of a global array of ``dims`` that it holds (without padding).
+
+    Device i of the k along a dimension holds ``[i c, min((i + 1) c, n))`` with ``c = ceil(n / k)``.
+    """
+    chunks = sharding.local_dims(dims)
+    counts = sharding.num_shards()
+    axes = [a for d in sharding.dims for a in d.axes]
+    grid = groups_grid(sharding.mesh, axes)
+    places: dict[int, tuple[slice, ...]] = {}
+    for shard, position in enumerate(itertools.product(*(range(k) for k in counts))):
+        part = tuple(slice(min(i * c, n), min((i + 1) * c, n)) for i, c, n in zip(position, chunks, dims, strict=True))
+        for device in grid[:, shard]:
+            places[int(device)] = part
+    for device in range(sharding.mesh.size):
+        yield device, places[device]
+
+
+def scatter_array(array: Array, sharding: Sharding) -> list[Array]:
+    """The local arrays of a global one, one per device, padded with zeros at the end where sizes are uneven."""
+    out: list[Array] = []
+    local = sharding.local_dims(array.shape)
+    for _, part in shard_places(sharding, array.shape):
+        piece = array[part]
+        if piece.shape != local:
+            padded = np.zeros(local, array.dtype)
+            padded[tuple(slice(0, n) for n in piece.shape)] = piece
+            piece = padded
+        out.append(piece)
+    return out
+
+
+def gather_array(shards: Sequence[Array], sharding: Sharding, dims: tuple[int, ...]) -> Array:
+    """The global array of ``dims`` from its local ones; padding is dropped, the first replica is taken."""
+    out = np.empty(dims, shards[0].dtype)
+    done: set[tuple[tuple[int, int], ...]] = set()
+    for device, part in shard_places(sharding, dims):
+        key = tuple((s.start, s.stop) for s in part)
+        if key not in done:
+            done.add(key)
+            out[part] = shards[device][tuple(slice(0, s.stop - s.start) for s in part)]
+    return out
+
+
+def scatter_arguments(module: Module, args: Sequence[Array]) -> list[list[Array]]:
+    """Per-device arguments of a partitioned module from flattened global ones; `InputError` when they do not fit."""
+    shapes = [leaf for s in module.attrs["global_parameters"] for leaf in s.leaves()]
+    shardings = [s for p in module.parameters for s in p.leaf_shardings()]
+    if len(args) != len(shapes):
+        raise InputError(f"{len(args)} arguments given, the program takes {len(shapes)}")
+    columns = []
+    for i, (array, shape, sharding) in enumerate(zip(args, shapes, shardings, strict=True)):
+        _check(i, array, shape)
+        columns.append(scatter_array(array, sharding))
+    return [[column[d] for column in columns] for d in range(module.num_partitions)]
+
+
+def _check(index: int, array: Array, shape: Shape) -> None:
+    if array.shape != shape.dims or dtype_of(array.dtype) is not shape.dtype:
+        raise InputError(f"argument {index} is {array.dtype}{list(array.shape)}, the program takes {shape}")
+
+
+def gather_results(module: Module, results_per_device: Sequence[Sequence[Array]]) -> list[Array]:
+    """Global results, flattened, from the flattened results of every device."""
+    shapes: tuple[Shape, ...] = module.attrs["global_results"]
+    root: Instruction = module.entry.root
+    return [
+        gather_array([r[i] for r in results_per_device], sharding, shape.dims)
+        for i, (shape, sharding) in enumerate(zip(shapes, root.leaf_shardings(), strict=True))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One result compared: its error, the bound it had to keep, and whether it did."""
+
+    ok: bool
+    error: float
+    bound: float
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def agree(got: Array, want: Array, reference: Array | None = None) -> Agreement:
+    """Does ``got`` (partitioned) agree with ``want`` (unpartitioned)?
+
+    Floats and complex numbers: ``max|got - ref| / max|ref| <= max(64 eps, 20 x want's own error)``, ``ref`` being
+    the float64 evaluation (``want`` itself when none is given). Everything else must be equal. NaNs and infinities
+    must stand where the reference has them.
+    """
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return Agreement(False, float("inf"), 0.0)
+    kind = dtype_of(want.dtype)
+    if not (kind.is_float or kind.is_complex):
+        same = bool(np.array_equal(got, want))
+        return Agreement(same, 0.0 if same else float("inf"), 0.0)
+    wide = np.complex128 if kind.is_complex else np.float64
+    truth = (want if reference is None else reference).astype(wide)
+    eps = _epsilon(want)
+    own = _error(want.astype(wide), truth)
+    error = _error(got.astype(wide), truth)
+    if not np.isfinite(own):
+        # The unpartitioned run itself overflows where float64 does not: it is the only measure.
+        error, own = _error(got.astype(wide), want.astype(wide)), 0.0
+    bound = max(64 * eps, 20 * own)
+    return Agreement(error <= bound, error, bound)
+
+
+def _epsilon(array: Array) -> float:
+    import ml_dtypes
+
+    real = array.real.dtype if array.dtype.kind == "c" else array.dtype
+    return float(ml_dtypes.finfo(real).eps)
+
+
+def _error(x: Array, truth: Array) -> float:
+    """``max|x - truth| / max|truth|`` over finite elements; infinite when the others differ."""
+    if x.size == 0:
+        return 0.0
+    finite = np.isfinite(truth)
+    if not np.array_equal(finite, np.isfinite(x)) or not np.array_equal(x[~finite], truth[~finite], equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    difference = float(np.max(np.abs(x[finite] - truth[finite])))
+    scale = float(np.max(np.abs(truth[finite])))
+    return difference if scale == 0 else difference / scale

@@ -1,0 +1,106 @@
+"""From a global program to the program that every device runs: the partitioner's table of contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from shardc.hlo.build import reachable_computations
+from shardc.hlo.config import Config
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+from shardc.hlo.sharding import AnySharding, Sharding
+from shardc.partitioner.body import partition_computation
+from shardc.partitioner.context import Context
+from shardc.partitioner.layout import Layout
+from shardc.partitioner.rules import RULES
+
+__all__ = ["PIPELINE", "Rewrite", "partition"]
+
+
+def partition(module: Module, config: Config | None = None, *, times: PassTimes | None = None) -> Module:
+    """The per-device program of a propagated module.
+
+    Every instruction of ``module`` has a closed axis-based sharding over ``module.mesh``. The result has local
+    shapes, collectives with symbolic groups, and ``partitioned`` set; its entry parameters and root keep their global
+    shardings, and ``attrs["global_parameters"]`` / ``attrs["global_results"]`` hold the global shapes (parameters
+    as they are, results flattened). Raises `UnsupportedError` for what cannot be partitioned.
+    """
+    return run_pipeline(module, PIPELINE, config or Config(), times=times)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Replace every global value by its local one and insert collectives."""
+
+    name: str = "partition"
+    why: str = "every device gets its part of every value"
+
+    def run(self, module: Module) -> Module:
+        if module.partitioned:
+            raise UnsupportedError("the module is partitioned already", where=module.name)
+        if module.mesh is None:
+            raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
+        context = Context.over(module.mesh, _shardings(module))
+        parameters = [_reduced(context, p) for p in module.entry.parameters]
+        results = _reduced(context, module.entry.root)
+        entry = partition_computation(context, RULES, module.entry, parameters, results)
+        entry = _with_shardings(context, entry, parameters, results)
+        return module.with_(
+            computations=tuple(reachable_computations(entry)),
+            entry=entry,
+            partitioned=True,
+            num_partitions=module.mesh.size,
+            attrs=_attrs(module),
+        )
+
+
+def _attrs(module: Module) -> Mapping[str, object]:
+    """The header's attributes and the global shapes; a global entry layout no longer holds."""
+    kept = {k: v for k, v in module.attrs.items() if k != "entry_computation_layout"}
+    kept["global_parameters"] = tuple(p.shape for p in module.parameters)
+    kept["global_results"] = module.results
+    return MappingProxyType(kept)
+
+
+def _shardings(module: Module) -> Iterator[Sharding]:
+    for i in module.instructions():
+        given = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,)
+        yield from (s for s in given if isinstance(s, Sharding))
+
+
+def _reduced(context: Context, op: Instruction) -> tuple[Layout, ...]:
+    """Layouts of an entry parameter or of the results: as propagated, never partial."""
+    table = context.table
+    return tuple(table.reduced(table.from_sharding(s, f"%{op.name}")) for s in op.leaf_shardings())
+
+
+def _with_shardings(
+    context: Context, entry: Computation, parameters: Sequence[tuple[Layout, ...]], results: Sequence[Layout]
+) -> Computation:
+    """The entry whose parameters and root tell their global shardings."""
+    table = context.table
+    given: dict[Instruction, AnySharding] = {}
+    for p, layouts in zip(entry.parameters, parameters, strict=True):
+        given[p] = _any(p, [table.to_sharding(x) for x in layouts])
+    root = entry.root
+    if root not in given:
+        given[root] = _any(root, [table.to_sharding(x) for x in results])
+    new: dict[Instruction, Instruction] = {}
+    for i in entry:
+        operands = tuple(new[o] for o in i.operands)
+        same = all(a is b for a, b in zip(operands, i.operands, strict=True))
+        changes: dict[str, object] = {} if same else {"operands": operands}
+        if i in given:
+            changes["sharding"] = given[i]
+        new[i] = i.replace(**changes) if changes else i
+    return Computation(entry.name, new.values(), new[root])
+
+
+def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
+    return tuple(shardings) if op.shape.is_tuple else shardings[0]
+
+
+PIPELINE: tuple[Pass, ...] = (Rewrite(),)

@@ -1,0 +1,37 @@
+"""Partition rules by opcode: the family tables merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from shardc.partitioner.rules import (
+    collective,
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    random,
+    reduction,
+    shape,
+    window,
+)
+from shardc.partitioner.rules.rule import Row
+
+__all__ = ["RULES"]
+
+RULES: Mapping[str, Row] = MappingProxyType(
+    {
+        **elementwise.RULES,
+        **contraction.RULES,
+        **reduction.RULES,
+        **shape.RULES,
+        **indexing.RULES,
+        **window.RULES,
+        **linalg.RULES,
+        **random.RULES,
+        **control.RULES,
+        **collective.RULES,
+    }
+)

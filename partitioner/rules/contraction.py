@@ -1,0 +1,35 @@
+"""Matrix products: a split contracted dimension gives partial sums; its padding is zero on both operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardc.hlo.ir import Instruction
+from shardc.partitioner.rules.rule import Local, Row, Site
+from shardc.sharding.factors import FactorKind, FactorRule
+
+__all__ = ["RULES"]
+
+
+def _all_but_whole(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
+
+
+def _dot(site: Site) -> list[Instruction]:
+    """Zero times infinity is not zero, hence the mask on both sides."""
+    operands = []
+    for i, key in enumerate(("lhs_contracting_dims", "rhs_contracting_dims")):
+        zero = site.em.scalar(0, site.operands[i].shape.dtype)
+        operands.append(site.masked(i, site.op.attrs.get(key) or (), zero))
+    return site.emit(operands)
+
+
+def _either_factor(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((0,), (1,)) if reduction == "sum" else ()
+
+
+RULES: Mapping[str, Row] = {
+    "dot": Local("on shards, partial sums over contracted axes", _dot, _all_but_whole, _either_factor),
+    "ragged-dot": Local("whole operands"),
+    "scaled-dot": Local("whole operands"),
+}

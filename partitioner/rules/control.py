@@ -1,0 +1,180 @@
+"""Data flow and control flow: values pass on, called computations are partitioned once per signature.
+
+Loop carries keep their propagated layouts and are never partial. Predicates are whole on every device, so that all
+devices take the same branch and meet in the same collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Computation, Instruction
+from shardc.partitioner.context import Signature
+from shardc.partitioner.layout import Layout
+from shardc.partitioner.rules.rule import Handled, Local, Refused, Row
+from shardc.partitioner.values import Tree, Value, leaves
+
+if TYPE_CHECKING:
+    from shardc.partitioner.body import Body
+
+__all__ = ["RULES"]
+
+_MANUAL_CALLS = frozenset(
+    (
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    )
+)
+
+
+def _parameter(body: Body, op: Instruction) -> Tree:
+    layouts = body.parameter_layouts[op.attrs["index"]]
+    shapes = iter(
+        [s.with_dims(body.context.table.local_dims(x, s.dims)) for s, x in zip(op.shape.leaves(), layouts, strict=True)]
+    )
+    local = body.em.append(op.replace(shape=body.local_shape(op.shape, shapes), sharding=None))
+    return body.disassemble(op, op.shape, local, iter(layouts))
+
+
+def _tuple(body: Body, op: Instruction) -> Tree:
+    return [body.values[o] for o in op.operands]
+
+
+def _element(body: Body, op: Instruction) -> Tree:
+    tree = body.values[op.operands[0]]
+    assert isinstance(tree, list)
+    index: int = op.attrs["index"]
+    return tree[index]
+
+
+def _pass_on(body: Body, op: Instruction) -> Tree:
+    return body.values[op.operands[0]]
+
+
+def _barrier(body: Body, op: Instruction) -> Tree:
+    """The leaves as they lie, partial ones reduced: what is before the barrier stays before it."""
+    tree = body.values[op.operands[0]]
+    table = body.context.table
+    values = list(leaves(tree))
+    layouts = [table.reduced(v.layout) for v in values]
+    local = _bring(body, tree, op.operands[0], layouts, f"optimization-barrier %{op.name} needs")
+    made = body.em.append(op.replace(shape=local.shape, operands=(local,), sharding=None))
+    return body.disassemble(op, op.shape, made, iter(layouts))
+
+
+def _bring(body: Body, tree: Tree, op: Instruction, layouts: Sequence[Layout], need: str) -> Instruction:
+    """A tree's local value with its leaves in ``layouts``."""
+    values = leaves(tree)
+    return body.assemble(op.shape, tree, iter([body.get(v, x, need) for v, x in zip(values, layouts, strict=True)]))
+
+
+def _callee(
+    body: Body, computation: Computation, parameters: tuple[tuple[Layout, ...], ...], results: tuple[Layout, ...]
+) -> Computation:
+    from shardc.partitioner.body import partition_computation
+
+    signature = Signature(computation, parameters, results)
+    known = body.context.callees
+    if signature not in known:
+        known[signature] = partition_computation(body.context, body.rules, computation, parameters, results)
+    return known[signature]
+
+
+def _call(body: Body, op: Instruction) -> Tree:
+    callee: Computation = op.attrs["to_apply" if op.opcode == "call" else "calls"]
+    parameters = tuple(body.wanted(p) for p in callee.parameters)
+    results = body.wanted(callee.root)
+    need = f"{op.opcode} %{op.name} of {callee.name} needs"
+    operands = [
+        _bring(body, body.values[o], o, layouts, need) for o, layouts in zip(op.operands, parameters, strict=True)
+    ]
+    local = _callee(body, callee, parameters, results)
+    made = body.em.add("call", local.root.shape, *operands, name=op.name, to_apply=local)
+    return body.disassemble(op, op.shape, made, iter(results))
+
+
+def _while(body: Body, op: Instruction) -> Tree:
+    carry = body.wanted(op)
+    predicate = (body.context.table.replicated(0),)
+    condition = _callee(body, op.attrs["condition"], (carry,), predicate)
+    loop = _callee(body, op.attrs["body"], (carry,), carry)
+    operand = op.operands[0]
+    local = _bring(body, body.values[operand], operand, carry, f"while %{op.name} carries")
+    made = body.em.append(
+        op.replace(
+            shape=local.shape,
+            operands=(local,),
+            attrs={**op.attrs, "condition": condition, "body": loop},
+            sharding=None,
+        )
+    )
+    return body.disassemble(op, op.shape, made, iter(carry))
+
+
+def _conditional(body: Body, op: Instruction) -> Tree:
+    results = body.wanted(op)
+    selector = body.value(op.operands[0])
+    chosen = body.get(selector, body.context.table.replicated(0), f"conditional %{op.name} needs")
+    attrs = dict(op.attrs)
+    named = [k for k in ("true_computation", "false_computation") if k in attrs]
+    branches: tuple[Computation, ...] = tuple(attrs[k] for k in named) or attrs["branch_computations"]
+    operands, local = [chosen], []
+    for branch, operand in zip(branches, op.operands[1:], strict=True):
+        parameters = tuple(body.wanted(p) for p in branch.parameters)
+        need = f"branch {branch.name} of %{op.name} needs"
+        operands.append(_bring(body, body.values[operand], operand, parameters[0], need))
+        local.append(_callee(body, branch, parameters, results))
+    attrs.update(zip(named, local, strict=True) if named else (("branch_computations", tuple(local)),))
+    made = body.em.append(op.replace(shape=local[0].root.shape, operands=tuple(operands), attrs=attrs, sharding=None))
+    return body.disassemble(op, op.shape, made, iter(results))
+
+
+def _custom_call(body: Body, op: Instruction) -> Tree:
+    target = op.attrs["custom_call_target"]
+    if target == "Sharding":
+        return _constraint(body, op)
+    if target in _MANUAL_CALLS:
+        raise UnsupportedError(
+            f"manual computation (custom call {target})",
+            where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
+            fix="write the function without shard_map",
+        )
+    return body.partition_locally(op, _PLAIN_CALL)
+
+
+def _constraint(body: Body, op: Instruction) -> Tree:
+    """The value in exactly the layout that was asked for."""
+    value = body.value(op.operands[0])
+    (layout,) = body.wanted(op)
+    local = body.get(value, layout, f"the sharding constraint %{op.name} wants")
+    return Value(op.name, op.shape, layout, local, uses=body.uses.get(op, 1), metadata=op.metadata)
+
+
+def _tokens(body: Body, op: Instruction) -> Tree:
+    return []
+
+
+_PLAIN_CALL = Local("on shards of the dimensions known to be independent")
+_ASYNC = "asynchronous operations appear after partitioning"
+_HOST = "it exchanges data with the host of one device"
+
+RULES: Mapping[str, Row] = {
+    "parameter": Handled("in the caller's layout", _parameter),
+    "tuple": Handled("leaf by leaf", _tuple),
+    "get-tuple-element": Handled("leaf by leaf", _element),
+    "call": Handled("callee partitioned once per signature", _call),
+    "fusion": Handled("callee partitioned once per signature", _call),
+    "while": Handled("one layout per carried leaf", _while),
+    "conditional": Handled("predicate whole, one layout per result leaf", _conditional),
+    "custom-call": Handled("by target; unknown ones on whole operands", _custom_call),
+    "optimization-barrier": Handled("leaf by leaf", _barrier),
+    "domain": Handled("passed on", _pass_on),
+    "add-dependency": Handled("passed on", _pass_on),
+    "after-all": Handled("tokens carry no data", _tokens),
+    **dict.fromkeys(("copy-start", "copy-done", "async-start", "async-update", "async-done"), Refused(_ASYNC)),
+    **dict.fromkeys(("infeed", "outfeed"), Refused(_HOST)),
+}

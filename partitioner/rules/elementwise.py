@@ -1,0 +1,80 @@
+"""Elementwise operations: the same operation on shards. Padding is harmless: no element reads another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import OPS
+from shardc.partitioner.rules.rule import Local, Row, emit_same, never_linear, pass_through
+
+__all__ = ["RULES", "Linear"]
+
+#: See `Local.linear`.
+Linear = Callable[[Instruction, str], tuple[tuple[int, ...], ...]]
+
+
+def _unary(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((0,),) if reduction == "sum" else ()
+
+
+def _moved(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((0,),)
+
+
+def _both(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((0, 1),) if reduction == "sum" else ()
+
+
+def _extremum(reduction: str) -> Linear:
+    """The maximum of two partial maxima is a partial maximum."""
+
+    def linear(op: Instruction, partial: str) -> tuple[tuple[int, ...], ...]:
+        return ((0, 1),) if partial == reduction else ()
+
+    return linear
+
+
+def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((0,), (1,)) if reduction == "sum" else ()
+
+
+def _numerator(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """Division is linear in its numerator, but integer division rounds."""
+    exact = op.shape.dtype.is_float or op.shape.dtype.is_complex
+    return ((0,),) if reduction == "sum" and exact else ()
+
+
+def _branches(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((1, 2),)
+
+
+def _convert(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """Only to a wider float: narrowing rounds, and integers wrap."""
+    old, new = op.operands[0].shape.dtype, op.shape.dtype
+    return ((0,),) if old.is_float and new.is_float and old.bits <= new.bits and reduction == "sum" else ()
+
+
+_LINEAR: dict[str, Linear] = {
+    "negate": _unary,
+    "copy": _moved,
+    "real": _unary,
+    "imag": _unary,
+    "convert": _convert,
+    "add": _both,
+    "subtract": _both,
+    "complex": _both,
+    "maximum": _extremum("max"),
+    "minimum": _extremum("min"),
+    "multiply": _either,
+    "divide": _numerator,
+    "select": _branches,
+}
+
+
+def _table() -> dict[str, Row]:
+    names = (o for o, op in OPS.items() if op.family == "elementwise")
+    return {o: Local("on shards", emit_same, pass_through, _LINEAR.get(o, never_linear)) for o in names}
+
+
+RULES: Mapping[str, Row] = _table()

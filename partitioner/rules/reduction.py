@@ -1,0 +1,63 @@
+"""Reductions and sorts.
+
+A reduction over split dimensions by one known operation gives partial results; padding is masked with the
+operation's identity and the initial value is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardc.hlo.ir import Instruction
+from shardc.partitioner.emitter import COMBINERS, identity_of
+from shardc.partitioner.rules.rule import Local, Row, Site
+from shardc.sharding.factors import FactorKind, FactorRule
+
+__all__ = ["RULES", "same_reduction"]
+
+#: Combining a value with itself gives the value: the initial value may be counted on every device.
+_IDEMPOTENT = ("maximum", "minimum", "and", "or")
+
+
+def _reducible(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    usable = set(rule.of_kind(FactorKind.PASS_THROUGH))
+    if rule.reduction and len(op.operands) == 2:
+        usable |= set(rule.of_kind(FactorKind.REDUCTION))
+    return frozenset(usable)
+
+
+def _reduce(site: Site) -> list[Instruction]:
+    split = [d for d in site.op.attrs["dimensions"] if site.operand_atoms(0, d)]
+    if not split:
+        return site.emit()
+    opcode = COMBINERS.get(site.rule.reduction, site.rule.reduction)
+    dtype = site.operands[0].shape.dtype
+    identity = site.em.scalar(identity_of(opcode, dtype), dtype)
+    initial = site.operands[1]
+    if opcode not in _IDEMPOTENT and not _is_constant(initial, identity):
+        atoms = tuple(a for d in split for a in site.operand_atoms(0, d))
+        initial = site.em.keep_on_first(initial, atoms, identity)
+    return site.emit([site.masked(0, split, identity), initial])
+
+
+def _is_constant(x: Instruction, constant: Instruction) -> bool:
+    return x.opcode == "constant" and x.attrs["literal"] == constant.attrs["literal"]
+
+
+def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """A sum of partial sums is a partial sum, when the initial value is not added on every device."""
+    body = op.attrs["to_apply"].root.opcode
+    if len(op.operands) != 2 or body != COMBINERS.get(reduction):
+        return ()
+    initial = op.operands[1]
+    dtype = op.shape.dtype
+    zero = initial.opcode == "constant" and initial.attrs["literal"].splat == identity_of(body, dtype)
+    return ((0,),) if body in _IDEMPOTENT or zero else ()
+
+
+RULES: Mapping[str, Row] = {
+    "reduce": Local("on shards, partial results over reduced axes", _reduce, _reducible, same_reduction),
+    "topk": Local("on shards, the searched dimension whole"),
+    "sort": Local("on shards, the sorted dimension whole"),
+    "scan": Local("on shards, the scanned dimension whole"),
+}

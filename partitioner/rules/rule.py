@@ -1,0 +1,117 @@
+"""The kinds of rows in the partition tables, and the default way to write a local operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import Shape, tuple_shape
+from shardc.partitioner.choose import Choice
+from shardc.partitioner.emitter import Emitter
+from shardc.partitioner.layout import Atoms
+from shardc.sharding.factors import FactorKind, FactorRule
+
+if TYPE_CHECKING:
+    from shardc.partitioner.body import Body
+    from shardc.partitioner.values import Tree
+
+__all__ = ["Handled", "Local", "Refused", "Row", "Site", "emit_same", "never_linear", "pass_through"]
+
+
+@dataclass(slots=True)
+class Site:
+    """One operation while its local form is written.
+
+    ``operands`` are local instructions in the chosen layouts ``choice.operands``; ``dims`` the operands' global
+    dimensions; ``shapes`` the global shapes of the results' leaves.
+    """
+
+    op: Instruction
+    rule: FactorRule
+    choice: Choice
+    em: Emitter
+    operands: list[Instruction]
+    shapes: tuple[Shape, ...]
+
+    def operand_atoms(self, operand: int, dim: int) -> Atoms:
+        """Axes that split a dimension of an operand."""
+        return self.choice.operands[operand].dims[dim]
+
+    def operand_dims(self, operand: int) -> tuple[int, ...]:
+        """Global dimensions of an operand."""
+        return self.op.operands[operand].shape.dims
+
+    def local_shape(self, result: int = 0) -> Shape:
+        """Per-device shape of a result leaf."""
+        shape, layout = self.shapes[result], self.choice.results[result]
+        return shape.with_dims(self.em.table.local_dims(layout, shape.dims))
+
+    def masked(self, operand: int, dims: Sequence[int], fill: Instruction) -> Instruction:
+        """An operand whose padding along ``dims`` is ``fill``."""
+        layout = self.choice.operands[operand]
+        return self.em.mask_padding(self.operands[operand], self.operand_dims(operand), layout, dims, fill)
+
+    def emit(self, operands: Sequence[Instruction] | None = None, **attrs: Any) -> list[Instruction]:
+        """The operation on local shapes with some attributes changed; one local value per result leaf."""
+        used = self.operands if operands is None else operands
+        shapes = [self.local_shape(i) for i in range(len(self.shapes))]
+        merged = {**self.op.attrs, **attrs} if attrs else self.op.attrs
+        is_tuple = self.op.shape.is_tuple
+        shape = tuple_shape(*shapes) if is_tuple else shapes[0]
+        made = self.em.append(
+            Instruction(
+                self.op.opcode, shape, used, merged, name=self.op.name, metadata=self.op.metadata, origin=self.op.origin
+            )
+        )
+        if not is_tuple:
+            return [made]
+        return [self.em.add("get-tuple-element", s, made, index=i) for i, s in enumerate(shapes)]
+
+
+def emit_same(site: Site) -> list[Instruction]:
+    """The same operation with the same attributes on local shapes."""
+    return site.emit()
+
+
+def never_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """Partial values are reduced before this operation."""
+    return ()
+
+
+def pass_through(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Split only factors that pass through."""
+    return frozenset(rule.of_kind(FactorKind.PASS_THROUGH))
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """An operation that runs on shards by its factor rule.
+
+    ``strategy`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
+    ``linear(op, reduction)`` gives the groups of operands that may stay partial together.
+    """
+
+    strategy: str
+    emit: Callable[[Site], list[Instruction]] = emit_same
+    usable: Callable[[Instruction, FactorRule], frozenset[int]] = pass_through
+    linear: Callable[[Instruction, str], tuple[tuple[int, ...], ...]] = never_linear
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """An operation with its own way: data flow, control flow, values made from nothing."""
+
+    strategy: str
+    partition: Callable[[Body, Instruction], Tree]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An operation that no global program can hold, because of ``why``."""
+
+    why: str
+
+
+Row = Local | Handled | Refused
