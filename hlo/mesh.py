@@ -92,10 +92,13 @@ class Mesh:
         return {name: out[name] for name in self.axis_names}
 
     def to_jax(self) -> object:
-        """The same mesh as ``jax.sharding.AbstractMesh`` (needs the ``jax`` extra)."""
-        from jax.sharding import AbstractMesh
+        """The same mesh as ``jax.sharding.AbstractMesh`` with automatic axes (needs the ``jax`` extra)."""
+        import jax.sharding
 
-        return AbstractMesh(tuple(s for _, s in self.axes), self.axis_names)
+        sizes = tuple(s for _, s in self.axes)
+        kinds = getattr(jax.sharding, "AxisType", None)
+        types = {} if kinds is None else {"axis_types": (kinds.Auto,) * len(sizes)}
+        return jax.sharding.AbstractMesh(sizes, self.axis_names, **types)
 
     def __str__(self) -> str:
         text = ",".join(f"{n}={s}" for n, s in self.axes)

@@ -80,6 +80,7 @@ class JaxProgram:
         import jax
 
         dynamic, named = self._dynamic(args, kwargs)
+        leaves: list[Any]
         leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
         if tree != self.in_tree:
             raise InputError(
@@ -387,11 +388,7 @@ def _abstract_mesh(jax: Any, mesh: Any) -> Any:
             "a mesh with a device order of its own for a JAX function",
             fix="leave device_ids out (JAX's abstract meshes have none)",
         )
-    sizes = tuple(s for _, s in mesh.axes)
-    kinds = getattr(sharding, "AxisType", None)
-    if kinds is None:
-        return sharding.AbstractMesh(mesh.axes)
-    return sharding.AbstractMesh(sizes, mesh.axis_names, axis_types=(kinds.Auto,) * len(sizes))
+    return mesh.to_jax()
 
 
 def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:

@@ -24,6 +24,7 @@ class Converter:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.functions: Mapping[str, tuple[Any, ...]] = {f[0]: f for f in tables.plain["functions"]}
+        self.made: dict[int, tuple[str, ...]] | None = None  # names by first value, where the writer wants them
         self._names: dict[str, int] = {}
         self._called: dict[str, Computation] = {}
         self._regions: dict[Any, Computation] = {}
@@ -45,8 +46,11 @@ class Converter:
             op = Op(scope, plain)
             if handler is None:
                 raise op.unsupported(fix="`shardc ops` lists what is")
-            for number, instruction in enumerate(handler(op), op.first):
+            results = handler(op)
+            for number, instruction in enumerate(results, op.first):
                 values[number] = instruction
+            if self.made is not None:
+                self.made[op.first] = tuple(i.name for i in results)
         return ()
 
     def region_computation(self, outer: Scope, op: Op, region: tuple[Any, ...], kind: str) -> Computation:

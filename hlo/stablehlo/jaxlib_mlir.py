@@ -518,18 +518,29 @@ class _Attributes:
 
 def attach(bindings: Bindings, data: bytes, request: dict[str, Any]) -> str:
     """Module text with shardings set: ``values`` maps a first result's number to the attribute text of the op,
-    ``functions`` a function's name to (argument texts, result texts), ``mesh`` is an op to add, or empty."""
+    ``functions`` a function's name to (argument texts, result texts), ``meshes`` a name to a mesh's text."""
     module = bindings.parse(data)
     with module.context, bindings.ir.Location.unknown():
         _simplify_dynamism(bindings, module)
-        body = module.body
-        if request["mesh"]:
-            mesh = bindings.ir.Operation.parse(request["mesh"])
-            bindings.ir.InsertionPoint.at_block_begin(body).insert(mesh)
+        _set_meshes(bindings, module, request["meshes"])
         _Attacher(bindings, request).module(module.operation)
         out = io.StringIO()
         module.operation.print(file=out, enable_debug_info=True)
         return out.getvalue()
+
+
+def _set_meshes(bindings: Bindings, module: Any, meshes: dict[str, str]) -> None:
+    ir, missing = bindings.ir, dict(meshes)
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            name = ir.StringAttr(op.operation.attributes["sym_name"]).value
+            if name in missing:
+                op.operation.attributes["mesh"] = ir.Attribute.parse(f"#sdy.mesh{missing.pop(name)}")
+                if "stablehlo.mesh" in op.operation.attributes:
+                    del op.operation.attributes["stablehlo.mesh"]
+    for name, text in missing.items():
+        mesh = ir.Operation.parse(f"sdy.mesh @{name} = {text}")
+        ir.InsertionPoint.at_block_begin(module.body).insert(mesh)
 
 
 class _Attacher:
@@ -572,7 +583,7 @@ class _Attacher:
                     self.region(inner)
                 text = self.values.get(self.count)
                 results = len(operation.results)
-                if text and results:
+                if text and results and not operation.name.startswith("sdy."):
                     operation.attributes["sdy.sharding"] = self.ir.Attribute.parse(text)
                 self.count += results
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardc.hlo.build import make_module
 from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
-from shardc.hlo.ir import Alias, Module
+from shardc.hlo.ir import Alias, Computation, Module
 from shardc.hlo.stablehlo import jaxlib_mlir
 from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
 from shardc.hlo.stablehlo.functions import Converter
@@ -40,11 +40,20 @@ def module_from_mlir(mlir_module: Any, file: str = "") -> Module:
     return _module(jaxlib_mlir.plain_form(bindings, mlir_module), file)
 
 
-def _module(plain: dict[str, Any], file: str) -> Module:
-    tables = Tables(plain, file)
-    converter = Converter(tables)
+def convert(
+    plain: dict[str, Any], file: str, made: dict[int, tuple[str, ...]] | None = None
+) -> tuple[str, tuple[Converter, Computation, tuple[str, ...], tuple[str, ...]]]:
+    """The entry function's name, and the converted entry with its argument and result names. ``made`` collects the
+    names of the instructions that each op became, by the op's first value."""
+    converter = Converter(Tables(plain, file))
+    converter.made = made
     name = _entry_name(plain, file)
-    entry, arg_names, result_names = converter.entry(name)
+    return name, (converter, *converter.entry(name))
+
+
+def _module(plain: dict[str, Any], file: str) -> Module:
+    name, (converter, entry, arg_names, result_names) = convert(plain, file)
+    tables = converter.tables
     argument_attrs = [tables.attributes(a) for a in converter.functions[name][2]]
     if not tables.found_user_source:
         log.warning(
