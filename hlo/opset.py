@@ -142,7 +142,7 @@ contraction | dot | 2 | {_DOT} sparsity:raw
 contraction | ragged-dot | * | {_DOT} lhs_ragged_dims:ints rhs_group_dims:ints
 contraction | scaled-dot | 4 | {_DOT}
 reduction | reduce | * | dimensions*:ints to_apply*:computation
-reduction | topk | * | k*:int largest:bool
+reduction | topk | * | k*:int largest:bool is_stable:bool
 reduction | sort | * | dimensions*:ints is_stable:bool to_apply*:computation
 reduction | scan | * | dimensions:ints to_apply*:computation is_reverse:bool is_associative:enum num_carries:int
 shape | broadcast | 1 | dimensions*:ints
@@ -192,8 +192,8 @@ control | add-dependency | 2 |
 control | domain | 1 | domain*:raw
 control | copy-start | 1 | cross_program_prefetch_index:int
 control | copy-done | 1 |
-control | async-start | * | calls*:computation async_execution_thread:str
-control | async-update | 1 | calls:computation async_execution_thread:str
+control | async-start | * | calls*:computation async_execution_thread:str output_to_operand_aliasing:raw
+control | async-update | * | calls:computation async_execution_thread:str
 control | async-done | 1 | calls:computation async_execution_thread:str
 control | !infeed | 1 | infeed_config:raw
 control | !outfeed | 2 | outfeed_config:raw outfeed_shape:shape
@@ -206,7 +206,7 @@ collective | all-gather-done | 1 |
 collective | reduce-scatter | * | {_GROUPS} dimensions*:ints to_apply*:computation
 collective | all-to-all | * | {_GROUPS} dimensions:ints
 collective | ragged-all-to-all | 6 | {_GROUPS}
-collective | collective-broadcast | * | {_GROUPS}
+collective | collective-broadcast | * | {_GROUPS} has_dynamic_root:bool
 collective | collective-permute | * | {_CHANNEL} source_target_pairs*:pairs slice_sizes:raw
 collective | collective-permute-start | * | {_CHANNEL} source_target_pairs*:pairs slice_sizes:raw
 collective | collective-permute-done | 1 |

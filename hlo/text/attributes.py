@@ -20,7 +20,7 @@ from shardc.hlo.notation import parse_groups, parse_pairs, print_groups, print_p
 from shardc.hlo.opset import ConvDims, Window, WindowDim
 from shardc.hlo.text.literals import print_literal, read_literal
 from shardc.hlo.text.scanner import STRING, Scanner, moved, unquote
-from shardc.hlo.text.shapes import read_shape, shape_of_text
+from shardc.hlo.text.shapes import read_shape, shape_of_text, with_layout
 
 __all__ = ["COMMON", "KINDS", "Kind", "quote", "read_attribute"]
 
@@ -307,7 +307,7 @@ def _read_literal(text: str) -> Any:
 
 
 def _show_literal(value: Any) -> str:
-    return f"{value.shape} {print_literal(value)}"
+    return f"{with_layout(value.shape)} {print_literal(value)}"
 
 
 def _read_shapes(text: str) -> Any:
@@ -339,7 +339,9 @@ def quote(text: str) -> str:
 
 def _quote_controls(text: str) -> str:
     codes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(codes.get(c) or (c if c.isprintable() or ord(c) > 126 else f"\\{ord(c):03o}") for c in text) + '"'
+    return (
+        '"' + "".join(codes.get(c) or (c if c.isprintable() or ord(c) > 126 else f"\\{ord(c):03o}") for c in text) + '"'
+    )
 
 
 def _show_frontend(value: tuple[tuple[str, str], ...]) -> str:

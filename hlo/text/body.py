@@ -17,6 +17,7 @@ from shardc.hlo.sharding import AnySharding
 from shardc.hlo.text.attributes import COMMON, read_attribute
 from shardc.hlo.text.literals import read_literal
 from shardc.hlo.text.metadata import StackFrames, read_metadata
+from shardc.hlo.text.rules import RULES, complete
 from shardc.hlo.text.scanner import Scanner, moved
 from shardc.hlo.text.shapes import try_shape
 from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
@@ -130,8 +131,9 @@ class ComputationReader:
         found = scanner.match(_OPCODE)
         if found is None:
             scanner.skip_space()
-            raise scanner.error(f"expected {'a shape and ' if shape is None else ''}an opcode and '(', found "
-                                f"{scanner.excerpt()}")
+            raise scanner.error(
+                f"expected {'a shape and ' if shape is None else ''}an opcode and '(', found {scanner.excerpt()}"
+            )
         return self._operation(name, at, shape, found.group(1), found.start(1))
 
     def _operation(self, name: str, at: int, shape: Shape | None, spelled: str, op_at: int) -> Instruction:
@@ -147,9 +149,13 @@ class ComputationReader:
         if row.arity is not None and len(operands) != row.arity:
             raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=op_at)
         fields = self.read_attributes(opcode, row.attributes, attrs, shape)
+        shape = complete(opcode, operands, attrs, shape)
         for key in row.required:
             if key not in attrs:
                 raise self.scanner.error(f"{opcode} %{name} lacks the attribute {key}", at=op_at)
+        rule = RULES.get(opcode)
+        if rule is not None and (wrong := rule(operands, attrs, shape)) is not None:
+            raise self.scanner.error(f"{opcode} %{name}: {wrong}", at=op_at)
         if opcode.startswith("async-"):
             check_wrapper(self, opcode, shape, operands, attrs, op_at)
         return self.add(name, at, opcode, shape, operands, attrs, fields, op_at)
@@ -190,9 +196,7 @@ class ComputationReader:
 
     # --- operands -------------------------------------------------------------------------------------------
 
-    def _operands(
-        self, opcode: str, shape: Shape | None, attrs: dict[str, Any], op_at: int
-    ) -> tuple[Instruction, ...]:
+    def _operands(self, opcode: str, shape: Shape | None, attrs: dict[str, Any], op_at: int) -> tuple[Instruction, ...]:
         scanner = self.scanner
         if opcode == "parameter":
             attrs["index"] = int(scanner.take(_INTEGER, "the parameter's number and ')'").group(1))
@@ -248,9 +252,7 @@ class ComputationReader:
         for index in path.split("#")[1:]:
             operand = self._element(operand, int(index), at)
         if declared is not None and declared is not operand.shape and declared.plain != operand.shape.plain:
-            raise scanner.error(
-                f"operand %{name} is written as {declared}, it has shape {operand.shape}", at=at
-            )
+            raise scanner.error(f"operand %{name} is written as {declared}, it has shape {operand.shape}", at=at)
         return operand
 
     def _nested_operand(self, shape: Shape | None, at: int) -> Instruction:

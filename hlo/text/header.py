@@ -6,15 +6,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.hlo.ir import Alias
-from shardc.hlo.text.attributes import read_attribute
+from shardc.hlo.ir import Alias, Module
+from shardc.hlo.text.attributes import KINDS, read_attribute
+from shardc.hlo.text.names import identifier
 from shardc.hlo.text.scanner import Scanner
-from shardc.hlo.text.shapes import read_shape
+from shardc.hlo.text.shapes import read_shape, with_layout
 from shardc.hlo.types import Shape
 
-__all__ = ["Header", "read_header"]
+__all__ = ["Header", "print_header", "read_header"]
 
-_HEADER = re.compile(r"\s*HloModule\s+%?([A-Za-z_][\w.\-]*)")
+_HEADER = re.compile(r"\s*HloModule\s+%?([A-Za-z_][\w.\-]*)\s*:?")
 _ATTRIBUTE = re.compile(r"\s*,\s*([a-z_]+)\s*=")
 _INDEX = re.compile(r"\s*\{([\d,\s]*)\}")
 _PARAMETER = re.compile(r"\s*\(\s*(\d+)\s*,?\s*")
@@ -77,7 +78,8 @@ def _read(scanner: Scanner, header: Header, name: str, at: int) -> None:
         value = read_attribute(scanner, _KEPT[name])
         if _KEPT[name] == "enums":
             value = tuple(v == "true" for v in value)
-        header.attrs[name] = value
+        if value is not False:
+            header.attrs[name] = value
     else:
         known = ["num_partitions", "replica_count", "entry_computation_layout", "input_output_alias", "buffer_donor"]
         raise scanner.error(f"unknown module attribute {name!r}", at=at, fix=f"known: {', '.join([*known, *_KEPT])}")
@@ -134,3 +136,44 @@ def _read_donors(scanner: Scanner) -> tuple[tuple[int, tuple[int, ...]], ...]:
             break
         scanner.expect(",", "between donors")
     return tuple(donors)
+
+
+# --- printing -----------------------------------------------------------------------------------------------
+
+
+def print_header(module: Module) -> str:
+    """The header line; the layout of the entry computation is that of its parameters and root unless kept apart."""
+    parts = [f"HloModule {identifier(module.name)}"]
+    if module.attrs.get("is_scheduled"):
+        parts.append("is_scheduled=true")
+    if module.aliases:
+        parts.append("input_output_alias={ " + ", ".join(map(_show_alias, module.aliases)) + " }")
+    donors = [(p, ()) for p in module.donors] + list(module.attrs.get("buffer_donor", ()))
+    if donors:
+        parts.append("buffer_donor={ " + ", ".join(f"({p}, {_show_index(i)})" for p, i in sorted(donors)) + " }")
+    parameters, result = module.attrs.get("entry_computation_layout") or (
+        tuple(p.shape for p in module.entry.parameters),
+        module.entry.root.shape,
+    )
+    layout = ", ".join(with_layout(s) for s in parameters)
+    parts.append(f"entry_computation_layout={{({layout})->{with_layout(result)}}}")
+    if module.replica_count > 1:
+        parts.append(f"replica_count={module.replica_count}")
+    if module.num_partitions > 1:
+        parts.append(f"num_partitions={module.num_partitions}")
+    for name, kind in _KEPT.items():
+        if name in module.attrs and name != "is_scheduled":
+            value = module.attrs[name]
+            if kind == "enums":
+                value = tuple("true" if v else "false" for v in value)
+            parts.append(f"{name}={KINDS[kind].show(value)}")
+    return ", ".join(parts)
+
+
+def _show_index(index: tuple[int, ...]) -> str:
+    return "{" + ",".join(map(str, index)) + "}"
+
+
+def _show_alias(alias: Alias) -> str:
+    kind = "must-alias" if alias.must else "may-alias"
+    return f"{_show_index(alias.output)}: ({alias.parameter}, {_show_index(alias.parameter_index)}, {kind})"

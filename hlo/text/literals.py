@@ -25,7 +25,9 @@ __all__ = ["print_literal", "read_literal"]
 _NOT_STRUCTURE = bytes(c for c in range(256) if chr(c) not in "{},")
 _BRACES_TO_SPACE = bytes.maketrans(b"{}", b"  ")
 _INT = re.compile(r"-?\d+\Z")
-_FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\d*\.\d+(?:[eE][+-]?\d+)?|inf|nan(?:\(0[xX][0-9a-fA-F]+\))?)\Z")
+_FLOAT = re.compile(
+    r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\d*\.\d+(?:[eE][+-]?\d+)?|inf|nan(?:\(0[xX][0-9a-fA-F]+\))?)\Z"
+)
 _NUMBER_BYTES = b"+-0123456789.eEinfa"
 _SCALAR = re.compile(r"\s*(-?nan\(\s*0[xX][0-9a-fA-F]+\s*\)|\([^(){}]*\)|[^\s(){},]+)")
 _COMPLEX = re.compile(r"\(\s*([^(),\s]+)\s*,\s*([^(),\s]+)\s*\)")
@@ -49,9 +51,20 @@ def read_literal(scanner: Scanner, shape: Shape) -> Literal:
     if not shape.dims:
         found = scanner.take(_SCALAR, f"a value of type {shape.dtype}")
         return Literal(_convert([found.group(1)], shape.dtype, scanner, start).reshape(()))
+    if scanner.peek() not in ("{", ""):
+        return _first_element(scanner, shape, start)
     text = scanner.bracketed()
     values = _dense(text, shape, scanner, start)
     return _splat_if_uniform(values.reshape(shape.dims), shape)
+
+
+def _first_element(scanner: Scanner, shape: Shape, start: int) -> Literal:
+    """XLA reads a bare number for an array as its first element, the others being zero; so do we."""
+    found = scanner.take(_SCALAR, f"the elements of a constant of shape {shape}, in braces")
+    value = _convert([found.group(1)], shape.dtype, scanner, start)
+    values = np.zeros(shape.dims, shape.dtype.numpy)
+    values.reshape(-1)[:1] = value
+    return _splat_if_uniform(values, shape)
 
 
 def _read_tuple(scanner: Scanner, shape: Shape) -> Literal:

@@ -60,7 +60,9 @@ class StackFrames:
             if names:
                 blocks.append("\n".join([title, *(f"{i} {quote(n)}" for i, n in enumerate(names, 1))]))
         if self.locations:
-            blocks.append("\n".join(["FileLocations", *(_show_location(i, r) for i, r in enumerate(self.locations, 1))]))
+            blocks.append(
+                "\n".join(["FileLocations", *(_show_location(i, r) for i, r in enumerate(self.locations, 1))])
+            )
         if self.frames:
             rows = [
                 f"{i} {{file_location_id={at}" + (f" parent_frame_id={parent}}}" if parent else "}")

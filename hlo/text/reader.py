@@ -135,12 +135,13 @@ class _ModuleReader:
                 self.tails.append((name, f"{found.group(1)}={value}"))
 
     def _module(self, header: Header, entry: Computation) -> Module:
-        computations = [c for c in self.computations.values() if c is not entry]
         attrs: dict[str, Any] = dict(header.attrs)
         if self.frames is not None:
             attrs["stack_frames"] = self.frames
-        if self.tails:
-            attrs["computation_attributes"] = tuple(self.tails)
+        computations = _callees_first(list(self.computations.values()), entry)
+        kept = {c.name for c in computations}
+        if tails := tuple(t for t in self.tails if t[0] in kept):
+            attrs["computation_attributes"] = tails
         whole = [p for p, index in header.donors if not index]
         if len(whole) != len(header.donors):
             attrs["buffer_donor"] = tuple(d for d in header.donors if d[1])
@@ -151,7 +152,7 @@ class _ModuleReader:
             attrs["entry_computation_layout"] = header.layout
         return Module(
             name=header.name,
-            computations=_callees_first(computations, entry),
+            computations=computations,
             entry=entry,
             num_partitions=header.num_partitions,
             replica_count=header.replica_count,
@@ -165,9 +166,9 @@ class _ModuleReader:
 
 
 def _callees_first(computations: list[Computation], entry: Computation) -> tuple[Computation, ...]:
-    """Text order is callees first already; what ``entry`` calls and lies behind it cannot exist, as names must be known."""
+    """What ``entry`` needs, in the order of the text, which has callees first, as names must be known."""
     reachable = set(reachable_computations(entry))
-    return (*(c for c in computations if c in reachable), entry)
+    return (*(c for c in computations if c in reachable and c is not entry), entry)
 
 
 def _argument_name(op_name: str) -> str:

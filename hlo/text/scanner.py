@@ -36,7 +36,8 @@ def strip_comments(text: str, file: str = "") -> str:
         if found[0] == '"':
             return found
         if found == "/*":
-            raise ParseError("comment is never closed", where=location_at(text, match.start(), file), fix="close it: */")
+            where = location_at(text, match.start(), file)
+            raise ParseError("comment is never closed", where=where, fix="close it with */")
         return _NOT_NEWLINE.sub(" ", found)
 
     return _COMMENT.sub(blank, text)
@@ -53,9 +54,7 @@ def moved(error: ParseError, location: Location | None) -> ParseError:
     if location is None or not isinstance(inner, Location):
         return error
     column = inner.column + location.column - 1 if inner.line == 1 else inner.column
-    return ParseError(
-        error.what, where=Location(location.file, location.line + inner.line - 1, column), fix=error.fix
-    )
+    return ParseError(error.what, where=Location(location.file, location.line + inner.line - 1, column), fix=error.fix)
 
 
 def unquote(quoted: str) -> str:

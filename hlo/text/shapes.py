@@ -9,7 +9,7 @@ from shardc.hlo.errors import ParseError, UnsupportedError
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.types import DTYPES, Layout, Shape, array_shape, tuple_shape
 
-__all__ = ["read_shape", "try_shape"]
+__all__ = ["read_shape", "shape_of_text", "try_shape", "with_layout"]
 
 ARRAY_SHAPE = re.compile(r"\s*([a-z][a-z0-9]*\[[^\[\]]*\](?:\{[^{}]*\})?)")
 _PARTS = re.compile(r"([a-z0-9]+)\[([^\]]*)\](?:\{([^:}]*)(?::([^}]*))?\})?\Z")
@@ -135,3 +135,12 @@ def shape_of_text(text: str) -> Shape:
     if not scanner.at_end():
         raise ParseError(f"unexpected text after the shape: {scanner.excerpt()}", where=scanner.location())
     return shape
+
+
+def with_layout(shape: Shape) -> str:
+    """The text of a shape with the default layout spelled out, for places where a missing one means "any"."""
+    if shape.is_tuple:
+        return "(" + ", ".join(map(with_layout, shape.elements)) + ")"
+    if shape.layout is None and shape.dims:
+        return f"{shape}{{{','.join(str(d) for d in reversed(range(shape.rank)))}}}"
+    return str(shape)

@@ -1,0 +1,99 @@
+"""Are two modules the same program as written? For tests of readers, printers and passes.
+
+Names are compared only on request; groups and shardings are compared as they print, so that groups over mesh axes
+equal the iota they are written as.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.notation import print_groups, print_pairs, print_sharding
+
+__all__ = ["difference", "same_module"]
+
+_FIELDS = ("num_partitions", "replica_count", "partitioned", "aliases", "donors")
+
+
+def same_module(a: Module, b: Module, *, names: bool = False) -> bool:
+    """True when `difference` finds none."""
+    return difference(a, b, names=names) is None
+
+
+def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
+    """The first difference in words, None when the modules are the same program; with ``names`` names count too."""
+    for field in _FIELDS:
+        if getattr(a, field) != getattr(b, field):
+            return f"{field}: {getattr(a, field)} and {getattr(b, field)}"
+    if dict(a.attrs) != dict(b.attrs):
+        return f"module attributes: {dict(a.attrs)} and {dict(b.attrs)}"
+    if len(a.computations) != len(b.computations):
+        return f"{len(a.computations)} and {len(b.computations)} computations"
+    pairs = dict(zip(a.computations, b.computations, strict=True))
+    if pairs.get(a.entry) is not b.entry:
+        return "entry computations differ in place"
+    for left, right in pairs.items():
+        found = _computations(left, right, pairs, names)
+        if found is not None:
+            return f"computation {left.name}: {found}"
+    return None
+
+
+def _computations(a: Computation, b: Computation, pairs: dict[Computation, Computation], names: bool) -> str | None:
+    if len(a.instructions) != len(b.instructions):
+        return f"{len(a.instructions)} and {len(b.instructions)} instructions"
+    if names and a.name != b.name:
+        return f"named {a.name} and {b.name}"
+    same: dict[Instruction, Instruction] = dict(zip(a.instructions, b.instructions, strict=True))
+    if same[a.root] is not b.root:
+        return f"roots differ: %{a.root.name} and %{b.root.name}"
+    for left, right in same.items():
+        found = _instructions(left, right, same, pairs, names)
+        if found is not None:
+            return f"%{left.name}: {found}"
+    return None
+
+
+def _instructions(
+    a: Instruction,
+    b: Instruction,
+    same: dict[Instruction, Instruction],
+    pairs: dict[Computation, Computation],
+    names: bool,
+) -> str | None:
+    if a.opcode != b.opcode or a.shape != b.shape:
+        return f"{a.shape} {a.opcode} and {b.shape} {b.opcode}"
+    if names and a.name != b.name:
+        return f"named {a.name} and {b.name}"
+    if len(a.operands) != len(b.operands) or any(same[x] is not y for x, y in zip(a.operands, b.operands, strict=True)):
+        return f"operands {[o.name for o in a.operands]} and {[o.name for o in b.operands]}"
+    if a.metadata != b.metadata:
+        return f"{a.metadata} and {b.metadata}"
+    if a.sharding != b.sharding and (
+        a.sharding is None or b.sharding is None or print_sharding(a.sharding) != print_sharding(b.sharding)
+    ):
+        return f"sharding {a.sharding} and {b.sharding}"
+    return _attributes(a, b, pairs)
+
+
+def _attributes(a: Instruction, b: Instruction, pairs: dict[Computation, Computation]) -> str | None:
+    if a.attrs.keys() != b.attrs.keys():
+        return f"attributes {sorted(a.attrs)} and {sorted(b.attrs)}"
+    for key, value in a.attrs.items():
+        if key != "control-predecessors" and _plain(value, pairs) != _plain(b.attrs[key], {}):
+            return f"{key}: {value} and {b.attrs[key]}"
+    return None
+
+
+def _plain(value: Any, pairs: dict[Computation, Computation]) -> Any:
+    if isinstance(value, Computation):
+        return pairs.get(value, value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Computation):
+        return tuple(pairs.get(c, c) for c in value)
+    if isinstance(value, AxisGroups | IotaGroups | ListGroups):
+        return print_groups(value)
+    if isinstance(value, AxisPairs | ListPairs):
+        return print_pairs(value)
+    return value

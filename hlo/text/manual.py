@@ -1,0 +1,85 @@
+"""The printed form of a partitioned module: what XLA needs to leave a per-device program as it is.
+
+Every instruction that its SPMD partitioner would look at says ``sharding={manual}``, one per leaf of a tuple. Every
+collective has a channel of its own, and says that its groups are device ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardc.hlo.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.sharding import AnySharding, TileSharding
+
+__all__ = ["ManualForm", "as_manual"]
+
+_MANUAL = TileSharding("manual")
+#: Opcodes whose called computations run instruction by instruction, as the caller does.
+_CONTROL_FLOW = frozenset({"while", "conditional", "call", "async-start"})
+_WITH_DEVICE_IDS = ("all-reduce", "all-gather", "reduce-scatter")
+
+
+class ManualForm:
+    """Attributes and shardings as they are printed."""
+
+    def __init__(self, channels: Mapping[Instruction, int], outside: frozenset[Instruction]) -> None:
+        self.channels = channels
+        self.outside = outside
+
+    def sharding(self, instruction: Instruction) -> AnySharding:
+        if instruction not in self.outside:
+            return instruction.sharding
+        if not instruction.shape.is_tuple:
+            return _MANUAL
+        leaves = sum(1 for _ in instruction.shape.leaves())
+        return (_MANUAL,) * leaves if leaves else _MANUAL
+
+    def attributes(self, instruction: Instruction) -> Mapping[str, Any]:
+        channel = self.channels.get(instruction)
+        if channel is None:
+            return instruction.attrs
+        attrs = dict(instruction.attrs)
+        attrs["channel_id"] = channel
+        if instruction.opcode.removesuffix("-start") in _WITH_DEVICE_IDS:
+            attrs["use_global_device_ids"] = True
+        return attrs
+
+
+def as_manual(module: Module, computations: Iterable[Computation]) -> ManualForm:
+    """How a partitioned ``module`` prints; a channel that an instruction alone has is kept."""
+    known = list(computations)
+    outside = _outside_embedded(module.entry)
+    found = [i for c in known for i in c if i.opcode in COLLECTIVES]
+    channels: dict[Instruction, int] = {}
+    used: set[int] = set()
+    for i in found:
+        wish = i.attrs.get("channel_id")
+        if isinstance(wish, int) and wish > 0 and wish not in used:
+            channels[i] = wish
+            used.add(wish)
+    following = 1
+    for i in found:
+        if i not in channels:
+            while following in used:
+                following += 1
+            channels[i] = following
+            used.add(following)
+    return ManualForm(channels, outside)
+
+
+def _outside_embedded(entry: Computation) -> frozenset[Instruction]:
+    """Instructions that run as a program of their own: not bodies of reductions, sorts, fusions and the like."""
+    todo = [entry]
+    seen = {entry}
+    outside: list[Instruction] = []
+    while todo:
+        for i in todo.pop():
+            outside.append(i)
+            if i.opcode in _CONTROL_FLOW:
+                for _, callee in called_computations(i):
+                    if callee not in seen:
+                        seen.add(callee)
+                        todo.append(callee)
+    return frozenset(outside)

@@ -1,0 +1,56 @@
+"""Names in printed text: valid identifiers, unique in the module, and otherwise what they were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from shardc.hlo.ir import Computation, Instruction
+
+__all__ = ["Names", "identifier", "unique_names"]
+
+_INVALID = re.compile(r"[^A-Za-z0-9_.\-]")
+
+
+def identifier(name: str) -> str:
+    """``name`` as an HLO identifier: letters, digits, ``_``, ``.`` and ``-``, a letter or ``_`` first."""
+    clean = _INVALID.sub("_", name)
+    return clean if clean[:1].isalpha() or clean[:1] == "_" else "_" + clean
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Identifiers for ``names``: the first of equals keeps its name, others get ``.1``, ``.2`` and so on.
+
+    >>> unique_names(["a", "a", "a.1", "b c"])
+    ['a', 'a.2', 'a.1', 'b_c']
+    """
+    wanted = [identifier(n) for n in names]
+    taken = set(wanted)
+    seen: set[str] = set()
+    counters: dict[str, int] = {}
+    out: list[str] = []
+    for name in wanted:
+        if name in seen:
+            number = counters.get(name, 0) + 1
+            while f"{name}.{number}" in taken:
+                number += 1
+            counters[name] = number
+            name = f"{name}.{number}"
+            taken.add(name)
+        seen.add(name)
+        out.append(name)
+    return out
+
+
+class Names:
+    """The printed names of a module's instructions and computations."""
+
+    __slots__ = ("computations", "instructions")
+
+    def __init__(self, computations: Iterable[Computation]) -> None:
+        nodes = list(computations)
+        instructions = [i for c in nodes for i in c]
+        self.computations: dict[Computation, str] = dict(zip(nodes, unique_names(c.name for c in nodes), strict=True))
+        self.instructions: dict[Instruction, str] = dict(
+            zip(instructions, unique_names(i.name for i in instructions), strict=True)
+        )

@@ -1,0 +1,133 @@
+"""`Module` -> HLO text that XLA's parser accepts and `read_hlo` turns into an equal module.
+
+A partitioned module prints in the form that XLA compiles unchanged with its own SPMD partitioner switched on: every
+instruction is manually sharded, collectives carry channels and global device ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardc.hlo.build import reachable_computations
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.notation import print_sharding
+from shardc.hlo.opset import OPS
+from shardc.hlo.text.attributes import COMMON, KINDS
+from shardc.hlo.text.body import OPCODE_SPELLING
+from shardc.hlo.text.header import print_header
+from shardc.hlo.text.literals import print_literal
+from shardc.hlo.text.manual import ManualForm, as_manual
+from shardc.hlo.text.metadata import StackFrames, print_metadata
+from shardc.hlo.text.names import Names, identifier
+
+__all__ = ["print_instruction", "print_module"]
+
+#: Attributes that are printed in front of the parenthesis' end, not as ``key=value``.
+_INSIDE = {"parameter": "index", "constant": "literal"}
+
+
+def print_module(module: Module, *, named_shardings: bool = False) -> str:
+    """The whole module as text.
+
+    Axis-based shardings print as tile assignments, which every XLA reads; with ``named_shardings`` in the named-mesh
+    notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique.
+    """
+    entry = module.entry
+    known = module.computations if entry in module.computations else (*module.computations, entry)
+    inside = set(known)
+    known = (*(c for c in reachable_computations(entry) if c not in inside), *known)
+    manual = as_manual(module, known) if module.partitioned else None
+    writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)
+    tails = _tails(module)
+    parts = [print_header(module)]
+    if writer.frames is not None:
+        parts.append(str(writer.frames))
+    parts += [writer.computation(c, is_entry=c is entry, tail=tails.get(c.name, "")) for c in known]
+    return "\n\n".join(parts) + "\n"
+
+
+def print_instruction(instruction: Instruction) -> str:
+    """One instruction as a line of text, with the names it and its operands have."""
+    return _Writer(None, None, None, False).instruction(instruction)
+
+
+def _tails(module: Module) -> dict[str, str]:
+    tails: dict[str, str] = {}
+    for name, text in module.attrs.get("computation_attributes", ()):
+        tails[name] = tails.get(name, "") + f", {text}"
+    return tails
+
+
+class _Writer:
+    """Prints instructions; without ``names`` each keeps its own."""
+
+    def __init__(self, names: Names | None, manual: ManualForm | None, frames: StackFrames | None, named: bool) -> None:
+        self.names = names
+        self.manual = manual
+        self.frames = frames
+        self.named = named
+        self.predecessors: dict[str, str] = {}
+
+    def name(self, instruction: Instruction) -> str:
+        return "%" + (identifier(instruction.name) if self.names is None else self.names.instructions[instruction])
+
+    def computation_name(self, computation: Computation) -> str:
+        return "%" + (identifier(computation.name) if self.names is None else self.names.computations[computation])
+
+    def computation(self, computation: Computation, *, is_entry: bool, tail: str) -> str:
+        parameters = ", ".join(f"{self.name(p)[1:]}: {p.shape.plain}" for p in computation.parameters)
+        head = f"{self.computation_name(computation)} ({parameters}) -> {computation.root.shape.plain} {{"
+        if is_entry:
+            head = "ENTRY " + head
+        self.predecessors = {i.name: self.name(i) for i in computation} if self.names is not None else {}
+        root = computation.root
+        lines = [("  ROOT " if i is root else "  ") + self.instruction(i) for i in computation]
+        return "\n".join([head, *lines, "}" + tail])
+
+    def instruction(self, i: Instruction) -> str:
+        spelled = OPCODE_SPELLING.get(i.opcode, i.opcode)
+        if i.opcode == "constant":
+            inside = print_literal(i.attrs["literal"])
+        elif i.opcode == "parameter":
+            inside = str(i.attrs["index"])
+        else:
+            inside = ", ".join(f"{self.operand_type(o)}{self.name(o)}" for o in i.operands)
+        text = f"{self.name(i)} = {i.shape} {spelled}({inside})"
+        for part in self.attributes(i):
+            text += ", " + part
+        return text
+
+    def operand_type(self, operand: Instruction) -> str:
+        """Types in front of operands only where a line has to stand alone."""
+        return f"{operand.shape} " if self.names is None else ""
+
+    def attributes(self, i: Instruction) -> Iterator[str]:
+        attrs = i.attrs if self.manual is None else self.manual.attributes(i)
+        row = OPS.get(i.opcode)
+        kinds = row.attributes if row is not None else {}
+        inside = _INSIDE.get(i.opcode)
+        for key, kind in kinds.items():
+            if key in attrs and key != inside and attrs[key] is not None:
+                yield f"{key}={self.value(kind, attrs[key])}"
+        sharding = i.sharding if self.manual is None else self.manual.sharding(i)
+        if sharding is not None:
+            yield "sharding=" + print_sharding(sharding, i.shape, named=self.named)
+        if attrs.get("control-predecessors"):
+            kept = [self.predecessors.get(n, "") for n in attrs["control-predecessors"]]
+            if any(kept):
+                yield "control-predecessors={" + ", ".join(n for n in kept if n) + "}"
+        if i.metadata is not None or "metadata_extra" in attrs:
+            text = print_metadata(i.metadata, attrs.get("metadata_extra", ""), self.frames)
+            if text != "{}":
+                yield f"metadata={text}"
+        for key, kind in COMMON.items():
+            if key in attrs and key not in kinds and kind in KINDS:
+                yield f"{key}={KINDS[kind].show(attrs[key])}"
+
+    def value(self, kind: str, value: Any) -> str:
+        if kind == "computation":
+            return self.computation_name(value)
+        if kind == "computations":
+            return "{" + ", ".join(self.computation_name(c) for c in value) + "}"
+        return KINDS[kind].show(value)
