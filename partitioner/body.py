@@ -51,7 +51,7 @@ class Body:
         self.rules = rules
         self.computation = computation
         self.parameter_layouts = parameters
-        self.em = Emitter(context.table, context.reducers)
+        self.em = Emitter(context.table, context.reducers, context.names)
         self.values: dict[Instruction, Tree] = {}
         self.uses: dict[Instruction, int] = {}
 
@@ -97,7 +97,7 @@ class Body:
         kept.append(local)
         needed = set(topological(kept))
         order = [i for i in self.em.instructions if i in needed]
-        return Computation(self.computation.name, order, local)
+        return Computation(self.context.computation_names.own(self.computation.name), order, local)
 
     # -- values ----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.literal import Literal
 from shardc.hlo.types import DTYPES, DType, Shape, array_shape
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.names import Names
 
 __all__ = ["COMBINERS", "Emitter", "Reducers", "identity_of"]
 
@@ -65,9 +66,10 @@ class Reducers:
 class Emitter:
     """Collects the instructions of one local computation."""
 
-    def __init__(self, table: AxisTable, reducers: Reducers) -> None:
+    def __init__(self, table: AxisTable, reducers: Reducers, names: Names) -> None:
         self.table = table
         self.reducers = reducers
+        self.names = names
         self.instructions: list[Instruction] = []
         self.metadata: Metadata | None = None
         self.origin: Origin | None = None
@@ -76,7 +78,9 @@ class Emitter:
 
     # -- one instruction -------------------------------------------------------------------------------------
 
-    def append(self, instruction: Instruction) -> Instruction:
+    def append(self, instruction: Instruction, *, own: bool = False) -> Instruction:
+        """Add a new instruction; it keeps its name if it is the program's ``own``, else gets a fresh one."""
+        instruction.name = self.names.own(instruction.name) if own else self.names.fresh(instruction.name)
         self.instructions.append(instruction)
         return instruction
 
@@ -91,7 +95,8 @@ class Emitter:
                 name=name,
                 metadata=self.metadata,
                 origin=self.origin,
-            )
+            ),
+            own=bool(name),
         )
 
     def _shared(self, key: object, opcode: str, dtype: DType, *operands: Instruction, **attrs: Any) -> Instruction:

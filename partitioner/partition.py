@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -43,7 +43,7 @@ class Rewrite:
             raise UnsupportedError("the module is partitioned already", where=module.name)
         if module.mesh is None:
             raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
-        context = Context.over(module.mesh, _shardings(module))
+        context = Context.over(module.mesh, module)
         parameters = [_reduced(context, p) for p in module.entry.parameters]
         results = _reduced(context, module.entry.root)
         entry = partition_computation(context, RULES, module.entry, parameters, results)
@@ -63,12 +63,6 @@ def _attrs(module: Module) -> Mapping[str, object]:
     kept["global_parameters"] = tuple(p.shape for p in module.parameters)
     kept["global_results"] = module.results
     return MappingProxyType(kept)
-
-
-def _shardings(module: Module) -> Iterator[Sharding]:
-    for i in module.instructions():
-        given = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,)
-        yield from (s for s in given if isinstance(s, Sharding))
 
 
 def _reduced(context: Context, op: Instruction) -> tuple[Layout, ...]:

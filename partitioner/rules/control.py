@@ -36,7 +36,7 @@ def _parameter(body: Body, op: Instruction) -> Tree:
     shapes = iter(
         [s.with_dims(body.context.table.local_dims(x, s.dims)) for s, x in zip(op.shape.leaves(), layouts, strict=True)]
     )
-    local = body.em.append(op.replace(shape=body.local_shape(op.shape, shapes), sharding=None))
+    local = body.em.append(op.replace(shape=body.local_shape(op.shape, shapes), sharding=None), own=True)
     return body.disassemble(op, op.shape, local, iter(layouts))
 
 
@@ -62,7 +62,7 @@ def _barrier(body: Body, op: Instruction) -> Tree:
     values = list(leaves(tree))
     layouts = [table.reduced(v.layout) for v in values]
     local = _bring(body, tree, op.operands[0], layouts, f"optimization-barrier %{op.name} needs")
-    made = body.em.append(op.replace(shape=local.shape, operands=(local,), sharding=None))
+    made = body.em.append(op.replace(shape=local.shape, operands=(local,), sharding=None), own=True)
     return body.disassemble(op, op.shape, made, iter(layouts))
 
 
@@ -110,7 +110,8 @@ def _while(body: Body, op: Instruction) -> Tree:
             operands=(local,),
             attrs={**op.attrs, "condition": condition, "body": loop},
             sharding=None,
-        )
+        ),
+        own=True,
     )
     return body.disassemble(op, op.shape, made, iter(carry))
 
@@ -129,7 +130,9 @@ def _conditional(body: Body, op: Instruction) -> Tree:
         operands.append(_bring(body, body.values[operand], operand, parameters[0], need))
         local.append(_callee(body, branch, parameters, results))
     attrs.update(zip(named, local, strict=True) if named else (("branch_computations", tuple(local)),))
-    made = body.em.append(op.replace(shape=local[0].root.shape, operands=tuple(operands), attrs=attrs, sharding=None))
+    made = body.em.append(
+        op.replace(shape=local[0].root.shape, operands=tuple(operands), attrs=attrs, sharding=None), own=True
+    )
     return body.disassemble(op, op.shape, made, iter(results))
 
 

@@ -63,7 +63,8 @@ class Site:
         made = self.em.append(
             Instruction(
                 self.op.opcode, shape, used, merged, name=self.op.name, metadata=self.op.metadata, origin=self.op.origin
-            )
+            ),
+            own=True,
         )
         if not is_tuple:
             return [made]

@@ -1,0 +1,126 @@
+"""The report of a partitioned program: what moves, how much, for which source line and why. Plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardc.hlo.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.sharding import Sharding
+from shardc.hlo.types import Shape
+from shardc.partitioner.flops import instruction_flops
+from shardc.partitioner.memory import estimate_peak
+from shardc.partitioner.trips import Executions, executions
+
+__all__ = ["build_report", "group_size", "wire_bytes"]
+
+
+def build_report(
+    module: Module, *, seconds: Mapping[str, float] | None = None, peak_bytes: int | None = None
+) -> dict[str, Any]:
+    """Everything that DESIGN.md's report has, for a partitioned module.
+
+    In ``collectives``, ``payload_bytes`` are the bytes of one execution's local result and ``wire_bytes`` what one
+    device sends in all ``count`` executions, so that they add up to the report's ``wire_bytes``. A collective under
+    a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
+    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``).
+    """
+    runs = executions(module)
+    collectives = [_collective(i, times, unsure) for i, times, unsure in _executed(module, runs) if _moves(i)]
+    flops = sum(times * instruction_flops(i) for i, times, _ in _executed(module, runs))
+    return {
+        "name": module.name,
+        "devices": module.num_partitions,
+        "mesh": dict(module.mesh.axes) if module.mesh is not None else {},
+        "parameters": _arrays(module, module.parameters, "global_parameters", module.arg_names),
+        "results": _arrays(module, (module.entry.root,), "global_results", module.result_names),
+        "collectives": collectives,
+        "wire_bytes": sum(c["wire_bytes"] for c in collectives),
+        "flops": flops,
+        "peak_bytes": estimate_peak(module) if peak_bytes is None else peak_bytes,
+        "peak_bytes_estimated": peak_bytes is None,
+        "seconds": dict(seconds or {}),
+    }
+
+
+def group_size(op: Instruction, devices: int = 0) -> int:
+    """Members of one group of a collective; ``devices`` when the group is everybody."""
+    groups = op.attrs.get("replica_groups")
+    if groups is None:
+        pairs = op.attrs.get("source_target_pairs")
+        return pairs.group_size if isinstance(pairs, AxisPairs) else devices
+    return groups.group_size or devices
+
+
+def wire_bytes(op: Instruction, devices: int = 0) -> float:
+    """Bytes that one device sends in one execution under a bandwidth-optimal algorithm (DESIGN.md's formulae)."""
+    g = max(group_size(op, devices), 1)
+    result = op.shape.nbytes
+    kind = op.opcode.removesuffix("-start")
+    if kind == "all-reduce":
+        return 2 * result * (g - 1) / g
+    if kind in ("all-gather", "all-to-all", "ragged-all-to-all"):
+        return result * (g - 1) / g
+    if kind == "reduce-scatter":
+        return float(result * (g - 1))
+    return float(result)
+
+
+def _executed(module: Module, runs: Executions) -> Iterator[tuple[Instruction, int, bool]]:
+    """Instructions that run, how often, and whether that is unsure."""
+    for computation in module.computations:
+        if computation in runs.count:
+            for op in computation:
+                yield op, runs.count[computation], computation in runs.unknown
+
+
+def _moves(op: Instruction) -> bool:
+    return op.opcode in COLLECTIVES
+
+
+def _collective(op: Instruction, count: int, unsure: bool) -> dict[str, Any]:
+    attrs = op.attrs
+    groups = attrs.get("replica_groups", attrs.get("source_target_pairs"))
+    symbolic = isinstance(groups, AxisGroups | AxisPairs)
+    mesh_size = groups.mesh.size if isinstance(groups, AxisGroups | AxisPairs) else 0
+    sent = count * wire_bytes(op, mesh_size)
+    return {
+        "op": op.opcode,
+        "name": op.name,
+        "axes": [str(a) for a in groups.axes] if symbolic and groups is not None else [],
+        "group_size": group_size(op, mesh_size),
+        "count": count,
+        "payload_bytes": op.shape.nbytes,
+        "wire_bytes": int(sent) if sent == int(sent) else sent,
+        "source": op.source,
+        "reason": op.origin.reason if op.origin else "",
+        "value": op.origin.value if op.origin else "",
+        "op_name": op.metadata.op_name if op.metadata else "",
+        "unknown_trip_count": unsure,
+    }
+
+
+def _arrays(module: Module, ops: tuple[Instruction, ...], key: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Rows for the leaves of parameters or of the root."""
+    local = [leaf for op in ops for leaf in op.shape.leaves()]
+    given: tuple[Shape, ...] = module.attrs.get(key, tuple(local))
+    whole = [leaf for shape in given for leaf in shape.leaves()]
+    shardings = [s for op in ops for s in _shardings(op)]
+    return [
+        {
+            "name": names[i] if i < len(names) else "",
+            "index": i,
+            "dtype": shape.dtype.name,
+            "global_shape": list(shape.dims),
+            "local_shape": list(local[i].dims),
+            "sharding": str(shardings[i]) if i < len(shardings) and shardings[i] is not None else "",
+        }
+        for i, shape in enumerate(whole)
+    ]
+
+
+def _shardings(op: Instruction) -> tuple[Sharding | None, ...]:
+    given = op.sharding if isinstance(op.sharding, tuple) else (op.sharding,)
+    return tuple(s if isinstance(s, Sharding) else None for s in given)
