@@ -19,7 +19,7 @@ from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 
-__all__ = ["JaxLeaf", "JaxProgram", "exported_from_bytes", "lower_function", "module_from_jax"]
+__all__ = ["JaxLeaf", "JaxProgram", "exported_from_bytes", "lower_function", "module_from_jax", "require_jax"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
 
     Raises EnvironmentProblem without JAX, InputError for other objects, UnsupportedError as the reader does.
     """
-    jax = _jax()
+    jax = require_jax()
     if _is_exported(jax, obj) or isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
         if args or kwargs:
             raise InputError(
@@ -159,7 +159,7 @@ def lower_function(  # noqa: PLR0917
     leaves None (unspecified), a PartitionSpec (ours or JAX's, over ``mesh``) or a NamedSharding. Inside ``fn``,
     ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``.
     """
-    jax = _jax()
+    jax = require_jax()
     abstract = None if mesh is None else _abstract_mesh(jax, mesh)
     options: dict[str, Any] = {}
     for name, tree in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
@@ -177,7 +177,7 @@ def lower_function(  # noqa: PLR0917
 
 def exported_from_bytes(data: bytes, file: str = "") -> JaxProgram:
     """A program from the bytes of ``jax.export.Exported.serialize()``; InputError where they are something else."""
-    jax = _jax()
+    jax = require_jax()
     try:
         exported = _export_module(jax).deserialize(bytearray(data))
     except ImportError as e:
@@ -187,7 +187,8 @@ def exported_from_bytes(data: bytes, file: str = "") -> JaxProgram:
     return _from_exported(jax, exported, file)
 
 
-def _jax() -> Any:
+def require_jax() -> Any:
+    """The module ``jax``; EnvironmentProblem naming the extra where it is missing."""
     try:
         import jax
         import jax.stages

@@ -1,0 +1,1 @@
+"""The bundled program: a transformer training step, partitioned over a 2x2 mesh, run and checked."""
