@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.mesh import Mesh
@@ -32,6 +33,7 @@ __all__ = [
     "overlaps",
     "prefix_of_size",
     "prefix_without_overlap",
+    "prefix_without_overlaps",
     "split_at",
     "sub_axis",
     "without_prefix",
@@ -84,7 +86,7 @@ def can_coexist(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
     if a.name != b.name or a.is_full or b.is_full:
         return True
     marks = sorted({*axis_range(a, mesh), *axis_range(b, mesh)})
-    return all(hi % lo == 0 for lo, hi in zip(marks, marks[1:], strict=False))
+    return all(hi % lo == 0 for lo, hi in pairwise(marks))
 
 
 def is_prefix(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
@@ -105,15 +107,27 @@ def common_prefix(a: AxisRef, b: AxisRef, mesh: Mesh) -> AxisRef | None:
 
 
 def prefix_without_overlap(a: AxisRef, b: AxisRef, mesh: Mesh) -> AxisRef | None:
-    """The longest major part of ``a`` that neither overlaps ``b`` nor cuts the axis in a way that ``b`` cannot share."""
+    """The longest major part of ``a`` that does not overlap ``b`` and whose cuts nest with those of ``b``."""
     if a.name != b.name:
         return a
+    if not can_coexist(a, b, mesh):
+        return None
     if not overlaps(a, b, mesh):
-        return a if can_coexist(a, b, mesh) else None
+        return a
     low, other = axis_range(a, mesh)[0], axis_range(b, mesh)[0]
     if low >= other or other % low:
         return None
     return sub_axis(a.name, low, other, mesh)
+
+
+def prefix_without_overlaps(a: AxisRef, others: Iterable[AxisRef], mesh: Mesh) -> AxisRef | None:
+    """`prefix_without_overlap` with every one of ``others``."""
+    part: AxisRef | None = a
+    for other in others:
+        if part is None:
+            return None
+        part = prefix_without_overlap(part, other, mesh)
+    return part
 
 
 def prefix_of_size(a: AxisRef, size: int, mesh: Mesh) -> AxisRef | None:
@@ -208,7 +222,7 @@ def atoms(lists: Iterable[Iterable[AxisRef]], mesh: Mesh) -> list[Axes]:
         for a in axes:
             lo, hi = axis_range(a, mesh)
             marks = sorted(m for m in cuts[a.name] if lo <= m <= hi)
-            fine += [sub_axis(a.name, m, n, mesh) for m, n in zip(marks, marks[1:], strict=False)] or [a]
+            fine += [sub_axis(a.name, m, n, mesh) for m, n in pairwise(marks)] or [a]
         out.append(tuple(fine))
     return out
 

@@ -1,8 +1,8 @@
 """`PartitionSpec`: how people say which mesh axes split which dimension.
 
-``P("data", None)`` splits dimension 0 over axis ``data`` and leaves dimension 1 whole; ``P(("data", "model"))`` puts two
-axes on a dimension, ``data`` major; dimensions that are not mentioned are whole. ``P.UNCONSTRAINED`` leaves a dimension
-to propagation. JAX's PartitionSpec and NamedSharding are accepted wherever ours is.
+``P("data", None)`` splits dimension 0 over axis ``data`` and leaves dimension 1 whole; ``P(("data", "model"))`` puts
+two axes on a dimension, ``data`` major; dimensions that are not mentioned are whole. ``P.UNCONSTRAINED`` leaves a
+dimension to propagation. JAX's PartitionSpec and NamedSharding are accepted wherever ours is.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def as_spec(value: Any) -> PartitionSpec:
     if isinstance(value, PartitionSpec):
         return value
     inner = getattr(value, "spec", value)
-    if type(inner).__name__ == "PartitionSpec":
+    if hasattr(type(inner), "UNCONSTRAINED"):
         return PartitionSpec(*inner, unreduced=getattr(inner, "unreduced", None) or ())
     if isinstance(value, tuple | list):
         return PartitionSpec(*value)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["reshape"]
+__all__ = ["identity", "reshape"]
 
 
 @dataclass(slots=True)
@@ -88,4 +89,13 @@ def reshape(source: Sequence[int], target: Sequence[int]) -> FactorRule:
                 ones.add(1, [(t, d)], FactorKind.NEED_REPLICATION)
     for size, places, kind in (*major.factors, *middle.factors, *reversed(minor.factors), *ones.factors):
         builder.add(size, places, kind)
+    return builder.build()
+
+
+@lru_cache(maxsize=4096)
+def identity(dims: tuple[int, ...], sources: int = 1) -> FactorRule:
+    """The rule of an edge: ``sources`` operands and one result of the same dimensions."""
+    builder = RuleBuilder([len(dims)] * sources, [len(dims)])
+    for d, size in enumerate(dims):
+        builder.add(size, [(t, d) for t in range(sources + 1)])
     return builder.build()

@@ -1,0 +1,286 @@
+"""Between GSPMD's tile assignments and axis-based shardings.
+
+`with_axis_shardings` finds one mesh for all tile assignments of a module: the digits of the device number that they
+use become the axes, named ``axis_0``, ``axis_1``, ... from major to minor. `from_tile` and `to_tile` convert one
+sharding; what a mesh can express converts both ways without loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.hlo.errors import AnnotationError
+from shardc.hlo.ir import Instruction, Module, rebuild_module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.types import Shape
+from shardc.sharding.axes import atoms, merge, minus, sub_axis
+from shardc.sharding.tiles import Range, device_list, tile_ranges
+
+__all__ = ["derive_mesh", "from_tile", "to_tile", "with_axis_shardings"]
+
+
+def with_axis_shardings(module: Module) -> Module:
+    """The module with ``mesh`` set and every written sharding axis-based over it; the same object if it is so.
+
+    Raises `AnnotationError` naming two shardings that no mesh can express together, or a sharding that does not fit
+    its value.
+    """
+    written = [(i, s) for i in module.instructions() for s in _leaves(i.sharding)]
+    tiles = [(i, s) for i, s in written if isinstance(s, TileSharding)]
+    meshes = {s.mesh for _, s in written if isinstance(s, Sharding) and not s.mesh.is_maximal}
+    mesh = module.mesh
+    if mesh is None:
+        mesh = next(iter(meshes)) if len(meshes) == 1 else None
+    if mesh is not None and not tiles and meshes <= {mesh}:
+        return module if module.mesh is not None else module.with_(mesh=mesh, num_partitions=mesh.size)
+    if mesh is None:
+        all_tiles = [*tiles, *((i, to_tile(s)) for i, s in written if isinstance(s, Sharding))]
+        mesh = derive_mesh(all_tiles, module.num_partitions)
+    return _converted(module, mesh)
+
+
+def _converted(module: Module, mesh: Mesh) -> Module:
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        new = _convert_any(old, mesh)
+        return None if new is old.sharding else old.replace(operands=operands, sharding=new)
+
+    rebuilt = rebuild_module(module, change)
+    return rebuilt.with_(mesh=mesh, num_partitions=max(mesh.size, module.num_partitions))
+
+
+def _convert_any(i: Instruction, mesh: Mesh) -> AnySharding:
+    shapes = list(i.shape.leaves())
+    if isinstance(i.sharding, tuple):
+        if len(i.sharding) != len(shapes):
+            raise AnnotationError(
+                f"{len(i.sharding)} shardings for a value with {len(shapes)} leaves", where=_where(i),
+                fix="give one sharding per leaf",
+            )  # fmt: skip
+        return tuple(_convert(s, shape, i, mesh) for s, shape in zip(i.sharding, shapes, strict=True))
+    if i.shape.is_tuple and i.sharding is not None:
+        return tuple(_convert(i.sharding, shape, i, mesh) for shape in shapes)
+    return _convert(i.sharding, shapes[0], i, mesh) if shapes else None
+
+
+def _convert(s: Sharding | TileSharding | None, shape: Shape, i: Instruction, mesh: Mesh) -> Sharding | None:
+    if s is None or not shape.is_array:
+        return None
+    if isinstance(s, Sharding):
+        if s.mesh == mesh:
+            return s
+        if s.mesh.is_maximal:
+            return Sharding.replicate(mesh, shape.rank)
+        s = to_tile(s)
+    new = from_tile(s, mesh, shape.rank, _where(i))
+    return new if new is None else _open_unspecified(new, i)
+
+
+def _open_unspecified(s: Sharding, i: Instruction) -> Sharding:
+    """Dimensions that a ``Sharding`` custom call leaves to propagation (``unspecified_dims=[0,1]``)."""
+    text = str(i.attrs.get("backend_config", ""))
+    _, found, rest = text.partition("unspecified_dims=[")
+    if i.opcode != "custom-call" or not found:
+        return s
+    named = {int(n) for n in rest.partition("]")[0].split(",") if n.strip().isdigit()}
+    return replace(s, dims=tuple(replace(d, closed=n not in named) for n, d in enumerate(s.dims)))
+
+
+def derive_mesh(tiles: Sequence[tuple[Instruction, TileSharding]], num_partitions: int = 1) -> Mesh:
+    """The coarsest mesh whose axes express all ``tiles`` (the instructions are for error messages)."""
+    tiled = [(i, t) for i, t in tiles if t.kind == "tiled"]
+    devices = math.prod(tiled[0][1].tile) if tiled else num_partitions
+    for i, t in tiled:
+        if math.prod(t.tile) != devices or len(device_list(t)) != devices:
+            raise AnnotationError(
+                f"sharding of {math.prod(t.tile)} tiles, while others have {devices} devices", where=_where(i),
+                fix="all shardings of a program are over the same devices",
+            )  # fmt: skip
+    if tiled and num_partitions not in (1, devices):
+        raise AnnotationError(
+            f"the shardings are over {devices} devices, but num_partitions is {num_partitions}",
+            where=_where(tiled[0][0]),
+            fix="make the shardings cover all partitions, for example with last_tile_dim_replicate",
+        )
+    for order in _device_orders(tiled):
+        mesh = _mesh_for(tiled, devices, order)
+        if mesh is not None:
+            return mesh
+    raise _no_mesh(tiled)
+
+
+def _device_orders(tiled: Sequence[tuple[Instruction, TileSharding]]) -> Iterable[NDArray[np.int64] | None]:
+    """The natural order of devices, then the orders of the explicit lists."""
+    yield None
+    seen: set[tuple[int, ...]] = set()
+    for _, t in tiled:
+        if t.devices and t.devices not in seen:
+            seen.add(t.devices)
+            if sorted(t.devices) == list(range(len(t.devices))):
+                yield np.asarray(t.devices, dtype=np.int64)
+
+
+def _mesh_for(
+    tiled: Sequence[tuple[Instruction, TileSharding]], devices: int, order: NDArray[np.int64] | None
+) -> Mesh | None:
+    position = None if order is None else np.argsort(order)
+    cuts = {1, devices}
+    for t in dict.fromkeys(t for _, t in tiled):
+        ranges = tile_ranges(t, position)
+        if ranges is None:
+            return None
+        cuts |= {mark for dim in ranges.dims for r in dim for mark in r}
+    marks = sorted(cuts)
+    if any(high % low for low, high in pairwise(marks)):
+        return None
+    axes = tuple((f"axis_{n}", high // low) for n, (low, high) in enumerate(pairwise(marks)))
+    return Mesh(axes, None if order is None or not axes else tuple(int(d) for d in order))
+
+
+def _no_mesh(tiled: Sequence[tuple[Instruction, TileSharding]]) -> AnnotationError:
+    """Name two shardings that do not go together (or one that no mesh has)."""
+    fix = "use shardings whose device orders nest, or name the axes with a mesh"
+    devices = math.prod(tiled[0][1].tile)
+    for n, (i, t) in enumerate(tiled):
+        if all(_mesh_for([(i, t)], devices, order) is None for order in _device_orders([(i, t)])):
+            return AnnotationError("no mesh has this order of devices", where=f"{_where(i)}: {_text(t)}", fix=fix)
+        for j, u in tiled[:n]:
+            pair = [(j, u), (i, t)]
+            if all(_mesh_for(pair, devices, order) is None for order in _device_orders(pair)):
+                where = f"{_where(j)}: {_text(u)}, and {_where(i)}: {_text(t)}"
+                return AnnotationError("no mesh can express both of these shardings", where=where, fix=fix)
+    where = ", ".join(f"{_where(i)}: {_text(t)}" for i, t in tiled[:3])
+    return AnnotationError("no mesh can express all of these shardings", where=where, fix=fix)
+
+
+def from_tile(tile: TileSharding, mesh: Mesh, rank: int, where: str = "") -> Sharding | None:
+    """The axis-based form over ``mesh``, closed; None for ``unknown``. Maximal becomes a maximal mesh.
+
+    Raises `AnnotationError` if the mesh cannot express it or the rank differs. Example: over ``a=2,b=2``,
+    ``devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate`` is ``[{}, {b}]``.
+    """
+    if tile.kind == "unknown":
+        return None
+    if tile.kind == "maximal":
+        return Sharding(Mesh((), tile.devices[:1]), (DimSharding(),) * rank)
+    if tile.kind == "manual":
+        return replace(Sharding.replicate(mesh, rank), manual=mesh.axis_names)
+    if tile.kind == "unreduced":
+        everything = tuple(AxisRef(n) for n in mesh.axis_names)
+        return replace(Sharding.replicate(mesh, rank), unreduced=everything)
+    if tile.kind == "replicated":
+        return Sharding.replicate(mesh, rank)
+    data = len(tile.tile) - len(tile.subgroups or (("replicated",) if tile.last_tile_dim_replicate else ()))
+    if data != rank:
+        raise AnnotationError(
+            f"sharding {_text(tile)} has {data} dimensions, the value has {rank}", where=where or None,
+            fix="give one tile size per dimension",
+        )  # fmt: skip
+    position = None if mesh.device_ids is None else np.argsort(np.asarray(mesh.device_ids))
+    ranges = tile_ranges(tile, position)
+    if ranges is None or ranges.devices != mesh.size:
+        raise _does_not_fit(tile, mesh, where)
+    axes = [_axes_of(dim, mesh, tile, where) for dim in ranges.dims]
+    groups = dict(zip(tile.subgroups, axes[data:], strict=False))
+    manual = tuple(a.name for a in groups.get("manual", ()))
+    dims = tuple(DimSharding(a) for a in axes[:data])
+    return Sharding(mesh, dims, (), groups.get("unreduced", ()), "sum", manual)
+
+
+def _axes_of(digits: Iterable[Range], mesh: Mesh, tile: TileSharding, where: str) -> tuple[AxisRef, ...]:
+    """Digits of the position in the mesh as axes and sub-axes."""
+    out: list[AxisRef] = []
+    for low, high in digits:
+        start = 1
+        for name, size in mesh.axes:
+            end = start * size
+            a, b = max(low, start), min(high, end)
+            if a < b:
+                if a % start or b % a or end % b:
+                    raise _does_not_fit(tile, mesh, where)
+                out.append(sub_axis(name, a // start, b // start, mesh))
+            start = end
+    return merge(out, mesh)
+
+
+def _does_not_fit(tile: TileSharding, mesh: Mesh, where: str) -> AnnotationError:
+    return AnnotationError(
+        f"sharding {_text(tile)} cannot be expressed over the mesh {mesh}", where=where or None,
+        fix="use a mesh whose axes are digits of its device numbers",
+    )  # fmt: skip
+
+
+def to_tile(sharding: Sharding) -> TileSharding:
+    """The tile assignment of an axis-based sharding: V2 (iota) unless the mesh has device ids."""
+    mesh = sharding.mesh
+    if mesh.is_maximal:
+        return TileSharding("maximal", devices=mesh.device_ids or ())
+    manual = tuple(AxisRef(n) for n in sharding.manual)
+    if manual and len(manual) == len(mesh.axes):
+        return TileSharding("manual")
+    used = [*(d.axes for d in sharding.dims), sharding.unreduced, manual]
+    everything = tuple(AxisRef(n) for n, _ in mesh.axes)
+    *fine, whole = atoms([*used, everything], mesh)
+    rest = minus(whole, (a for axes in fine for a in axes), mesh)
+    if not any(fine) or all(a.extent(mesh) == 1 for axes in fine for a in axes):
+        return TileSharding("replicated")
+    kinds = [("unreduced", fine[-2]), ("manual", fine[-1]), ("replicated", rest)]
+    groups = [(k, axes) for k, axes in kinds if math.prod(a.extent(mesh) for a in axes) > 1]
+    parts = [*fine[:-2], *(axes for _, axes in groups)]
+    tile = tuple(math.prod(a.extent(mesh) for a in axes) for axes in parts)
+    names = tuple(k for k, _ in groups)
+    layout = _iota(mesh, whole, [a for axes in parts for a in axes])
+    return TileSharding("tiled", tile, *layout, subgroups=names, last_tile_dim_replicate=names == ("replicated",))
+
+
+def _iota(
+    mesh: Mesh, whole: Sequence[AxisRef], order: Sequence[AxisRef]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """(devices, reshape, transpose): the explicit list for meshes with device ids, else the shortest iota."""
+    sizes = [a.extent(mesh) for a in whole]
+    permutation = [whole.index(a) for a in order]
+    permutation += [n for n in range(len(whole)) if n not in permutation]
+    if mesh.device_ids is not None:
+        grid = np.asarray(mesh.device_ids).reshape(sizes).transpose(permutation)
+        return tuple(int(d) for d in grid.reshape(-1)), (), ()
+    kept = [n for n in permutation if sizes[n] > 1]
+    runs: list[list[int]] = []
+    for n in kept:
+        last = runs[-1][-1] if runs else None
+        between = () if last is None else range(last + 1, n)
+        if last is not None and n > last and all(sizes[m] == 1 for m in between):
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    by_position = sorted(runs)
+    reshape = tuple(math.prod(sizes[n] for n in run) for run in by_position)
+    transpose = tuple(by_position.index(run) for run in runs)
+    if transpose == tuple(range(len(runs))):
+        return (), (math.prod(reshape),), ()
+    return (), reshape, transpose
+
+
+def _leaves(sharding: AnySharding) -> Iterable[Sharding | TileSharding]:
+    items = sharding if isinstance(sharding, tuple) else (sharding,)
+    return (s for s in items if s is not None)
+
+
+def _where(i: Instruction) -> str:
+    return f"%{i.name}" + (f" ({i.source})" if i.source else "")
+
+
+def _text(tile: TileSharding) -> str:
+    if tile.kind != "tiled":
+        return "{" + tile.kind + "}"
+    shape = "[" + ",".join(map(str, tile.tile)) + "]"
+    if tile.devices:
+        shown = ",".join(map(str, tile.devices[:16])) + (",..." if len(tile.devices) > 16 else "")
+        return f"{{devices={shape}{shown}}}"
+    transpose = "T(" + ",".join(map(str, tile.transpose)) + ")" if tile.transpose else ""
+    return f"{{devices={shape}<=[{','.join(map(str, tile.reshape))}]{transpose}}}"

@@ -1,0 +1,98 @@
+"""From the outcome of propagation back to a module: shardings on every instruction, equal copies joined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.sharding import AnySharding, Sharding
+from shardc.sharding.graph import Graph
+from shardc.sharding.prepare import Copies, flow_computations, map_callees
+
+__all__ = ["attach_shardings"]
+
+
+def attach_shardings(
+    module: Module, graph: Graph, shardings: Sequence[Sharding], copies: Copies
+) -> tuple[Module, dict[Instruction, Instruction]]:
+    """The module with a closed sharding on every instruction, and where each prepared instruction went.
+
+    Copies (of constants, of called computations) that got the same shardings as an earlier one become that one.
+    Computations that only reductions, sorts and the like apply stay as they are, without shardings.
+    """
+    return _Finisher(graph, shardings, copies).module(module)
+
+
+class _Finisher:
+    def __init__(self, graph: Graph, shardings: Sequence[Sharding], copies: Copies) -> None:
+        self.graph = graph
+        self.copies = copies
+        layouts: dict[Sharding, Sharding] = {}
+        self.layout = [layouts.setdefault(s, s.as_layout) for s in shardings]
+        self.places: dict[Instruction, Instruction] = {}
+        self.merged: dict[Computation, Computation] = {}
+        self.known: dict[tuple[Any, ...], Computation] = {}
+        self.names: dict[str, int] = {}
+        self.originals: set[Computation] = set()
+
+    def module(self, module: Module) -> tuple[Module, dict[Instruction, Instruction]]:
+        out: list[Computation] = []
+        placed: set[Computation] = set()
+        for c in module.computations:
+            flow = c is module.entry or any(i in self.graph.values for i in c.instructions[:1])
+            new = self._computation(c) if flow else c
+            self.merged[c] = new
+            if new not in placed:
+                placed.add(new)
+                out.append(new)
+        entry = self.merged[module.entry]
+        return module.with_(computations=tuple(out), entry=entry, mesh=self.graph.mesh), self.places
+
+    def _computation(self, c: Computation) -> Computation:
+        new: dict[Instruction, Instruction] = {}
+        joined: dict[tuple[Any, ...], Instruction] = {}
+        order: list[Instruction] = []
+        count = Counter(self.copies.get(i, i) for i in c)
+        placed: set[Instruction] = set()
+        for i in c:
+            operands = tuple(new[o] for o in i.operands)
+            sharding = self._sharding(i)
+            original = self.copies.get(i, i)
+            key = (original, operands, sharding)
+            if count[original] > 1 and key in joined:
+                new[i] = joined[key]
+                continue
+            attrs = map_callees(i.attrs, lambda k: self.merged.get(k, k)) if flow_computations(i) else i.attrs
+            name = self._copy_name(i.name) if original in placed else i.name
+            new[i] = joined[key] = i.replace(operands=operands, attrs=attrs, sharding=sharding, name=name)
+            placed.add(original)
+            order.append(new[i])
+        return self._join_computation(c, order, new)
+
+    def _copy_name(self, name: str) -> str:
+        self.names[name] = self.names.get(name, 0) + 1
+        return f"{name}.copy{self.names[name]}"
+
+    def _join_computation(
+        self, c: Computation, order: list[Instruction], new: Mapping[Instruction, Instruction]
+    ) -> Computation:
+        original = self.copies.get(c, c)
+        position = {i: n for n, i in enumerate(order)}
+        shape = tuple((i.opcode, i.sharding, *(position[o] for o in i.operands)) for i in order)
+        callees = tuple(k for i in order for k in flow_computations(i))
+        key = (original, shape, callees)
+        known = self.known.get(key)
+        if known is None:
+            name = self._copy_name(c.name) if original in self.originals else c.name
+            self.originals.add(original)
+            known = self.known[key] = Computation(name, order, new[c.root])
+        replaced = dict(zip(order, known.instructions, strict=True))
+        for old, i in new.items():
+            self.places[old] = replaced[i]
+        return known
+
+    def _sharding(self, i: Instruction) -> AnySharding:
+        leaves = tuple(self.layout[v] for v in self.graph.values[i])
+        return leaves if i.shape.is_tuple else leaves[0]

@@ -1,0 +1,34 @@
+"""Names of values: exact, then by glob; near names for error messages."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterable
+
+__all__ = ["match_names", "near_names"]
+
+
+def match_names(pattern: str, names: Iterable[str]) -> list[str]:
+    """The name that equals ``pattern``, else all that match it as a glob.
+
+    ``*`` and ``?`` are wild; brackets are not, because names such as ``st['p']`` have them.
+    """
+    known = list(dict.fromkeys(names))
+    if pattern in known:
+        return [pattern]
+    if not any(c in pattern for c in "*?"):
+        return []
+    glob = re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
+    return [n for n in known if glob.match(n)]
+
+
+def near_names(name: str, names: Iterable[str]) -> str:
+    """``did you mean a, b?`` or a list of some names there are."""
+    known = [n for n in dict.fromkeys(names) if n]
+    close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
+    if close:
+        return "did you mean " + ", ".join(close) + "?"
+    shown = ", ".join(known[:10])
+    return f"the names are {shown}" + (f" and {len(known) - 10} more" if len(known) > 10 else "") if known else ""
