@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -96,26 +96,59 @@ class Driver:
         Raises `InputError` for a wrong count, shape or element type.
         """
         self._check_count(arguments)
-        placed, scratch = self._place(arguments)
-        results = [[self._pool.take(r.local_bytes) for r in self._results] for _ in self.devices]
+        placed, ours = self._place(arguments)
+        results = self._result_blocks(placed, ours)
         runs = [
             _Run.of(device, DeviceMemory(arena, [p[i] for p in placed], results[i], self._constants))
             for i, (device, arena) in enumerate(zip(self.devices, self._arenas, strict=True))
         ]
         self._run(runs)
         self.steps += 1
-        self._pool.give(scratch)
-        self._donate(arguments)
+        in_results = {id(b) for blocks in results for b in blocks}
+        self._pool.give(
+            b for blocks in [*ours.values(), self._donate(arguments)] for b in blocks if id(b) not in in_results
+        )
         return [self._array(layout, [r[k] for r in results]) for k, layout in enumerate(self._results)]
 
-    def _place(self, arguments: Sequence[Any]) -> tuple[list[list[Block]], list[Block]]:
-        """Blocks by parameter and device, and those that are free again after the step."""
-        placed, scratch = [], []
+    def put(self, number: int, value: Any) -> Array:
+        """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
+        layout = self._arguments[number]
+        blocks, copied = place(value, layout, self.devices, self._pool, self._title(number))
+        if not copied:
+            copies = {id(b): b.copy() for b in blocks}
+            blocks = [copies[id(b)] for b in blocks]
+        return Array(layout, dict(zip(self.devices, blocks, strict=True)), self.transport)
+
+    def _place(self, arguments: Sequence[Any]) -> tuple[list[list[Block]], dict[int, list[Block]]]:
+        """Blocks by parameter and device; and by parameter those that hold copies made for this step."""
+        placed, ours = [], {}
         for number, (value, layout) in enumerate(zip(arguments, self._arguments, strict=True)):
-            blocks, ours = place(value, layout, self.devices, self._pool, self._title(number))
+            blocks, copied = place(value, layout, self.devices, self._pool, self._title(number))
             placed.append(blocks)
-            scratch += blocks if ours else []
-        return placed, scratch
+            if copied:
+                ours[number] = blocks
+            elif number in self.executable.donated and isinstance(value, Array) and not value._shared:
+                # A donated array given in another layout was copied and is in the case above.
+                ours[number] = []
+        return placed, ours
+
+    def _result_blocks(self, placed: list[list[Block]], ours: Mapping[int, list[Block]]) -> list[list[Block]]:
+        """Memory for the results by device: a donated argument's where the step may write in place, else fresh.
+
+        A block that several devices read (replicas) cannot be written by one of them.
+        """
+        source = {r: a for r, a in self.executable.aliases if a in ours and self._exclusive(placed[a])}
+        return [
+            [
+                placed[source[k]][i] if k in source else self._pool.take(layout.local_bytes)
+                for k, layout in enumerate(self._results)
+            ]
+            for i in range(len(self.devices))
+        ]
+
+    @staticmethod
+    def _exclusive(blocks: Sequence[Block]) -> bool:
+        return len({id(b) for b in blocks}) == len(blocks)
 
     def _run(self, runs: Sequence[_Run]) -> None:
         memories = {run.device: run.memory for run in runs}
@@ -167,11 +200,14 @@ class Driver:
                     fix="pass a copy, or do not donate it",
                 )
 
-    def _donate(self, arguments: Sequence[Any]) -> None:
+    def _donate(self, arguments: Sequence[Any]) -> list[Block]:
+        """Make donated arrays unusable; returns their blocks."""
+        blocks: list[Block] = []
         for number in self.executable.donated:
             value = arguments[number]
             if isinstance(value, Array):
-                self._pool.give(value._donate(f"{self.executable.name} as {self._title(number)}").values())
+                blocks += value._donate(f"{self.executable.name} as {self._title(number)}").values()
+        return blocks
 
     def _title(self, number: int) -> str:
         name = self._arguments[number].name

@@ -17,10 +17,18 @@ from typing import Any
 
 from shardc.hlo.errors import ShardcError
 
-__all__ = ["describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
+__all__ = ["SharedFailureError", "describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
 
 _HOLD_BACK = 0.5
 _ABORT_LIMIT = 2.0
+
+
+class SharedFailureError(Exception):
+    """An error that every rank of the job knows: rank 0 prints it, and all end in good order."""
+
+    def __init__(self, error: ShardcError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -168,17 +168,8 @@ class Partitioned:
         return [_explain_collective(c) for c in self._report["collectives"]]
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes that one device needs: arguments, results, temporaries (with constants and communication buffers)."""
-        executable = self._executable()
-        arguments = sum(a.local_shape.nbytes for a in executable.arguments)
-        results = sum(r.local_shape.nbytes for r in executable.results)
-        parts = {
-            "arguments": arguments,
-            "results": results,
-            "temporaries": executable.arena_bytes,
-            "constants": len(executable.constants),
-        }
-        return {**parts, "peak": sum(parts.values())}
+        """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
+        return dict(self._executable().memory)
 
     def _executable(self, target: str = "cpu") -> Any:
         from shardc.compiler.compile import compile_module
@@ -252,7 +243,7 @@ class Compiled:
 
     def save(self, path: str | Path) -> None:
         """Write the executable to a file that `load_executable` reads; whole or not at all."""
-        from shardc.compiler.executable import save
+        from shardc.compiler.serialize import save
         from shardc.launcher.atomic import check_writable
 
         check_writable(Path(path))
@@ -299,7 +290,7 @@ def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 
 def load_executable(path: str | Path) -> Compiled:
     """What `Compiled.save` wrote."""
-    from shardc.compiler.executable import load_executable as read
+    from shardc.compiler.serialize import load_executable as read
 
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")

@@ -1,0 +1,90 @@
+"""The command line: one typer application, one file per command, errors as text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from shardc.cli import mpiexec, partition, propagate, run
+from shardc.cli.view import print_error, rank
+from shardc.hlo.errors import ShardcError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="shardc",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Partition array programs over device meshes, compile them, and run them on MPI ranks or virtual devices.",
+)
+app.command()(propagate.propagate)
+app.command()(partition.partition)
+app.command()(run.run)
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
+app.command()(run.bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except BaseException as e:
+        return _fail(e)
+
+
+def _fail(error: BaseException) -> int:
+    """Print an error as text and say how the process ends; in a running MPI job all ranks end with it."""
+    from shardc.launcher.failures import SharedFailureError, end_job, exit_code_of
+
+    if isinstance(error, typer.Exit):
+        return int(error.exit_code)
+    if isinstance(error, SystemExit):
+        return exit_code_of(error)
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, SharedFailureError):
+        return _fail_together(error.error)
+    if hasattr(error, "format_message"):  # click's usage errors, of whichever click typer brings along
+        return _fail_usage(error)
+    if isinstance(error, typer.Abort):
+        error = KeyboardInterrupt()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
+        end_job(error, mpi)
+    print_error(_text(error))
+    return exit_code_of(error)
+
+
+def _fail_together(error: ShardcError) -> int:
+    if rank() <= 0:
+        print_error(f"error: {error}")
+    return error.exit_code
+
+
+def _fail_usage(error: Any) -> int:
+    if rank() <= 0:
+        context = getattr(error, "ctx", None)
+        message = error.format_message()
+        if "\n" in message:  # no arguments: click's answer is the help text
+            print(message, file=sys.stderr)
+        else:
+            fix = f"\n  fix: see {context.command_path} --help" if context is not None else ""
+            print_error(f"error: {message}{fix}")
+    return 2
+
+
+def _text(error: BaseException) -> str:
+    from shardc.launcher.failures import describe
+
+    if isinstance(error, ShardcError | KeyboardInterrupt):
+        return describe(error)
+    if isinstance(error, MemoryError):
+        return "error: out of memory"
+    return describe(error) + "\nerror: this is a bug in shardc: please report it with the text above"

@@ -1,0 +1,27 @@
+"""``shardc mpiexec``: start a job with the launcher of the MPI library that Python uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["mpiexec"]
+
+
+def mpiexec(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments.")],
+    ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", metavar="N", help="Number of ranks.")] = 1,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="WORD", help="Passed to the launcher as it is. Repeatable.")
+    ] = None,
+) -> None:
+    """Start COMMAND on N ranks; an uncaught exception on one of them ends the job.
+
+    Example: shardc mpiexec -n 4 python train.py
+    """
+    from shardc.launcher.mpiexec import python_command, start_job
+
+    code = start_job(ranks, python_command(command), options=option or ())
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,84 @@
+"""``shardc partition``: the program that every device runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+    open_program,
+)
+from shardc.cli.view import View, bytes_text
+
+__all__ = ["collectives_table", "partition"]
+
+OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text here.")]
+ReportOption = Annotated[Path | None, typer.Option("--report", metavar="R.json", help="Write the report as JSON.")]
+
+
+def partition(
+    file: FileArgument,
+    *,
+    output: OutOption = None,
+    report: ReportOption = None,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rewrite a program into the one that every device runs, with its collectives, as HLO text that XLA runs too.
+
+    Example: shardc partition step.mlir -o step.per-device.hlo --report report.json
+    """
+    import json as json_module
+
+    from shardc.launcher.atomic import check_writable, write_text
+
+    view = View(json, verbose, quiet)
+    check_writable(output)
+    check_writable(report)
+    partitioned = open_program(file, mesh, annotate, annotations).partition()
+    facts = partitioned.report()
+    if output is not None:
+        write_text(output, partitioned.as_text())
+        view.log(f"wrote {output}")
+    if report is not None:
+        write_text(report, json_module.dumps(facts, indent=2, default=str) + "\n")
+        view.log(f"wrote {report}")
+    if json:
+        view.result(facts, lambda: None)
+    elif output is None and report is None:
+        view.text(partitioned.as_text())
+    else:
+        collectives_table(view, facts)
+
+
+def collectives_table(view: View, facts: dict[str, Any]) -> None:
+    """The inserted collectives, one row each."""
+    rows = [
+        (
+            c["op"],
+            "+".join(c["axes"]) or "-",
+            c["group_size"],
+            c["count"],
+            bytes_text(c["wire_bytes"]),
+            c["source"] or c["name"],
+            c["reason"],
+        )
+        for c in facts["collectives"]
+    ]
+    mesh = facts["mesh"]
+    shape = ",".join(f"{k}={v}" for k, v in mesh.items()) if isinstance(mesh, dict) else str(mesh)
+    title = f"{len(rows)} collectives on {facts['devices']} devices ({shape}), {bytes_text(facts['wire_bytes'])} sent"
+    view.table(title, ("collective", "axes", "group", "count", "sent", "source", "reason"), rows)

@@ -1,0 +1,23 @@
+"""``python -m shardc.cli.rank PROGRAM TASK [--json] [-v] [-q]``: one rank of ``shardc run --ranks N``."""
+
+from __future__ import annotations
+
+import sys
+
+from shardc.cli.run import show_outcome
+from shardc.cli.view import View
+from shardc.compiler.serialize import load_executable
+from shardc.hlo.config import Config
+from shardc.launcher.task import Task, run_task
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    program, task, *flags = arguments
+    view = View("--json" in flags, "-v" in flags, "-q" in flags)
+    show_outcome(view, run_task(load_executable(program), Task.parse(task), Config.from_environment()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,165 @@
+"""``shardc run`` and ``shardc bench``: compile a program and run it on virtual devices or MPI ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+    open_program,
+)
+from shardc.cli.view import View, seconds_text
+
+__all__ = ["bench", "run", "show_outcome"]
+
+InputsOption = Annotated[Path | None, typer.Option("--inputs", metavar="IN.npz", help="Arguments in0, in1, ...")]
+OutputsOption = Annotated[Path | None, typer.Option("--outputs", metavar="OUT.npz", help="Write out0, out1, ... here.")]
+RanksOption = Annotated[int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks.")]
+PerRankOption = Annotated[int, typer.Option("--devices-per-rank", metavar="K", help="Devices a rank may own.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu (cuda is not there yet).")]
+SeedOption = Annotated[int, typer.Option("--seed", help="For random arguments, without --inputs.")]
+
+
+def run(
+    file: FileArgument,
+    *,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    ranks: RanksOption = 0,
+    devices_per_rank: PerRankOption = 0,
+    device: DeviceOption = "cpu",
+    seed: SeedOption = 0,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Partition, compile and run a program: on virtual devices, on --ranks N, or in the MPI job it is started in.
+
+    Example: shardc run step.hlo --inputs in.npz --outputs out.npz --ranks 4
+    """
+    from shardc.launcher.task import Task
+
+    task = Task(_path(inputs), _path(outputs), seed, devices_per_rank=devices_per_rank)
+    program = (file, mesh, annotate, annotations)
+    _execute(View(json, verbose, quiet), program, task, ranks, device)
+
+
+def bench(
+    file: FileArgument,
+    *,
+    steps: Annotated[int, typer.Option("--steps", metavar="K", min=1, help="Steps to time.")] = 20,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps before the clock starts.")] = 3,
+    inputs: InputsOption = None,
+    ranks: RanksOption = 0,
+    devices_per_rank: PerRankOption = 0,
+    device: DeviceOption = "cpu",
+    seed: SeedOption = 0,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Time the stages of compilation and the steps of a program (median over --steps).
+
+    Example: shardc bench step.hlo --ranks 4 --steps 100
+    """
+    from shardc.launcher.task import Task
+
+    task = Task(_path(inputs), "", seed, steps, warmup, devices_per_rank)
+    program = (file, mesh, annotate, annotations)
+    _execute(View(json, verbose, quiet), program, task, ranks, device)
+
+
+def _path(path: Path | None) -> str:
+    return str(path.absolute()) if path is not None else ""
+
+
+def _execute(view: View, program: tuple[Any, ...], task: Any, ranks: int, device: str) -> None:
+    from shardc.hlo.config import Config
+    from shardc.launcher.mpi_environment import detect_launcher
+    from shardc.launcher.task import run_in_job, run_task, start_ranks
+
+    config = Config.from_environment()
+    launcher = detect_launcher()
+    _check_request(task, ranks, launcher)
+    seconds: dict[str, float] = {}
+
+    def make() -> Any:
+        compiled = open_program(*program).partition().compile(device)
+        seconds.update(compiled.seconds)
+        executable = compiled.executable
+        view.detail(f"compiled {executable.name} for {executable.num_devices} devices: {_times(seconds)}")
+        # Ranks show the times of the stages too; they travel with the executable.
+        return replace(executable, seconds={**executable.seconds, **seconds})
+
+    if launcher is not None:
+        show_outcome(view, run_in_job(make, task, config))
+    elif ranks > 1:
+        flags = [f for f, on in (("--json", view.json), ("-v", view.verbose), ("-q", view.quiet)) if on]
+        code = start_ranks(make(), task, ranks, config, flags)
+        if code:
+            raise typer.Exit(code)
+    else:
+        executable = make()
+        if ranks or task.devices_per_rank:
+            task = replace(task, devices_per_rank=task.devices_per_rank or executable.num_devices)
+        show_outcome(view, run_task(executable, task, config))
+
+
+def _check_request(task: Any, ranks: int, launcher: Any) -> None:
+    """What can be told before anything is read."""
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.atomic import check_writable
+    from shardc.launcher.mpi_environment import check, find_library
+
+    if ranks < 0 or task.devices_per_rank < 0:
+        raise InputError("--ranks and --devices-per-rank are at least 1")
+    if launcher is not None and ranks:
+        raise InputError(
+            f"--ranks {ranks} inside of a job, started by {launcher.title}",
+            fix="leave out --ranks: the program runs on the ranks of this job",
+        )
+    if ranks > 1:
+        check(None, find_library())
+    if task.inputs and not Path(task.inputs).is_file():
+        raise InputError(f"there is no file {task.inputs}", fix="--inputs names an .npz file with in0, in1, ...")
+    check_writable(Path(task.outputs) if task.outputs else None)
+
+
+def show_outcome(view: View, outcome: dict[str, Any]) -> None:
+    """Print what `shardc.launcher.task.run_task` returned."""
+    view.result(outcome, lambda: _render(view, outcome))
+
+
+def _render(view: View, outcome: dict[str, Any]) -> None:
+    where = f"{outcome['devices']} devices on {outcome['ranks']} " + ("ranks" if outcome["ranks"] > 1 else "process")
+    if "steps" not in outcome:
+        rows = [(r["index"], r["name"], r["dtype"], r["shape"], r["checksum"]) for r in outcome["results"]]
+        view.table(f"{outcome['program']}: {where}", ("result", "name", "dtype", "shape", "checksum"), rows)
+        return
+    rows = [(stage, seconds_text(s)) for stage, s in outcome["seconds"].items()]
+    view.table(f"{outcome['program']}: {where}", ("stage", "seconds"), rows)
+    view.text(
+        f"step: median {seconds_text(outcome['step_seconds'])}, "
+        f"fastest {seconds_text(outcome['fastest_step_seconds'])}, "
+        f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {outcome['steps']} steps; {outcome['collectives_per_step']} collectives per step"
+    )
+
+
+def _times(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{k} {seconds_text(v)}" for k, v in seconds.items())

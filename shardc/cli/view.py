@@ -1,0 +1,108 @@
+"""What commands print: results on stdout, as tables or JSON; everything else on stderr, with the rank before it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["View", "bytes_text", "print_error", "seconds_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a command talks: ``json`` or tables, and how much of a log."""
+
+    json: bool = False
+    verbose: bool = False
+    quiet: bool = False
+
+    @property
+    def is_speaker(self) -> bool:
+        """Only rank 0 of a job prints results and progress."""
+        return rank() <= 0
+
+    def result(self, data: Any, render: Callable[[], None]) -> None:
+        """Print ``data`` as JSON, or what ``render`` prints."""
+        if not self.is_speaker:
+            return
+        if self.json:
+            sys.stdout.write(json.dumps(data, indent=2, allow_nan=False, default=str) + "\n")
+        else:
+            render()
+        sys.stdout.flush()
+
+    def log(self, text: str) -> None:
+        """Tell what happens, unless ``-q``."""
+        if not self.quiet and self.is_speaker:
+            _stderr(text)
+
+    def detail(self, text: str) -> None:
+        """Tell what only ``-v`` wants to know."""
+        if self.verbose and not self.quiet and self.is_speaker:
+            _stderr(text)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """A table on stdout: drawn by rich on a terminal, aligned plain text otherwise."""
+        cells = [[str(c) for c in row] for row in rows]
+        if sys.stdout.isatty():
+            _draw(title, columns, cells)
+            return
+        widths = [max(len(r[i]) for r in [list(columns), *cells]) for i in range(len(columns))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [columns, *cells]]
+        sys.stdout.write("\n".join([title, *lines] if title else lines) + "\n")
+
+    def text(self, text: str) -> None:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def _draw(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in cells:
+        table.add_row(*(Text(c) for c in row))
+    Console().print(table)
+
+
+def rank() -> int:
+    """This process's rank in its job, -1 without one; without loading MPI."""
+    from shardc.launcher.mpi_environment import detect_launcher
+
+    launcher = detect_launcher()
+    return launcher.rank if launcher is not None else -1
+
+
+def _stderr(text: str) -> None:
+    from shardc.launcher.failures import prefixed
+
+    number = rank()
+    print(prefixed(number, text) if number >= 0 else text, file=sys.stderr, flush=True)
+
+
+def print_error(text: str) -> None:
+    """An error, with ``[rank]`` before each line in a job."""
+    _stderr(text)
+
+
+def bytes_text(n: float) -> str:
+    """``1536`` as ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"
+
+
+def seconds_text(s: float) -> str:
+    """``0.0015`` as ``1.50 ms``."""
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if s < limit:
+            return f"{s * factor:.3g} {unit}"
+    return f"{s:.3g} s"
