@@ -1,0 +1,94 @@
+"""Conversions between element types in register form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from shardc.compiler.kernels.registers import decode, encode, is_small_float, memory_type, register_type
+from shardc.compiler.kernels.small_floats import round_mantissa
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.types import DTYPES, DType
+from shardc.native.vector import constant, intrinsic, scalar_of, with_scalar, zero
+
+__all__ = ["bitcast_convert", "convert"]
+
+
+def convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> Any:
+    """HLO's convert: float to integer truncates and saturates (NaN is 0), to pred is ``!= 0``, from complex takes
+    the real part."""
+    if target.is_complex:
+        part = DTYPES["f32" if target.name == "c64" else "f64"]
+        if source.is_complex:
+            own = DTYPES["f32" if source.name == "c64" else "f64"]
+            return tuple(convert(b, p, own, part) for p in x)
+        real = convert(b, x, source, part)
+        return (real, zero(real.type))
+    if source.is_complex:
+        own = DTYPES["f32" if source.name == "c64" else "f64"]
+        if target.kind == "pred":
+            nonzero = [b.fcmp_unordered("!=", p, zero(p.type)) for p in x]
+            return b.or_(*nonzero)
+        return convert(b, x[0], own, target)
+    if source is target:
+        return x
+    goal = with_scalar(x.type, scalar_of(register_type(target)))
+    if target.kind == "pred":
+        if source.is_float:
+            return b.fcmp_unordered("!=", x, zero(x.type))
+        return b.icmp_unsigned("!=", x, zero(x.type))
+    if target.is_float:
+        return _to_float(b, x, source, target, goal)
+    if source.is_float:
+        name = "llvm.fptosi.sat" if target.kind == "signed" else "llvm.fptoui.sat"
+        return intrinsic(b, name, goal, [x])
+    return _resize(b, x, source.kind == "signed", goal)
+
+
+def _to_float(b: ir.IRBuilder, x: ir.Value, source: DType, target: DType, goal: ir.Type) -> ir.Value:
+    if not source.is_float:
+        value = (b.sitofp if source.kind == "signed" else b.uitofp)(x, goal)
+    elif scalar_of(x.type) == scalar_of(goal):
+        value = x
+    elif source.bits < target.bits:
+        value = b.fpext(x, goal)
+    else:
+        value = b.fptrunc(x, goal)
+    return round_mantissa(b, value, target) if is_small_float(target) else value
+
+
+def _resize(b: ir.IRBuilder, x: ir.Value, signed: bool, goal: ir.Type) -> ir.Value:
+    have, want = scalar_of(x.type).width, scalar_of(goal).width
+    if have == want:
+        return x
+    if have > want:
+        return b.trunc(x, goal)
+    return b.sext(x, goal) if signed else b.zext(x, goal)
+
+
+def bitcast_convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> Any:
+    """The same bits as another type of the same width (other widths change shape and are addressed elsewhere)."""
+    if source.bits != target.bits or source.is_complex or target.is_complex:
+        raise UnsupportedError(f"bitcast-convert from {source} to {target} in registers", fix="keep it out of fusions")
+    stored = encode(b, x, source)
+    goal = with_scalar(stored.type, memory_type(target))
+    if goal != stored.type:
+        stored = b.bitcast(stored, goal)
+    return decode(b, stored, target)
+
+
+def integer_value(b: ir.IRBuilder, index: ir.Value, target: DType) -> Any:
+    """An i64 index as an element of ``target`` (iota), wrapping like a conversion from s64."""
+    return convert(b, index, DTYPES["s64"], target)
+
+
+def as_index(b: ir.IRBuilder, x: ir.Value, source: DType, low: int, high: int) -> ir.Value:
+    """An integer element as an i64 clamped to [low, high)."""
+    wide = with_scalar(x.type, ir.IntType(64))
+    if source.kind == "signed":
+        value = b.sext(x, wide) if source.bits < 64 else x
+        value = intrinsic(b, "llvm.smax", wide, [value, constant(wide, low)])
+        return intrinsic(b, "llvm.smin", wide, [value, constant(wide, high - 1)])
+    value = b.zext(x, wide) if source.bits < 64 else x
+    return intrinsic(b, "llvm.umin", wide, [value, constant(wide, high - 1)])

@@ -1,0 +1,130 @@
+"""Elementwise meaning in registers: one function per opcode, over any number of lanes.
+
+A rule is ``rule(b, op, *operands) -> result`` on the parts of register form: an LLVM value, or a (real, imaginary) pair
+for complex types. `combine` picks the rule by opcode and kind of type and rounds small floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from llvmlite import ir
+
+from shardc.compiler.kernels.complex_numbers import COMPLEX
+from shardc.compiler.kernels.convert import bitcast_convert, convert
+from shardc.compiler.kernels.floats import FLOAT
+from shardc.compiler.kernels.integers import INTEGER
+from shardc.compiler.kernels.registers import is_small_float
+from shardc.compiler.kernels.small_floats import round_mantissa
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import DType
+
+__all__ = ["ELEMENTWISE", "Op", "combine"]
+
+Parts = Any
+Rule = Callable[..., Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What a rule may ask about its instruction."""
+
+    opcode: str
+    operands: tuple[DType, ...]
+    result: DType
+    attrs: Mapping[str, Any]
+
+
+def _select(b: ir.IRBuilder, op: Op, p: ir.Value, x: Parts, y: Parts) -> Parts:
+    if isinstance(x, tuple):
+        return tuple(b.select(p, u, v) for u, v in zip(x, y, strict=True))
+    return b.select(p, x, y)
+
+
+def _copy(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+    return x
+
+
+def _clamp(b: ir.IRBuilder, op: Op, low: ir.Value, x: ir.Value, high: ir.Value) -> Parts:
+    kind = Op("maximum", (op.result, op.result), op.result, {})
+    table = FLOAT if op.result.is_float else INTEGER
+    return table["minimum"](b, kind, table["maximum"](b, kind, x, low), high)
+
+
+def _complex(b: ir.IRBuilder, op: Op, real: ir.Value, imaginary: ir.Value) -> Parts:
+    return (real, imaginary)
+
+
+def _real(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+    return x[0] if isinstance(x, tuple) else x
+
+
+def _imag(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+    from shardc.native.vector import zero
+
+    return x[1] if isinstance(x, tuple) else zero(x.type)
+
+
+def _convert(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+    return convert(b, x, op.operands[0], op.result)
+
+
+def _bitcast(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+    return bitcast_convert(b, x, op.operands[0], op.result)
+
+
+#: Rules that serve every kind of type.
+ANY: Mapping[str, Rule] = MappingProxyType(
+    {
+        "select": _select,
+        "copy": _copy,
+        "clamp": _clamp,
+        "complex": _complex,
+        "real": _real,
+        "imag": _imag,
+        "convert": _convert,
+        "bitcast-convert": _bitcast,
+    }
+)
+
+#: Opcodes whose result is one of the type's values whenever the operands are: no rounding needed.
+_EXACT = frozenset(
+    ["select", "copy", "clamp", "real", "imag", "convert", "bitcast-convert", "abs", "negate", "maximum", "minimum", "sign", "floor", "ceil", "round-nearest-even", "round-nearest-afz"]
+)
+
+#: All opcodes with an elementwise rule.
+ELEMENTWISE = frozenset({*ANY, *FLOAT, *INTEGER, *COMPLEX})
+
+
+def combine(
+    b: ir.IRBuilder, instruction: Instruction, operands: tuple[Parts, ...], *, wide: bool = False
+) -> tuple[ir.Value, ...]:
+    """The parts of an elementwise instruction's result.
+
+    ``wide`` leaves results of small float types unrounded (reductions accumulate in f32). Raises UnsupportedError for
+    opcodes or types without a rule.
+    """
+    dtypes = tuple(o.shape.dtype for o in instruction.operands)
+    result = instruction.shape.dtype
+    op = Op(instruction.opcode, dtypes, result, instruction.attrs)
+    rule = ANY.get(op.opcode) or _table(dtypes[0] if dtypes else result).get(op.opcode)
+    if rule is None:
+        raise UnsupportedError(
+            f"{op.opcode} of {dtypes[0] if dtypes else result} has no CPU code",
+            where=f"%{instruction.name}",
+            fix="convert the operands to a supported type first",
+        )
+    value = rule(b, op, *operands)
+    if is_small_float(result) and not wide and op.opcode not in _EXACT:
+        value = round_mantissa(b, value, result)
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _table(dtype: DType) -> Mapping[str, Rule]:
+    if dtype.is_complex:
+        return COMPLEX
+    return FLOAT if dtype.is_float else INTEGER

@@ -1,0 +1,347 @@
+"""Code for elements: answers `Elements` with LLVM values.
+
+Loop variables are bound to loop counters, one of them at most to vector lanes (``lane``: counter + 0, 1, 2, ...).
+Addresses that advance by one per lane are vector loads, those that do not change are scalar loads, others gathers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.affine import Condition, Expr, Loaded, LoopVar, Mask, Quotient, Remainder, Var, VarSource
+from shardc.compiler.kernels.convert import as_index, integer_value
+from shardc.compiler.kernels.elements import Elements, Fold, Index, bases
+from shardc.compiler.kernels.elementwise import combine
+from shardc.compiler.kernels.frames import Frame, Val, apply, deepest
+from shardc.compiler.kernels.registers import register_type
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.types import DType
+from shardc.native.vector import I8, I32, I64, constant, shuffle, splat, with_lanes
+
+__all__ = ["Binding", "Emitter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a variable is at run time; with ``lanes`` > 1 a loop counter that stands for consecutive lanes."""
+
+    value: Val
+    lanes: int = 1
+
+
+class Emitter(Elements):
+    """See the module docstring. ``pointers`` tells where the leaves lie."""
+
+    def __init__(
+        self, function: ir.Function, pointers: Mapping[Instruction, ir.Value], rules: Any, vector_bits: int
+    ) -> None:
+        super().__init__(VarSource(), pointers, rules)
+        self.pointers = pointers
+        self.vector_bits = vector_bits
+        self._slots = ir.IRBuilder(function.append_basic_block("entry"))
+        self._body = function.append_basic_block("body")
+        self.entry = Frame(None, ir.IRBuilder(self._body))
+        self.bindings: dict[Var, Binding] = {}
+        self._sums: dict[object, Any] = {}
+
+    def finish(self) -> None:
+        """End the function."""
+        self._slots.branch(self._body)
+        self.entry.builder.ret_void()
+
+    def with_leaf(self, instruction: Instruction, pointer: ir.Value) -> Emitter:
+        """This emitter, with one more value in memory."""
+        self.pointers = {**self.pointers, instruction: pointer}
+        self.leaves = frozenset(self.pointers)
+        return self
+
+    def slot(self, t: ir.Type) -> ir.Value:
+        """A stack slot, which becomes a register."""
+        return self._slots.alloca(t)
+
+    def forget(self) -> None:
+        """Drop what was derived from variables whose ranges change now."""
+        self.source.forget()
+        self._memo.clear()
+        self._sums.clear()
+
+    # Answers.
+
+    def usable(self, found: Any) -> bool:
+        if isinstance(found, list):
+            return all(v.frame.open for v in found)
+        return bool(found.frame.open)
+
+    def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Val:
+        def emit(b: ir.IRBuilder, *parts: Any) -> tuple[ir.Value, ...]:
+            return combine(b, instruction, parts, wide=wide)
+
+        return apply(emit, operands, self.entry)
+
+    def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Val:
+        holds = self.mask(tuple(conditions))
+        assert holds is not None
+
+        def emit(b: ir.IRBuilder, p: ir.Value, x: Any, y: Any) -> Any:
+            if isinstance(x, tuple):
+                return tuple(b.select(p, u, v) for u, v in zip(x, y, strict=True))
+            return b.select(p, x, y)
+
+        return apply(emit, [holds, yes, no], self.entry)
+
+    def constant(self, value: Any, dtype: DType) -> Val:
+        t = register_type(dtype)
+        if dtype.is_complex:
+            z = complex(value)
+            return Val((constant(t, z.real), constant(t, z.imag)), self.entry)
+        number: Any = float(value) if dtype.is_float else int(value)
+        return Val((constant(t, number),), self.entry)
+
+    def iota(self, position: Expr, dtype: DType) -> Val:
+        return apply(lambda b, x: integer_value(b, x, dtype), [self.index(position)], self.entry)
+
+    def table(self, instruction: Instruction, offset: Expr, mask: Mask) -> Val:
+        array = np.ascontiguousarray(instruction.attrs["literal"].array)
+        data = array.tobytes()
+        name = "shardc.table." + hashlib.sha256(data).hexdigest()[:24]
+        module = self.entry.builder.module
+        place = module.globals.get(name)
+        if place is None:
+            t = ir.ArrayType(I8, len(data))
+            place = ir.GlobalVariable(module, t, name)
+            place.initializer = ir.Constant(t, bytearray(data))
+            place.linkage, place.global_constant, place.align = "internal", True, 64
+        return self._load(place, instruction.shape.size, instruction.shape.dtype, offset, mask)
+
+    def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Val:
+        key = ("leaf", instruction, offset, mask)
+        found = self._sums.get(key)
+        if found is None or not found.frame.open:
+            shape = instruction.shape
+            found = self._load(self.pointers[instruction], shape.size, shape.dtype, offset, mask)
+            self._sums[key] = found
+        return found  # type: ignore[no-any-return]
+
+    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
+        from shardc.compiler.kernels.reduction import emit_fold
+
+        return emit_fold(self, index, mask, fold)
+
+    def call(self, computation: Computation, arguments: Sequence[Val], wide: bool = False) -> list[Val]:
+        """The results of a scalar computation, emitted in place."""
+        known: dict[Instruction, Any] = {}
+        for i in computation:
+            known[i] = self._step(i, known, arguments, wide)
+        result = known[computation.root]
+        return list(result) if isinstance(result, list) else [result]
+
+    def _step(self, i: Instruction, known: dict[Instruction, Any], arguments: Sequence[Val], wide: bool) -> Any:
+        operands = [known[o] for o in i.operands]
+        if i.shape.is_array and i.shape.size != 1:
+            raise UnsupportedError("a called computation that is not scalar", where=f"%{i.name}")
+        match i.opcode:
+            case "parameter":
+                return arguments[i.attrs["index"]]
+            case "constant":
+                return self.constant(i.attrs["literal"].splat, i.shape.dtype)
+            case "tuple":
+                return operands
+            case "get-tuple-element":
+                return operands[0][i.attrs["index"]]
+            case "broadcast" | "reshape" | "bitcast" | "transpose":
+                return operands[0]
+            case "iota":
+                return self.constant(0, i.shape.dtype)
+            case "call" | "map" | "fusion":
+                key = "calls" if i.opcode == "fusion" else "to_apply"
+                results = self.call(i.attrs[key], operands, wide)
+                return results if i.shape.is_tuple else results[0]
+        return self.elementwise(i, operands, wide)
+
+    # Memory.
+
+    def _load(self, base: ir.Value, size: int, dtype: DType, offset: Expr, mask: Mask) -> Val:
+        low, high = offset.range
+        holds = self.mask(mask) if mask and not (low >= 0 and high <= size) else None
+        at, step, lanes, vector = self.split(offset)
+        if vector is not None or step not in (0, 1, -1):
+            offsets = self.index(offset)
+            values = [offsets] if holds is None else [offsets, holds]
+            return apply(lambda b, o, m=None: memory.gather(b, base, o, dtype, m), values, self.entry)
+        if step == 0:
+            return self._load_scalar(base, dtype, at, holds)
+        if step == -1:
+            at = apply(lambda b, o: b.sub(o, constant(I64, lanes - 1)), [at], self.entry)
+            holds = None if holds is None else self._reversed(holds, lanes)
+        if holds is None:
+            result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [at], self.entry, lanes)
+        elif holds.lanes == 1 and size >= lanes:
+            clamp = lambda b, o, m: b.select(m, o, constant(I64, 0))  # noqa: E731
+            safe = apply(clamp, [at, holds], self.entry)
+            result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [safe], self.entry, lanes)
+        else:
+            wide = Val(holds.wide(lanes), holds.frame, lanes)
+            frame = deepest([at, wide], self.entry)
+            result = Val(memory.load(frame.builder, base, at.value, dtype, lanes, wide.value), frame, lanes)
+        return self._reversed(result, lanes) if step == -1 else result
+
+    def _load_scalar(self, base: ir.Value, dtype: DType, at: Val, holds: Val | None) -> Val:
+        if holds is not None:
+            if holds.lanes > 1:
+                holds = apply_uniform(memory.any_lane, [holds], self.entry, 1)
+            at = apply(lambda b, o, m: b.select(m, o, constant(I64, 0)), [at, holds], self.entry)
+        return apply(lambda b, o: memory.load(b, base, o, dtype, 1), [at], self.entry)
+
+    def _reversed(self, v: Val, lanes: int) -> Val:
+        def emit(b: ir.IRBuilder, x: Any) -> Any:
+            flip = lambda p: shuffle(b, p, None, range(lanes - 1, -1, -1))  # noqa: E731
+            return tuple(flip(p) for p in x) if isinstance(x, tuple) else flip(x)
+
+        return apply(emit, [v], self.entry, lanes)
+
+    # Indices.
+
+    def bind(self, v: Var, value: Val, lanes: int = 1) -> None:
+        self.bindings[v] = Binding(value, lanes)
+
+    def bound(self, v: Var) -> Binding:
+        found = self.bindings.get(v)
+        if found is not None and found.value.frame.open:
+            return found
+        assert not isinstance(v, LoopVar), f"{v} is not bound"
+        made = self.bindings[v] = Binding(self._derive(v))
+        return made
+
+    def _derive(self, v: Var) -> Val:
+        if isinstance(v, Loaded):
+            instruction, index, mask = v.what
+            value = self.value(instruction, index, mask)
+            return apply(lambda b, x: as_index(b, x, instruction.shape.dtype, v.low, v.high), [value], self.entry)
+        assert isinstance(v, Quotient)
+        divide = "urem" if isinstance(v, Remainder) else "udiv"
+        narrow = v.of.range[0] >= 0 and v.of.range[1] < 1 << 31
+
+        def emit(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+            t = x.type
+            if narrow:
+                x = b.trunc(x, with_lanes(I32, memory_lanes(t)))
+            x = getattr(b, divide)(x, constant(x.type, v.divisor))
+            return b.zext(x, t) if narrow else x
+
+        return apply(emit, [self.index(v.of)], self.entry)
+
+    def split(self, e: Expr) -> tuple[Val, int, int, Val | None]:
+        """(uniform part, step per lane, lanes, part that differs per lane in other ways)."""
+        step, lanes = 0, 1
+        uniform: list[tuple[Val, int]] = []
+        varying: list[tuple[Val, int]] = []
+        for v, c in e.terms:
+            binding = self.bound(v)
+            if binding.lanes > 1:
+                step, lanes = step + c, binding.lanes
+            if binding.value.lanes > 1:
+                varying.append((binding.value, c))
+                lanes = binding.value.lanes
+            else:
+                uniform.append((binding.value, c))
+        vector = self._total(varying, 0) if varying else None
+        return self._total(uniform, e.const), step, lanes, vector
+
+    def _total(self, terms: list[tuple[Val, int]], const: int) -> Val:
+        """``const + sum(c * v)``, outer frames' terms first, so that inner loops add little."""
+        terms = sorted(terms, key=lambda t: t[0].frame.depth)
+        key = (const, tuple((id(v), c) for v, c in terms))
+        found = self._sums.get(key)
+        if found is not None and found[0].frame.open:
+            return found[0]  # type: ignore[no-any-return]
+        total: Val | None = None
+        for v, c in terms:
+            if isinstance(v.value, ir.Constant) and v.value.constant == "0":
+                continue
+            scaled = v if c == 1 else apply(lambda b, x, c=c: b.mul(x, constant(x.type, c)), [v], self.entry)
+            total = scaled if total is None else apply(lambda b, x, y: b.add(x, y), [total, scaled], self.entry)
+        if total is None:
+            total = Val((constant(I64, const),), self.entry)
+        elif const:
+            total = apply(lambda b, x: b.add(x, constant(x.type, const)), [total], self.entry)
+        self._sums[key] = (total, terms)
+        return total
+
+    def index(self, e: Expr, bits: int = 64) -> Val:
+        """The value of an index, a vector where it differs between lanes."""
+        base, step, lanes, vector = self.split(e)
+        if step == 0 and vector is None:
+            return base
+        numbers = memory.lane_numbers(lanes, bits)
+
+        def emit(b: ir.IRBuilder, x: ir.Value, more: ir.Value | None = None) -> ir.Value:
+            if bits < 64:
+                x = b.trunc(x, ir.IntType(bits))
+            total = splat(b, x, lanes)
+            if step:
+                ramp = numbers if step == 1 else b.mul(numbers, constant(numbers.type, step))
+                total = b.add(total, ramp)
+            if more is not None:
+                total = b.add(total, b.trunc(more, total.type) if bits < 64 else more)
+            return total
+
+        frame = deepest([base] if vector is None else [base, vector], self.entry)
+        parts = [base.value] if vector is None else [base.value, vector.value]
+        return Val((emit(frame.builder, *parts),), frame, lanes)
+
+    def mask(self, conditions: Mask) -> Val | None:
+        """All conditions together, or None when there are none."""
+        result: Val | None = None
+        for c in conditions:
+            one = self._condition(c)
+            result = one if result is None else apply(lambda b, x, y: b.and_(x, y), [result, one], self.entry)
+        return result
+
+    def _condition(self, c: Condition) -> Val:
+        found = self._sums.get(c)
+        if found is not None and found.frame.open:
+            return found  # type: ignore[no-any-return]
+        low, high = c.expr.range
+        bits = 32 if low > -(1 << 30) and high < 1 << 30 and abs(c.low) < 1 << 30 and c.high < 1 << 30 else 64
+        position = self.index(c.expr - c.low, bits)
+        test = lambda b, x: b.icmp_unsigned("<", x, constant(x.type, c.high - c.low))  # noqa: E731
+        result = apply(test, [position], self.entry)
+        self._sums[c] = result
+        return result
+
+    def depends_on_lanes(self, index: Index, mask: Mask) -> int:
+        """Number of lanes over which an element varies now; 1 when it is the same for all."""
+        for e in (*index, *(c.expr for c in mask)):
+            for v in bases(e):
+                binding = self.bindings.get(v)
+                if binding is not None and max(binding.lanes, binding.value.lanes) > 1 and binding.value.frame.open:
+                    return max(binding.lanes, binding.value.lanes)
+        return 1
+
+    def frame_of(self, index: Index, mask: Mask) -> Frame:
+        """The deepest frame that the variables of an index and a mask live in."""
+        values = [
+            self.bound(v).value
+            for e in (*index, *(c.expr for c in mask))
+            for v in sorted(bases(e), key=lambda v: v.number)
+        ]
+        return deepest(values, self.entry)
+
+
+def memory_lanes(t: ir.Type) -> int:
+    return int(t.count) if isinstance(t, ir.VectorType) else 1
+
+
+def apply_uniform(emit: Any, values: Sequence[Val], at: Frame, lanes: int) -> Val:
+    """Like `apply` for operands used as they are; the result has ``lanes`` lanes."""
+    frame = deepest(values, at)
+    result = emit(frame.builder, *(v.value for v in values))
+    return Val(result if isinstance(result, tuple) else (result,), frame, lanes)

@@ -1,0 +1,174 @@
+"""Elementwise rules for real floats (f32 and f64 lanes; narrower types arrive as f32)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from shardc.native import vector_math
+from shardc.native.vector import F32, constant, intrinsic, scalar_of, with_scalar
+
+if TYPE_CHECKING:
+    from shardc.compiler.kernels.elementwise import Op
+
+__all__ = ["COMPARISON", "FLOAT"]
+
+#: Fused multiply-add is welcome where the target has it; nothing else may be rearranged.
+CONTRACT = ("contract",)
+
+COMPARISON = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+
+
+def _add(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.fadd(x, y, flags=CONTRACT)
+
+
+def _subtract(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.fsub(x, y, flags=CONTRACT)
+
+
+def _multiply(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.fmul(x, y, flags=CONTRACT)
+
+
+def _divide(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.fdiv(x, y)
+
+
+def _extreme(sign: str) -> Callable[..., ir.Value]:
+    """Maximum or minimum; NaN if either operand is NaN."""
+
+    def rule(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+        best = b.select(b.fcmp_ordered(sign, x, y), x, y)
+        return b.select(b.fcmp_unordered("uno", x, x), x, best)
+
+    return rule
+
+
+def _negate(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    return b.fneg(x)
+
+
+def _intrinsic(name: str) -> Callable[..., ir.Value]:
+    def rule(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+        return intrinsic(b, name, x.type, [x])
+
+    return rule
+
+
+def _math(name: str) -> Callable[..., ir.Value]:
+    def rule(b: ir.IRBuilder, op: Op, *operands: ir.Value) -> ir.Value:
+        return vector_math.call(b, name, *operands)
+
+    return rule
+
+
+def _rsqrt(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    return b.fdiv(constant(x.type, 1.0), intrinsic(b, "llvm.sqrt", x.type, [x]))
+
+
+def _sign(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    one = intrinsic(b, "llvm.copysign", x.type, [constant(x.type, 1.0), x])
+    return b.select(b.fcmp_ordered("!=", x, constant(x.type, 0.0)), one, x)
+
+
+def _round_away(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    """trunc(x + the largest value below a half, with x's sign)."""
+    below_half = 0.49999997 if scalar_of(x.type) == F32 else 0.49999999999999994
+    half = intrinsic(b, "llvm.copysign", x.type, [constant(x.type, below_half), x])
+    return intrinsic(b, "llvm.trunc", x.type, [b.fadd(x, half)])
+
+
+def _is_finite(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    size = intrinsic(b, "llvm.fabs", x.type, [x])
+    return b.fcmp_ordered("<", size, constant(x.type, float("inf")))
+
+
+def _compare(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    direction = COMPARISON[op.attrs["direction"]]
+    if op.attrs.get("type") == "TOTALORDER":
+        return b.icmp_signed(direction, _total_order(b, x), _total_order(b, y))
+    if direction == "!=":
+        return b.fcmp_unordered("!=", x, y)
+    return b.fcmp_ordered(direction, x, y)
+
+
+def _total_order(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Integers in IEEE total order: -NaN < -inf < ... < -0 < 0 < ... < inf < NaN."""
+    width = 32 if scalar_of(x.type) == F32 else 64
+    t = with_scalar(x.type, ir.IntType(width))
+    bits = b.bitcast(x, t)
+    flip = b.lshr(b.ashr(bits, constant(t, width - 1)), constant(t, 1))
+    return b.xor(bits, flip)
+
+
+def _reduce_precision(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    """Round the mantissa to nearest even; exponents outside the range become infinity or zero."""
+    exponent, mantissa = int(op.attrs["exponent_bits"]), int(op.attrs["mantissa_bits"])
+    wide = scalar_of(x.type) != F32
+    width, own_exponent, own_mantissa = (64, 11, 52) if wide else (32, 8, 23)
+    t = with_scalar(x.type, ir.IntType(width))
+    c = lambda v: constant(t, v)  # noqa: E731
+    bits = b.bitcast(x, t)
+    sign = b.and_(bits, c(1 << (width - 1)))
+    if mantissa < own_mantissa:
+        drop = own_mantissa - mantissa
+        odd = b.and_(b.lshr(bits, c(drop)), c(1))
+        bits = b.and_(b.add(bits, b.add(odd, c((1 << (drop - 1)) - 1))), c(~((1 << drop) - 1) & ((1 << width) - 1)))
+    if exponent < own_exponent:
+        bias, reduced = (1 << (own_exponent - 1)) - 1, (1 << (exponent - 1)) - 1
+        field = b.and_(bits, c(((1 << own_exponent) - 1) << own_mantissa))
+        over = b.icmp_unsigned(">", field, c((bias + reduced) << own_mantissa))
+        under = b.icmp_unsigned("<=", field, c((bias - reduced) << own_mantissa))
+        infinity = c(((1 << own_exponent) - 1) << own_mantissa)
+        bits = b.select(over, b.or_(sign, infinity), bits)
+        bits = b.select(under, sign, bits)
+    return b.select(b.fcmp_unordered("uno", x, x), x, b.bitcast(bits, x.type))
+
+
+FLOAT: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "add": _add,
+        "subtract": _subtract,
+        "multiply": _multiply,
+        "divide": _divide,
+        "maximum": _extreme(">"),
+        "minimum": _extreme("<"),
+        "negate": _negate,
+        "abs": _intrinsic("llvm.fabs"),
+        "sqrt": _intrinsic("llvm.sqrt"),
+        "rsqrt": _rsqrt,
+        "floor": _intrinsic("llvm.floor"),
+        "ceil": _intrinsic("llvm.ceil"),
+        "round-nearest-even": _intrinsic("llvm.rint"),
+        "round-nearest-afz": _round_away,
+        "sign": _sign,
+        "is-finite": _is_finite,
+        "compare": _compare,
+        "reduce-precision": _reduce_precision,
+        "exponential": _math("exp"),
+        "exponential-minus-one": _math("expm1"),
+        "log": _math("log"),
+        "log-plus-one": _math("log1p"),
+        "logistic": _math("logistic"),
+        "tanh": _math("tanh"),
+        "sine": _math("sin"),
+        "cosine": _math("cos"),
+        "tan": _math("tan"),
+        "sinh": _math("sinh"),
+        "cosh": _math("cosh"),
+        "asin": _math("asin"),
+        "acos": _math("acos"),
+        "asinh": _math("asinh"),
+        "acosh": _math("acosh"),
+        "atanh": _math("atanh"),
+        "atan2": _math("atan2"),
+        "erf": _math("erf"),
+        "cbrt": _math("cbrt"),
+        "power": _math("pow"),
+        "remainder": _math("fmod"),
+    }
+)

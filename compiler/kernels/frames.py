@@ -1,0 +1,126 @@
+"""Loop nests and where code goes in them.
+
+A `Frame` is a place for code: the function's entry or the body of a loop. Every value knows the frame that it lives
+in, and an operation is emitted in the deepest frame of its operands, so that whatever does not change in a loop stands
+before it without any pass moving it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from shardc.native.vector import I64, constant, splat
+
+__all__ = ["Frame", "Loop", "Val", "apply", "deepest"]
+
+
+class Frame:
+    """A place for code; ``builder`` appends to it while it is open, even when loops inside it are open too."""
+
+    __slots__ = ("builder", "depth", "open", "parent")
+
+    def __init__(self, parent: Frame | None, builder: ir.IRBuilder) -> None:
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.builder = builder
+        self.open = True
+
+    @property
+    def root(self) -> Frame:
+        frame = self
+        while frame.parent is not None:
+            frame = frame.parent
+        return frame
+
+
+class Val:
+    """A value of one element (``lanes`` 1: the same for all lanes) or of ``lanes`` elements, living in ``frame``.
+
+    ``parts`` is one LLVM value, or two for complex numbers (real, imaginary).
+    """
+
+    __slots__ = ("_wide", "frame", "lanes", "parts")
+
+    def __init__(self, parts: tuple[ir.Value, ...], frame: Frame, lanes: int = 1) -> None:
+        self.parts = parts
+        self.frame = frame
+        self.lanes = lanes
+        self._wide: dict[int, tuple[ir.Value, ...]] = {}
+
+    @property
+    def value(self) -> ir.Value:
+        return self.parts[0]
+
+    def wide(self, lanes: int) -> tuple[ir.Value, ...]:
+        """The parts in ``lanes`` lanes; a splat is made once, where the value lives."""
+        if self.lanes == lanes:
+            return self.parts
+        assert self.lanes == 1, f"{self.lanes} lanes used as {lanes}"
+        found = self._wide.get(lanes)
+        if found is None:
+            found = self._wide[lanes] = tuple(splat(self.frame.builder, p, lanes) for p in self.parts)
+        return found
+
+
+def deepest(values: Sequence[Val], default: Frame) -> Frame:
+    """The innermost frame of ``values``; all of them lie on one path from the entry."""
+    frame = default
+    for v in values:
+        if v.frame.depth > frame.depth:
+            frame = v.frame
+    return frame
+
+
+def apply(
+    emit: Callable[..., ir.Value | tuple[ir.Value, ...]], values: Sequence[Val], at: Frame, lanes: int = 1
+) -> Val:
+    """Emit ``emit(builder, *parts)`` in the deepest frame of the operands (at least ``at``), over their widest lanes.
+
+    One-part operands are passed as plain LLVM values, others as tuples.
+    """
+    frame = deepest(values, at)
+    for v in values:
+        lanes = max(lanes, v.lanes)
+    arguments = [w if len(w) > 1 else w[0] for w in (v.wide(lanes) for v in values)]
+    result = emit(frame.builder, *arguments)
+    return Val(result if isinstance(result, tuple) else (result,), frame, lanes)
+
+
+class Loop:
+    """``for (i = start; i < start + count * step; i += step)`` inside ``parent``, count >= 1.
+
+    Code goes to ``frame`` until `close`; meanwhile ``parent`` stays open for code that belongs before the loop.
+    """
+
+    def __init__(self, parent: Frame, count: int | ir.Value, step: int = 1, start: int = 0) -> None:
+        function = parent.builder.function
+        self._parent = parent
+        self._head = function.append_basic_block("loop")
+        self.frame = Frame(parent, ir.IRBuilder(self._head))
+        self._start = start
+        self._step = step
+        self._end = constant(I64, start + count * step) if isinstance(count, int) else count
+        self.index: ir.Value
+        if count == 1 and isinstance(count, int):
+            self._phi = None
+            self.index = constant(I64, start)
+        else:
+            self._phi = self.frame.builder.phi(I64)
+            self.index = self._phi
+
+    def close(self) -> None:
+        """Link the loop into its parent, which goes on after it."""
+        inner, outer = self.frame.builder, self._parent.builder
+        self.frame.open = False
+        after = outer.function.append_basic_block("after")
+        if self._phi is None:
+            inner.branch(after)
+        else:
+            following = inner.add(self.index, constant(I64, self._step))
+            inner.cbranch(inner.icmp_unsigned("<", following, self._end), self._head, after)
+            self._phi.add_incoming(constant(I64, self._start), outer.block)
+            self._phi.add_incoming(following, inner.block)
+        outer.branch(self._head)
+        outer.position_at_end(after)

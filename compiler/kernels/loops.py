@@ -1,0 +1,84 @@
+"""Planning loops: splitting and merging dimensions, and choosing vector widths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shardc.compiler.kernels.affine import Expr, LoopVar, Quotient, VarSource
+from shardc.compiler.kernels.elements import Access, Index, bases
+from shardc.hlo.types import DType
+
+__all__ = ["Space", "element_bits", "merge"]
+
+
+class Space:
+    """An iteration space: an index expression per dimension, over loop variables that may be parts of dimensions."""
+
+    def __init__(self, source: VarSource, sizes: Sequence[int]) -> None:
+        self.source = source
+        self.variables: list[LoopVar] = []
+        self.index: Index = ()
+        for n in sizes:
+            v = source.loop(n)
+            if n != 1:
+                self.variables.append(v)
+            self.index += (Expr.of(v),)
+
+    def split_for(self, expressions: Iterable[Expr]) -> bool:
+        """Split one variable so that a quotient becomes affine; False when there is none."""
+        for e in expressions:
+            for q in e.variables():
+                if not isinstance(q, Quotient):
+                    continue
+                for v, c in q.of.terms:
+                    part = q.divisor // c if c > 0 and q.divisor % c == 0 else 0
+                    if v in self.variables and 1 < part < v.size and v.size % part == 0:
+                        assert isinstance(v, LoopVar)
+                        self._split(v, part)
+                        return True
+        return False
+
+    def _split(self, v: LoopVar, part: int) -> None:
+        outer, inner = self.source.loop(v.size // part), self.source.loop(part)
+        at = self.variables.index(v)
+        self.variables[at : at + 1] = [outer, inner]
+        by = {v: Expr.of(outer) * part + Expr.of(inner)}
+        self.index = tuple(e.substitute(by) for e in self.index)
+
+
+def merge(variables: Sequence[LoopVar], offsets: Iterable[Expr], uses: Iterable[Expr]) -> list[list[LoopVar]]:
+    """Groups of neighbouring variables that every offset treats as one longer dimension, outermost first."""
+    taken = frozenset().union(*(bases(e) for e in uses)) if uses else frozenset()
+    offsets = list(offsets)
+    groups: list[list[LoopVar]] = []
+    for v in variables:
+        if groups:
+            last = groups[-1][-1]
+            free = v not in taken and last not in taken
+            if free and all(e.coefficient(last) == e.coefficient(v) * v.size for e in offsets):
+                groups[-1].append(v)
+                continue
+        groups.append([v])
+    return groups
+
+
+def element_bits(dtypes: Iterable[DType]) -> int:
+    """Width of the widest register part among some element types (at least 32: narrower ones compute wider)."""
+    widest = 32
+    for d in dtypes:
+        widest = max(widest, d.bits // (2 if d.is_complex else 1))
+    return widest
+
+
+def power_below(n: int) -> int:
+    """The largest power of two that is at most n."""
+    return 1 << (n.bit_length() - 1)
+
+
+def power_above(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def contiguous(accesses: Iterable[Access], v: LoopVar) -> int:
+    """How many accesses advance by one element with ``v``."""
+    return sum(1 for a in accesses if a.offset.coefficient(v) == 1)

@@ -1,0 +1,178 @@
+"""Map kernels: a loop nest over output elements, the innermost loop in vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, condition, linear
+from shardc.compiler.kernels.elements import Access, Elements, Index, Recorder
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.frames import Frame, Loop, Val, deepest
+from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above
+from shardc.hlo.types import DType, Shape
+from shardc.native.vector import I64, constant
+
+__all__ = ["Output", "emit_map"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array to fill: where, its shape, and its elements; ``element`` may give several, ``part`` picks one.
+
+    ``start`` is an offset in elements: the region written begins there, with the array's own strides.
+    """
+
+    pointer: ir.Value
+    shape: Shape
+    element: Callable[[Elements, Index, Mask], Any]
+    start: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        return self.shape.dtype
+
+
+def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None:
+    """Fill, for every index below ``dims``, that element of each output."""
+    if 0 in dims:
+        return
+    space, recorder = _plan(e, dims, outputs)
+    stores = [_offset(o, space.index) for o in outputs]
+    accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
+    groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
+    lanes = _lanes(e, groups, recorder, accesses)
+    body = _Body(e, space, outputs, stores)
+    frame = e.entry
+    open_loops: list[Loop] = []
+    for group in groups[: len(groups) - 1]:
+        loop = Loop(frame, _size(group))
+        _bind(e, group, Val((loop.index,), loop.frame))
+        open_loops.append(loop)
+        frame = loop.frame
+    if groups:
+        _inner(e, frame, groups[-1], lanes, body)
+    else:
+        body.emit(e.entry, ())
+    for loop in reversed(open_loops):
+        loop.close()
+
+
+def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[Space, Recorder]:
+    """Split dimensions until nothing is gained, and see what memory is touched."""
+    space = Space(e.source, dims)
+    for _ in range(8):
+        recorder = Recorder(e.source, e.leaves, e.rules)
+        for o in outputs:
+            o.element(recorder, space.index, ())
+        if not space.split_for([a.offset for a in recorder.accesses] + recorder.uses):
+            break
+    return space, recorder
+
+
+def _offset(o: Output, index: Index) -> Expr:
+    return linear(index, o.shape.dims) + o.start
+
+
+def _size(group: Sequence[LoopVar]) -> int:
+    total = 1
+    for v in group:
+        total *= v.size
+    return total
+
+
+def _bind(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
+    """The group's last variable counts for all of it, the others stay 0."""
+    zero = Val((constant(I64, 0),), e.entry)
+    for v in group[:-1]:
+        e.bind(v, zero)
+    e.bind(group[-1], counter, lanes)
+
+
+def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access]) -> int:
+    """Vector width of the innermost loop; 1 where reductions inside are better done in vectors of their own."""
+    if not groups:
+        return 1
+    inner = groups[-1][-1]
+    own = 0
+    for index, variables in recorder.folded:
+        if any(x.coefficient(inner) for x in index):
+            own += max((contiguous(recorder.accesses, v) for v in variables if v.size > 1), default=0)
+    if own > contiguous(recorder.accesses, inner):
+        return 1
+    bits = element_bits([a.shape.dtype for a in accesses])
+    widest = 2 * e.vector_bits // bits
+    if recorder.folded and any(any(x.coefficient(inner) for x in index) for index, _ in recorder.folded):
+        widest *= 4
+    return min(widest, power_above(_size(groups[-1])))
+
+
+@dataclass
+class _Body:
+    """What an iteration does: evaluate all outputs, then store them."""
+
+    e: Emitter
+    space: Space
+    outputs: Sequence[Output]
+    stores: Sequence[Expr]
+
+    def emit(self, frame: Frame, mask: Mask) -> None:
+        e = self.e
+        values = [o.element(e, self.space.index, mask) for o in self.outputs]
+        for o, value, offset in zip(self.outputs, values, self.stores, strict=True):
+            _store(e, frame, o, value, offset, mask)
+
+
+def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask) -> None:
+    at, step, lanes, vector = e.split(offset)
+    holds = e.mask(mask)
+    frame = deepest([at, value] if holds is None else [at, value, holds], frame)
+    parts = value.wide(lanes)
+    if lanes > 1 and (step != 1 or vector is not None):
+        offsets = e.index(offset)
+        assert holds is None, "a masked store needs consecutive elements"
+        memory.scatter(frame.builder, parts, o.pointer, offsets.value, o.dtype)
+        return
+    m = None if holds is None else holds.wide(lanes)[0]
+    memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)
+
+
+def _inner(e: Emitter, frame: Frame, group: list[LoopVar], lanes: int, body: _Body) -> None:
+    """The innermost loop: whole vectors, then one masked vector for the rest."""
+    size = _size(group)
+    whole, rest = divmod(size, lanes)
+    if whole:
+        loop = Loop(frame, whole, lanes)
+        _bind(e, group, Val((loop.index,), loop.frame), lanes)
+        body.emit(loop.frame, ())
+        loop.close()
+    if not rest:
+        return
+    tail = min(lanes, power_above(rest))
+    with_range = group[-1].high
+    start = whole * lanes
+    counter = Val((constant(I64, start),), e.entry)
+    group[-1].high += tail
+    e.forget()
+    _bind(e, group, counter, tail)
+    mask: Mask = ()
+    if tail != rest:
+        holds = condition(_whole(group), 0, size)
+        assert not isinstance(holds, bool)
+        mask = (holds,)
+    body.emit(frame, mask)
+    group[-1].high = with_range
+    e.forget()
+
+
+def _whole(group: list[LoopVar]) -> Expr:
+    """The counter of a group as an expression (only its last variable is bound to it)."""
+    total, stride = Expr(), 1
+    for v in reversed(group):
+        total = total + Expr.of(v) * stride
+        stride *= v.size
+    return total

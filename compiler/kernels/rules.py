@@ -1,0 +1,31 @@
+"""The table of element rules: everything that loop kernels, and the inside of fusions, can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from shardc.compiler.kernels.affine import Mask
+from shardc.compiler.kernels.elements import Elements, Index
+from shardc.compiler.kernels.elementwise import ELEMENTWISE
+from shardc.compiler.kernels.folds import FOLDS
+from shardc.compiler.kernels.indexing import INDEXING, Rule
+from shardc.hlo.ir import Instruction
+
+__all__ = ["RULES"]
+
+
+def _elementwise(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+    """Operands at the same index; scalars (select's predicate, clamp's bounds) serve every element."""
+    operands = [e.value(o, index if o.shape.rank else (), mask) for o in i.operands]
+    return e.elementwise(i, operands)
+
+
+def _map(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+    return e.call(i.attrs["to_apply"], [e.value(o, index, mask) for o in i.operands])[0]
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {**dict.fromkeys(sorted(ELEMENTWISE), _elementwise), **INDEXING, **FOLDS, "map": _map}
+)

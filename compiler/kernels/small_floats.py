@@ -1,0 +1,159 @@
+"""Floats narrower than 32 bits: decode to f32, encode from f32 with round to nearest even, for any such format.
+
+One parametric integer algorithm serves every format; bf16 has its own short form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from shardc.hlo.types import DType
+from shardc.native.vector import F32, I32, constant, with_scalar
+
+__all__ = ["Format", "decode_float", "encode_float", "format_of", "round_mantissa"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: field widths, exponent bias, and what the largest codes mean.
+
+    ``special`` is ``ieee`` (infinities and NaNs in the top exponent), ``fn`` (no infinity, NaN is all ones), ``fnuz``
+    (no infinity, no negative zero, NaN is the code of -0), ``finite`` (neither) or ``e8m0`` (a power of two).
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    special: str
+    signed: bool = True
+
+
+def format_of(dtype: DType) -> Format:
+    """The layout of a float type of at most 16 bits; KeyError for others."""
+    return {
+        "f16": Format(5, 10, 15, "ieee"),
+        "bf16": Format(8, 7, 127, "ieee"),
+        "f8e3m4": Format(3, 4, 3, "ieee"),
+        "f8e4m3": Format(4, 3, 7, "ieee"),
+        "f8e5m2": Format(5, 2, 15, "ieee"),
+        "f8e4m3fn": Format(4, 3, 7, "fn"),
+        "f8e4m3fnuz": Format(4, 3, 8, "fnuz"),
+        "f8e4m3b11fnuz": Format(4, 3, 11, "fnuz"),
+        "f8e5m2fnuz": Format(5, 2, 16, "fnuz"),
+        "f4e2m1fn": Format(2, 1, 1, "finite"),
+        "f6e2m3fn": Format(2, 3, 1, "finite"),
+        "f6e3m2fn": Format(3, 2, 3, "finite"),
+        "f8e8m0fnu": Format(8, 0, 127, "e8m0", signed=False),
+    }[dtype.name]
+
+
+def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
+    """The f32 value of stored integer lanes."""
+    f = format_of(dtype)
+    integer, real = with_scalar(stored.type, I32), with_scalar(stored.type, F32)
+    bits = b.zext(stored, integer)
+    c = lambda v: constant(integer, v)  # noqa: E731
+    if dtype.name == "bf16":
+        return b.bitcast(b.shl(bits, c(16)), real)
+    if f.special == "e8m0":
+        return _decode_e8m0(b, bits, real)
+    width = f.exponent + f.mantissa
+    payload = b.and_(bits, c((1 << width) - 1))
+    sign = b.shl(b.and_(bits, c(1 << width)), c(31 - width))
+    # The payload as a denormal of f32's scale, times an exact power of two: handles denormals of the format too.
+    scaled = b.bitcast(b.shl(payload, c(23 - f.mantissa)), real)
+    normal = b.bitcast(b.add(b.shl(payload, c(23 - f.mantissa)), c((127 - f.bias) << 23)), real)
+    small = b.fmul(b.uitofp(payload, real), constant(real, 2.0 ** (1 - f.bias - f.mantissa)))
+    value = b.select(b.icmp_unsigned("<", payload, c(1 << f.mantissa)), small, normal)
+    del scaled
+    magnitude = b.bitcast(value, integer)
+    top = ((1 << f.exponent) - 1) << f.mantissa
+    if f.special == "ieee":
+        special = b.or_(c(0x7F800000), b.shl(b.and_(payload, c((1 << f.mantissa) - 1)), c(23 - f.mantissa)))
+        magnitude = b.select(b.icmp_unsigned(">=", payload, c(top)), special, magnitude)
+    elif f.special == "fn":
+        magnitude = b.select(b.icmp_unsigned("==", payload, c((1 << width) - 1)), c(0x7FC00000), magnitude)
+    result = b.or_(magnitude, sign)
+    if f.special == "fnuz":
+        result = b.select(b.icmp_unsigned("==", bits, c(1 << width)), c(0x7FC00000), result)
+    return b.bitcast(result, real)
+
+
+def _decode_e8m0(b: ir.IRBuilder, bits: ir.Value, real: ir.Type) -> ir.Value:
+    c = lambda v: constant(bits.type, v)  # noqa: E731
+    code = b.select(b.icmp_unsigned("==", bits, c(0)), c(0x00400000), b.shl(bits, c(23)))
+    return b.bitcast(b.select(b.icmp_unsigned("==", bits, c(255)), c(0x7FC00000), code), real)
+
+
+def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
+    """Stored integer lanes of f32 lanes, rounded to nearest even; overflow goes where the format sends it."""
+    f = format_of(dtype)
+    integer = with_scalar(value.type, I32)
+    stored = with_scalar(value.type, ir.IntType(dtype.nbytes * 8))
+    bits = b.bitcast(value, integer)
+    c = lambda v: constant(integer, v)  # noqa: E731
+    if dtype.name == "bf16":
+        return b.trunc(_encode_bf16(b, bits), stored)
+    if f.special == "e8m0":
+        return b.trunc(_encode_e8m0(b, bits), stored)
+    width = f.exponent + f.mantissa
+    magnitude = b.and_(bits, c(0x7FFFFFFF))
+    sign = b.lshr(b.and_(bits, c(0x80000000)), c(31 - width))
+    code = _round_to_code(b, magnitude, f)
+    top = ((1 << f.exponent) - 1) << f.mantissa
+    nan = b.icmp_unsigned(">", magnitude, c(0x7F800000))
+    if f.special == "ieee":
+        code = b.select(b.icmp_unsigned(">", code, c(top)), c(top), code)
+        result = b.or_(b.select(nan, c(top | (1 << (f.mantissa - 1))), code), sign)
+    elif f.special == "fn":
+        over = b.icmp_unsigned(">", code, c((1 << width) - 2))
+        result = b.or_(b.select(b.or_(over, nan), c((1 << width) - 1), code), sign)
+    elif f.special == "fnuz":
+        over = b.or_(b.icmp_unsigned(">", code, c((1 << width) - 1)), nan)
+        signed = b.select(b.icmp_unsigned("==", code, c(0)), c(0), b.or_(code, sign))
+        result = b.select(over, c(1 << width), signed)
+    else:
+        largest = c((1 << width) - 1)
+        code = b.select(b.icmp_unsigned(">", code, largest), largest, code)
+        result = b.select(nan, c(1 << width), b.or_(code, sign))
+    return b.trunc(result, stored)
+
+
+def _round_to_code(b: ir.IRBuilder, magnitude: ir.Value, f: Format) -> ir.Value:
+    """Sign-less code of finite magnitudes (as f32 bits), rounded to nearest even; may exceed the largest code."""
+    integer, real = magnitude.type, with_scalar(magnitude.type, F32)
+    c = lambda v: constant(integer, v)  # noqa: E731
+    drop = 23 - f.mantissa
+    odd = b.and_(b.lshr(magnitude, c(drop)), c(1))
+    rounded = b.add(b.add(magnitude, c((1 << (drop - 1)) - 1)), odd)
+    normal = b.sub(b.lshr(rounded, c(drop)), c((127 - f.bias) << f.mantissa))
+    # Denormals of the format: adding a power of two makes the hardware round at the right bit.
+    anchor = 2.0 ** (1 - f.bias - f.mantissa + 23)
+    value = b.fadd(b.bitcast(magnitude, real), constant(real, anchor))
+    anchor_bits = constant(real, anchor)
+    small = b.sub(b.bitcast(value, integer), b.bitcast(anchor_bits, integer))
+    return b.select(b.icmp_unsigned("<", magnitude, c((128 - f.bias) << 23)), small, normal)
+
+
+def _encode_bf16(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    c = lambda v: constant(bits.type, v)  # noqa: E731
+    odd = b.and_(b.lshr(bits, c(16)), c(1))
+    rounded = b.lshr(b.add(b.add(bits, c(0x7FFF)), odd), c(16))
+    nan = b.icmp_unsigned(">", b.and_(bits, c(0x7FFFFFFF)), c(0x7F800000))
+    return b.select(nan, b.or_(b.lshr(bits, c(16)), c(0x40)), rounded)
+
+
+def _encode_e8m0(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """Nearest power of two, ties to the even exponent; negative, zero and NaN have no code: NaN (255), zero to 0."""
+    c = lambda v: constant(bits.type, v)  # noqa: E731
+    odd = b.and_(b.lshr(bits, c(23)), c(1))
+    rounded = b.lshr(b.add(b.add(bits, c(0x3FFFFF)), odd), c(23))
+    invalid = b.icmp_unsigned(">", bits, c(0x7F7FFFFF))
+    return b.select(invalid, c(255), rounded)
+
+
+def round_mantissa(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
+    """The nearest value of a small float type, still as f32."""
+    return decode_float(b, encode_float(b, value, dtype), dtype)

@@ -1,0 +1,51 @@
+"""Matrix products: the CBLAS functions of the scipy-openblas32 wheel, by address, on one thread.
+
+Threads are ours to use; OpenBLAS's own pool would fight them, so it is set to one thread when the library loads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from pathlib import Path
+
+from llvmlite import ir
+
+__all__ = ["GEMM", "SYMBOLS", "declare_gemm", "library"]
+
+#: CBLAS function per element type; integers are 32 bits wide.
+GEMM = {"f32": "scipy_cblas_sgemm", "f64": "scipy_cblas_dgemm", "c64": "scipy_cblas_cgemm", "c128": "scipy_cblas_zgemm"}
+SYMBOLS = frozenset(GEMM.values())
+
+ROW_MAJOR = 101
+NO_TRANS = 111
+TRANS = 112
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The wheel's shared library, loaded once, with one thread."""
+    import scipy_openblas32
+
+    folder = Path(scipy_openblas32.get_lib_dir())
+    names = sorted(p for p in folder.iterdir() if p.name.startswith("libscipy_openblas") and p.suffix != ".a")
+    loaded = ctypes.CDLL(str(names[0]))
+    loaded.scipy_openblas_set_num_threads.argtypes = [ctypes.c_int]
+    loaded.scipy_openblas_set_num_threads.restype = None
+    loaded.scipy_openblas_set_num_threads(1)
+    return loaded
+
+
+def declare_gemm(module: ir.Module, dtype: str) -> ir.Function:
+    """The declaration of ``cblas_?gemm`` for ``f32``, ``f64``, ``c64`` or ``c128`` in an IR module.
+
+    Arguments: order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc; alpha and beta are values for
+    real types and pointers for complex ones.
+    """
+    name = GEMM[dtype]
+    if name in module.globals:
+        return module.globals[name]
+    i32, pointer = ir.IntType(32), ir.PointerType()
+    scale = {"f32": ir.FloatType(), "f64": ir.DoubleType()}.get(dtype, pointer)
+    arguments = [i32] * 6 + [scale, pointer, i32, pointer, i32, scale, pointer, i32]
+    return ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
