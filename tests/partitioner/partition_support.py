@@ -67,14 +67,26 @@ def merged(mesh: Mesh, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
 
 
 def with_shardings(computation: Computation, mesh: Mesh, choose: Choose) -> Module:
-    """A propagated module: every instruction gets ``choose(instruction)``, leaf by leaf for tuples.
+    """A propagated module: every instruction gets ``choose(instruction)``, leaf by leaf for tuples."""
+    return make_module("test", _shard(computation, choose, {}), mesh=mesh)
 
-    Called computations are taken over as they are; use `propagated` for programs with control flow.
-    """
+
+def _shard(computation: Computation, choose: Choose, done: dict[Computation, Computation]) -> Computation:
     new: dict[Instruction, Instruction] = {}
     for i in computation:
-        new[i] = i.replace(operands=tuple(new[o] for o in i.operands), sharding=sharding_for(i, choose))
-    return make_module("test", Computation(computation.name, new.values(), new[computation.root]), mesh=mesh)
+        attrs = dict(i.attrs)
+        for role, value in i.attrs.items():
+            if i.opcode not in ("call", "while", "conditional"):
+                continue
+            if isinstance(value, Computation):
+                attrs[role] = _shard(value, choose, done)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                attrs[role] = tuple(_shard(c, choose, done) for c in value)
+        operands = tuple(new[o] for o in i.operands)
+        new[i] = i.replace(operands=operands, attrs=attrs, sharding=sharding_for(i, choose))
+    if computation not in done:
+        done[computation] = Computation(computation.name, new.values(), new[computation.root])
+    return done[computation]
 
 
 def sharding_for(i: Instruction, choose: Choose) -> Any:
