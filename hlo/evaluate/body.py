@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir import Computation, Instruction, called_computations
 from shardc.hlo.opset import OPS
 
-__all__ = ["MONOIDS", "apply_body", "chosen_parameter", "fold", "reducer_opcode"]
+__all__ = ["MONOIDS", "apply_body", "chosen_parameter", "fold", "fold_in_order", "reducer_opcode"]
 
 #: Reducing opcodes with the NumPy function that does them at once.
 MONOIDS: Mapping[str, Any] = {
@@ -92,3 +92,15 @@ def fold(m: Machine, body: Computation, arrays: Sequence[Array], inits: Sequence
         return tuple(start)
     results = apply_body(m, body, [*start, *(v[0] for v in values)])
     return tuple(np.broadcast_to(r, dims) for r in results)
+
+
+def fold_in_order(
+    m: Machine, body: Computation, steps: Iterable[Sequence[Array]], inits: Sequence[Array], dims: Sequence[int]
+) -> tuple[Array, ...]:
+    """Combine arrays of shape ``dims`` one after the other, starting from the initial values, rounding each time."""
+    kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
+    values = [np.broadcast_to(np.asarray(s).astype(k, copy=False), dims) for s, k in zip(inits, kinds, strict=True)]
+    for arrays in steps:
+        results = apply_body(m, body, [*values, *(a.astype(k, copy=False) for a, k in zip(arrays, kinds, strict=True))])
+        values = [np.broadcast_to(r, dims).astype(k, copy=False) for r, k in zip(results, kinds, strict=True)]
+    return tuple(values)

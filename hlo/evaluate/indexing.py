@@ -28,8 +28,11 @@ def _starts(
     vectors = np.moveaxis(whole, vector_dim, -1)
     out: list[Array | None] = [None] * rank
     for k, d in enumerate(indexed):
-        # Unsigned 64-bit values beyond the signed range are out of bounds either way.
-        out[d] = np.minimum(vectors[..., k], np.iinfo(np.int64).max).astype(np.int64)
+        column = vectors[..., k]
+        if column.dtype == np.uint64:
+            # Values beyond the signed range are out of bounds either way.
+            column = np.minimum(column, np.uint64(np.iinfo(np.int64).max))
+        out[d] = column.astype(np.int64)
     for d, along in batching.items():
         position = along - (along > vector_dim)
         shape = [1] * (vectors.ndim - 1)
@@ -133,7 +136,7 @@ def _turns(where: Array) -> list[Array]:
     new = np.concatenate([[True], ranked[1:] != ranked[:-1]]) if len(ranked) else np.zeros(0, np.bool_)
     first = np.maximum.accumulate(np.where(new, np.arange(len(ranked)), 0)) if len(ranked) else ranked
     repeat = np.arange(len(ranked)) - first
-    return [np.sort(order[repeat == k]) for k in range(int(repeat.max()) + 1 if len(repeat) else 0)]
+    return [np.sort(order[repeat == k]) for k in range(int(np.max(repeat)) + 1 if len(repeat) else 0)]
 
 
 def _clamped(starts: Sequence[Value], dims: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from shardc.hlo.evaluate.body import apply_body
+from shardc.hlo.evaluate.body import apply_body, fold_in_order
 from shardc.hlo.evaluate.contraction import product_type
 from shardc.hlo.evaluate.indexing import scatter_into
 from shardc.hlo.evaluate.machine import Machine, Row
-from shardc.hlo.evaluate.reduction import one_or_tuple, reduce_axes
+from shardc.hlo.evaluate.reduction import one_or_tuple
 from shardc.hlo.evaluate.shape import pad_array
 from shardc.hlo.evaluate.values import Array, Value, cast
 from shardc.hlo.ir import Instruction
@@ -68,12 +68,14 @@ def _convolution(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array
 
 
 def _reduce_window(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+    """The elements of each window in row-major order; padding counts as initial values."""
     count = len(operands) // 2
     dims = i.attrs["window"].dims
     arrays, inits = operands[:count], operands[count:]
     views = [_windows(x, dims, v.astype(x.dtype)) for x, v in zip(arrays, inits, strict=True)]
-    axes = tuple(range(len(dims), 2 * len(dims)))
-    return one_or_tuple(i, reduce_axes(m, i.attrs["to_apply"], views, inits, axes))
+    places = views[0].shape[: len(dims)]
+    steps = ([v[(..., *at)] for v in views] for at in np.ndindex(*(w.size for w in dims)))
+    return one_or_tuple(i, fold_in_order(m, i.attrs["to_apply"], steps, inits, places))
 
 
 def _select_and_scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
