@@ -36,7 +36,7 @@ def dot_general(
     b, k = math.prod(sizes_b), math.prod(lhs.shape[d] for d in contract[0])
     left = lhs.transpose([*batch[0], *free_l, *contract[0]]).reshape(b, math.prod(sizes_l), k)
     right = rhs.transpose([*batch[1], *contract[1], *free_r]).reshape(b, k, math.prod(sizes_r))
-    return np.asarray(np.matmul(left, right).reshape(*sizes_b, *sizes_l, *sizes_r))
+    return np.asarray(np.matmul(left, right).reshape((*sizes_b, *sizes_l, *sizes_r)))
 
 
 def _finish(m: Machine, i: Instruction, result: Array) -> Array:
