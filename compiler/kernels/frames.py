@@ -89,38 +89,32 @@ def apply(
 
 
 class Loop:
-    """``for (i = start; i < start + count * step; i += step)`` inside ``parent``, count >= 1.
+    """``for (i = start; i < end; i += step)`` inside ``parent``, at least once; bounds are numbers or i64 values.
 
     Code goes to ``frame`` until `close`; meanwhile ``parent`` stays open for code that belongs before the loop.
     """
 
-    def __init__(self, parent: Frame, count: int | ir.Value, step: int = 1, start: int = 0) -> None:
-        function = parent.builder.function
+    def __init__(self, parent: Frame, end: int | ir.Value, step: int = 1, start: int | ir.Value = 0) -> None:
         self._parent = parent
-        self._head = function.append_basic_block("loop")
+        self._head = parent.builder.function.append_basic_block("loop")
         self.frame = Frame(parent, ir.IRBuilder(self._head))
-        self._start = start
+        self._start = constant(I64, start) if isinstance(start, int) else start
         self._step = step
-        self._end = constant(I64, start + count * step) if isinstance(count, int) else count
-        self.index: ir.Value
-        if count == 1 and isinstance(count, int):
-            self._phi = None
-            self.index = constant(I64, start)
-        else:
-            self._phi = self.frame.builder.phi(I64)
-            self.index = self._phi
+        self._end = constant(I64, end) if isinstance(end, int) else end
+        self._once = isinstance(start, int) and isinstance(end, int) and end <= start + step
+        self.index: ir.Value = self._start if self._once else self.frame.builder.phi(I64)
 
     def close(self) -> None:
         """Link the loop into its parent, which goes on after it."""
         inner, outer = self.frame.builder, self._parent.builder
         self.frame.open = False
         after = outer.function.append_basic_block("after")
-        if self._phi is None:
+        if self._once:
             inner.branch(after)
         else:
             following = inner.add(self.index, constant(I64, self._step))
             inner.cbranch(inner.icmp_unsigned("<", following, self._end), self._head, after)
-            self._phi.add_incoming(constant(I64, self._start), outer.block)
-            self._phi.add_incoming(following, inner.block)
+            self.index.add_incoming(self._start, outer.block)
+            self.index.add_incoming(following, inner.block)
         outer.branch(self._head)
         outer.position_at_end(after)

@@ -15,9 +15,12 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above
 from shardc.hlo.types import DType, Shape
-from shardc.native.vector import I64, constant
+from shardc.native.vector import I64, constant, intrinsic
 
 __all__ = ["Output", "emit_map"]
+
+#: Transposing loops: elements along the direction of reads per tile, and lanes along that of writes.
+_TILE, _TILE_LANES = 16, 8
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None
     accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
     groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
     lanes = _lanes(e, groups, recorder, accesses)
+    across = _across(groups, recorder) if lanes > 1 else None
+    tiled = [] if across is None else groups.pop(across)
     body = _Body(e, space, outputs, stores)
     frame = e.entry
     open_loops: list[Loop] = []
@@ -54,12 +59,31 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None
         _bind(e, group, Val((loop.index,), loop.frame))
         open_loops.append(loop)
         frame = loop.frame
+    if tiled:
+        loop = Loop(frame, _size(tiled), _TILE)
+        body.tile = (tiled, Val((loop.index,), loop.frame))
+        open_loops.append(loop)
+        frame, lanes = loop.frame, min(lanes, _TILE_LANES)
     if groups:
         _inner(e, frame, groups[-1], lanes, body)
     else:
         body.emit(e.entry, ())
     for loop in reversed(open_loops):
         loop.close()
+
+
+def _across(groups: list[list[LoopVar]], recorder: Recorder) -> int | None:
+    """The loop along which most reads are contiguous, where that is not the innermost: a transposition.
+
+    It is cut into tiles that run inside the vector loop, so that every cache line that is read is used whole.
+    """
+    best = contiguous(recorder.accesses, groups[-1][-1])
+    found = None
+    for number, group in enumerate(groups[:-1]):
+        count = contiguous(recorder.accesses, group[-1])
+        if count > best and _size(group) > 1:
+            best, found = count, number
+    return found
 
 
 def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[Space, Recorder]:
@@ -113,14 +137,29 @@ def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses
 
 @dataclass
 class _Body:
-    """What an iteration does: evaluate all outputs, then store them."""
+    """What an iteration does: evaluate all outputs, then store them; with ``tile``, for each step of a tile."""
 
     e: Emitter
     space: Space
     outputs: Sequence[Output]
     stores: Sequence[Expr]
+    tile: tuple[list[LoopVar], Val] | None = None
 
     def emit(self, frame: Frame, mask: Mask) -> None:
+        if self.tile is None:
+            self._element(frame, mask)
+            return
+        group, first = self.tile
+        b = first.frame.builder
+        past = b.add(first.value, constant(I64, _TILE))
+        if _size(group) % _TILE:
+            past = intrinsic(b, "llvm.umin", I64, [past, constant(I64, _size(group))])
+        loop = Loop(frame, past, 1, first.value)
+        _bind(self.e, group, Val((loop.index,), loop.frame))
+        self._element(loop.frame, mask)
+        loop.close()
+
+    def _element(self, frame: Frame, mask: Mask) -> None:
         e = self.e
         values = [o.element(e, self.space.index, mask) for o in self.outputs]
         for o, value, offset in zip(self.outputs, values, self.stores, strict=True):
@@ -146,7 +185,7 @@ def _inner(e: Emitter, frame: Frame, group: list[LoopVar], lanes: int, body: _Bo
     size = _size(group)
     whole, rest = divmod(size, lanes)
     if whole:
-        loop = Loop(frame, whole, lanes)
+        loop = Loop(frame, whole * lanes, lanes)
         _bind(e, group, Val((loop.index,), loop.frame), lanes)
         body.emit(loop.frame, ())
         loop.close()

@@ -173,7 +173,7 @@ class _Fold:
         size = _size(group)
         whole, rest = divmod(size, self.lanes)
         if whole:
-            loop = Loop(frame, whole, self.lanes)
+            loop = Loop(frame, whole * self.lanes, self.lanes)
             self.bind(group, Val((loop.index,), loop.frame), self.lanes)
             self._accumulate(loop.frame, self.mask, None)
             self.counters.pop()
