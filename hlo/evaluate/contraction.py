@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardc.hlo.evaluate.arithmetic import multiply
 from shardc.hlo.evaluate.machine import Machine, Row
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir import Instruction
@@ -36,7 +37,16 @@ def dot_general(
     b, k = math.prod(sizes_b), math.prod(lhs.shape[d] for d in contract[0])
     left = lhs.transpose([*batch[0], *free_l, *contract[0]]).reshape(b, math.prod(sizes_l), k)
     right = rhs.transpose([*batch[1], *contract[1], *free_r]).reshape(b, k, math.prod(sizes_r))
-    return np.asarray(np.matmul(left, right).reshape((*sizes_b, *sizes_l, *sizes_r)))
+    product = np.matmul(left, right) if lhs.dtype.kind != "c" else _complex_product(left, right)
+    return product.reshape((*sizes_b, *sizes_l, *sizes_r))
+
+
+def _complex_product(left: Array, right: Array) -> Array:
+    """Terms in order: BLAS adds real and imaginary parts in ways that differ where they cancel."""
+    total = np.zeros((*left.shape[:2], right.shape[2]), left.dtype)
+    for k in range(left.shape[2]):
+        total += multiply(left[:, :, k : k + 1], right[:, k : k + 1, :])
+    return total
 
 
 def _finish(m: Machine, i: Instruction, result: Array) -> Array:

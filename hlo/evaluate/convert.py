@@ -20,10 +20,10 @@ __all__ = ["bitcast_convert", "convert", "convert_values", "read_bits", "reduce_
 def convert_values(m: Machine, x: Array, target: DType) -> Array:
     """Values of ``x`` in another element type: floats saturate to integers, integers wrap, pred is "not zero"."""
     x = x.astype(COMPUTE[x.dtype], copy=False)
-    if target.kind == "pred":
-        return np.asarray(x != 0)
     if x.dtype.kind == "c" and not target.is_complex:
         x = x.real
+    if target.kind == "pred":
+        return np.asarray(x != 0)
     if target.is_integer:
         return saturate(x, target) if x.dtype.kind == "f" else wrap_bits(x, target)
     return cast(x, m.stored(target))
