@@ -16,7 +16,7 @@ from shardc.hlo.opset import OPS
 from shardc.hlo.sharding import AnySharding
 from shardc.hlo.text.attributes import COMMON, read_attribute
 from shardc.hlo.text.literals import read_literal
-from shardc.hlo.text.metadata import StackFrames, read_metadata
+from shardc.hlo.text.metadata import MetadataReader
 from shardc.hlo.text.rules import RULES, complete
 from shardc.hlo.text.scanner import Scanner, moved
 from shardc.hlo.text.shapes import try_shape
@@ -48,13 +48,13 @@ class ComputationReader:
         self,
         scanner: Scanner,
         computations: dict[str, Computation],
-        frames: StackFrames | None,
+        metadata: MetadataReader,
         *,
         name: str,
     ) -> None:
         self.scanner = scanner
         self.computations = computations
-        self.frames = frames
+        self.metadata = metadata
         self.name = name
         self.instructions: list[Instruction] = []
         self.by_name: dict[str, Instruction] = {}
@@ -115,7 +115,7 @@ class ComputationReader:
     def _inline(self, role: str) -> Computation:
         """A computation written in place of its name."""
         name = f"{self.name}.{role}"
-        return self.register(ComputationReader(self.scanner, self.computations, self.frames, name=name).read_body())
+        return self.register(ComputationReader(self.scanner, self.computations, self.metadata, name=name).read_body())
 
     # --- one instruction ------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class ComputationReader:
             elif kind == "sharding":
                 fields[key] = self._sharding(shape)
             elif kind == "metadata":
-                fields[key], extra = read_metadata(scanner, self.frames)
+                fields[key], extra = self.metadata.read(scanner)
                 if extra:
                     attrs["metadata_extra"] = extra
             elif kind == "computations":

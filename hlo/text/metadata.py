@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir import Metadata
 from shardc.hlo.text.attributes import quote
 from shardc.hlo.text.scanner import STRING, Scanner, unquote
 
-__all__ = ["FileLocation", "StackFrames", "print_metadata", "read_metadata", "read_stack_frames"]
+__all__ = ["FileLocation", "MetadataReader", "StackFrames", "print_metadata", "read_stack_frames"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +32,7 @@ class FileLocation:
 
 @dataclass(frozen=True, slots=True)
 class StackFrames:
-    """The tables. Ids count from 1; ``frames`` holds (file_location_id, parent_frame_id).
-
-    XLA writes a frame without a parent with ``parent_frame_id`` absent or its own id.
-    """
+    """The tables. Ids count from 1; ``frames`` holds (file_location_id, parent_frame_id), 0 for an absent one."""
 
     files: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
@@ -122,26 +118,36 @@ _NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_colum
 _KEPT = ("deduplicated_name", "scheduling_name", "profile_type", "metadata_payload")
 
 
-def read_metadata(scanner: Scanner, frames: StackFrames | None) -> tuple[Metadata, str]:
-    """The metadata at the scanner's position, and the text of the items that `Metadata` has no field for."""
-    scanner.skip_space()
-    start = scanner.pos
-    text = scanner.bracketed()
-    try:
-        return _read(text, frames)
-    except ParseError as e:
-        e.where = scanner.location(start)
-        raise
+class MetadataReader:
+    """Reads metadata of one text, whose stack tables are ``frames``; equal texts are read once."""
+
+    __slots__ = ("frames", "known")
+
+    def __init__(self, frames: StackFrames | None) -> None:
+        self.frames = frames
+        self.known: dict[str, tuple[Metadata, str]] = {}
+
+    def read(self, scanner: Scanner) -> tuple[Metadata, str]:
+        """The metadata at the scanner's position, and the text of the items that `Metadata` has no field for."""
+        scanner.skip_space()
+        start = scanner.pos
+        text = scanner.bracketed()
+        found = self.known.get(text)
+        if found is None:
+            try:
+                bare, extra = _read(text)
+            except ParseError as e:
+                e.where = scanner.location(start)
+                raise
+            found = self.known[text] = (_resolve(bare, self.frames), extra)
+        return found
 
 
-@lru_cache(maxsize=65536)
-def _read(text: str, frames: StackFrames | None) -> tuple[Metadata, str]:
+def _read(text: str) -> tuple[Metadata, str]:
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}
     kept: list[str] = []
-    position = 1
-    while position < len(text) and text[position] in " \t\n,":
-        position += 1
+    position = len(text) - len(text[1:].lstrip(" \t\n,"))
     end = len(text) - 1
     while position < end:
         found = _ITEM.match(text, position)
@@ -158,7 +164,7 @@ def _read(text: str, frames: StackFrames | None) -> tuple[Metadata, str]:
             known = ", ".join((*_TEXTS, *_NUMBERS, *_KEPT))
             raise ParseError(f"unexpected metadata {name}={value}", fix=f"known: {known}")
         position = found.end()
-    return _resolve(Metadata(**texts, **numbers), frames), " ".join(kept)  # type: ignore[arg-type]
+    return Metadata(**texts, **numbers), " ".join(kept)  # type: ignore[arg-type]
 
 
 def _resolve(metadata: Metadata, frames: StackFrames | None) -> Metadata:

@@ -20,6 +20,7 @@ from shardc.hlo.text.literals import print_literal
 from shardc.hlo.text.manual import ManualForm, as_manual
 from shardc.hlo.text.metadata import StackFrames, print_metadata
 from shardc.hlo.text.names import Names, identifier
+from shardc.hlo.types import Shape
 
 __all__ = ["print_instruction", "print_module"]
 
@@ -68,6 +69,13 @@ class _Writer:
         self.frames = frames
         self.named = named
         self.predecessors: dict[str, str] = {}
+        self.shapes: dict[Shape, str] = {}
+
+    def shape(self, shape: Shape) -> str:
+        text = self.shapes.get(shape)
+        if text is None:
+            text = self.shapes[shape] = str(shape)
+        return text
 
     def name(self, instruction: Instruction) -> str:
         return "%" + (identifier(instruction.name) if self.names is None else self.names.instructions[instruction])
@@ -92,15 +100,16 @@ class _Writer:
         elif i.opcode == "parameter":
             inside = str(i.attrs["index"])
         else:
-            inside = ", ".join(f"{self.operand_type(o)}{self.name(o)}" for o in i.operands)
-        text = f"{self.name(i)} = {i.shape} {spelled}({inside})"
+            inside = ", ".join([self.operand(o) for o in i.operands])
+        text = f"{self.name(i)} = {self.shape(i.shape)} {spelled}({inside})"
         for part in self.attributes(i):
             text += ", " + part
         return text
 
-    def operand_type(self, operand: Instruction) -> str:
-        """Types in front of operands only where a line has to stand alone."""
-        return f"{operand.shape} " if self.names is None else ""
+    def operand(self, operand: Instruction) -> str:
+        """Its name; the shape too where a line has to stand alone."""
+        name = self.name(operand)
+        return name if self.names is not None else f"{self.shape(operand.shape)} {name}"
 
     def attributes(self, i: Instruction) -> Iterator[str]:
         attrs = i.attrs if self.manual is None else self.manual.attributes(i)
@@ -117,7 +126,7 @@ class _Writer:
             kept = [self.predecessors.get(n, "") for n in attrs["control-predecessors"]]
             if any(kept):
                 yield "control-predecessors={" + ", ".join(n for n in kept if n) + "}"
-        if i.metadata is not None or "metadata_extra" in attrs:
+        if i.metadata is not None:
             text = print_metadata(i.metadata, attrs.get("metadata_extra", ""), self.frames)
             if text != "{}":
                 yield f"metadata={text}"

@@ -17,7 +17,7 @@ from shardc.hlo.ir import Computation, Module
 from shardc.hlo.sharding import Sharding, TileSharding
 from shardc.hlo.text.body import ComputationReader
 from shardc.hlo.text.header import Header, read_header
-from shardc.hlo.text.metadata import StackFrames, read_stack_frames
+from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape
 from shardc.hlo.types import Shape
@@ -57,11 +57,13 @@ class _ModuleReader:
         self.last: Computation | None = None
         self.tails: list[tuple[str, str]] = []
         self.frames: StackFrames | None = None
+        self.metadata = MetadataReader(None)
 
     def read(self) -> Module:
         scanner = self.scanner
         header = read_header(scanner)
         self.frames = read_stack_frames(scanner)
+        self.metadata = MetadataReader(self.frames)
         if header is None and not scanner.at_end() and _HEAD.match(scanner.text, scanner.pos) is None:
             return self._single_instruction()
         while not scanner.at_end():
@@ -74,7 +76,7 @@ class _ModuleReader:
         return self._module(header or Header("module_" + entry.name), entry)
 
     def _single_instruction(self) -> Module:
-        reader = ComputationReader(self.scanner, self.computations, self.frames, name="entry")
+        reader = ComputationReader(self.scanner, self.computations, self.metadata, name="entry")
         computation = reader.read_single()
         if not self.scanner.at_end():
             raise self.scanner.error(f"unexpected text after the instruction: {self.scanner.excerpt()}")
@@ -91,7 +93,7 @@ class _ModuleReader:
                 fix=f"the first is at line {scanner.location(self.places[name]).line}",
             )
         declared = self._signature()
-        reader = ComputationReader(scanner, self.computations, self.frames, name=name)
+        reader = ComputationReader(scanner, self.computations, self.metadata, name=name)
         computation = reader.read_body()
         if declared is not None and declared[0].plain != computation.root.shape.plain:
             raise scanner.error(

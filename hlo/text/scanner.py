@@ -16,7 +16,11 @@ STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.S)
 _COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*|/\*', re.S)
 _NOT_NEWLINE = re.compile(r"[^\n]")
 _SPACE = re.compile(r"\s*")
-_SIMPLE = {"{": re.compile(r'\{[^{}"]*\}'), "(": re.compile(r'\([^()"]*\)'), "[": re.compile(r'\[[^\[\]"]*\]')}
+_SIMPLE = {
+    "{": re.compile(r'\{[^{}"]*(?:"(?:[^"\\]|\\.)*"[^{}"]*)*\}', re.S),
+    "(": re.compile(r'\([^()"]*\)'),
+    "[": re.compile(r'\[[^\[\]"]*\]'),
+}
 _BRACKETS = {
     "{": re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.S),
     "(": re.compile(r'"(?:[^"\\]|\\.)*"|[()]', re.S),

@@ -48,6 +48,25 @@ def try_shape(scanner: Scanner) -> Shape | None:
         return shape
     if _TUPLE_START.match(scanner.text, scanner.pos) is None:
         return None
+    start = scanner.pos
+    known = _known_tuple(scanner.bracketed())
+    if known is None:  # malformed: again, for a message with its place
+        scanner.pos = start
+        return _tuple(scanner)
+    return known
+
+
+@lru_cache(maxsize=16384)
+def _known_tuple(text: str) -> Shape | None:
+    try:
+        scanner = Scanner(text)
+        shape = _tuple(scanner)
+        return shape if scanner.at_end() else None
+    except (ParseError, UnsupportedError):
+        return None
+
+
+def _tuple(scanner: Scanner) -> Shape:
     scanner.expect("(")
     elements: list[Shape] = []
     while not scanner.accept(")"):
@@ -55,15 +74,6 @@ def try_shape(scanner: Scanner) -> Shape | None:
         if scanner.accept(")"):
             break
         scanner.expect(",", "or ')' in a tuple shape")
-    scanner.match(_EMPTY_LAYOUT)
-    return _tuple(tuple(elements))
-
-
-_EMPTY_LAYOUT = re.compile(r"\{\}")
-
-
-@lru_cache(maxsize=16384)
-def _tuple(elements: tuple[Shape, ...]) -> Shape:
     return tuple_shape(*elements)
 
 
