@@ -17,13 +17,13 @@ __all__ = ["attach_shardings", "missing_jaxlib", "read_plain"]
 
 log = logging.getLogger("shardc")
 
-_SCRIPT = Path(__file__).with_name("jaxlib_mlir.py")
+_SCRIPT = Path(__file__).with_name("mlir") / "worker.py"
 _SECONDS = 120.0
 _SECONDS_PER_MEGABYTE = 2.0
 
 
 def read_plain(data: bytes, file: str) -> dict[str, Any]:
-    """The plain form (see ``jaxlib_mlir.py``) of MLIR text, bytecode or a portable artifact.
+    """The plain form (see ``mlir/extract.py``) of MLIR text, bytecode or a portable artifact.
 
     Raises ParseError with file, line and column for what MLIR rejects, and for input that ends its reader;
     EnvironmentProblem without jaxlib.
@@ -35,7 +35,7 @@ def read_plain(data: bytes, file: str) -> dict[str, Any]:
 
 
 def attach_shardings(data: bytes, request: dict[str, Any], file: str) -> str:
-    """MLIR text of ``data`` with shardings set; ``request`` as in ``jaxlib_mlir.attach``."""
+    """MLIR text of ``data`` with shardings set; ``request`` as in ``mlir/attach.py``."""
     answer: str = _ask({"do": "attach", "data": data, "attach": request}, file)
     return answer
 

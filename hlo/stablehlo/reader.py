@@ -8,9 +8,10 @@ from typing import Any
 from shardc.hlo.build import make_module
 from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
 from shardc.hlo.ir import Alias, Computation, Module
-from shardc.hlo.stablehlo import jaxlib_mlir
 from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
 from shardc.hlo.stablehlo.functions import Converter
+from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
+from shardc.hlo.stablehlo.mlir.extract import plain_form
 from shardc.hlo.stablehlo.tables import Tables
 
 __all__ = ["module_from_mlir", "read_stablehlo"]
@@ -34,10 +35,10 @@ def read_stablehlo(data: bytes | str, file: str = "") -> Module:
 def module_from_mlir(mlir_module: Any, file: str = "") -> Module:
     """A module from an MLIR module object of jaxlib's bindings, such as ``lowered.compiler_ir("stablehlo")``."""
     try:
-        bindings = jaxlib_mlir.Bindings()
-    except jaxlib_mlir.MissingJaxlibError as e:
+        bindings = Bindings()
+    except MissingJaxlibError as e:
         raise missing_jaxlib(str(e)) from None
-    return _module(jaxlib_mlir.plain_form(bindings, mlir_module), file)
+    return _module(plain_form(bindings, mlir_module), file)
 
 
 def convert(

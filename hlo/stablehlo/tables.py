@@ -1,4 +1,4 @@
-"""The tables of the plain form (see ``jaxlib_mlir.py``) as shapes, attribute values, metadata and shardings."""
+"""The tables of the plain form (see ``mlir/extract.py``) as shapes, attribute values, metadata and shardings."""
 
 from __future__ import annotations
 

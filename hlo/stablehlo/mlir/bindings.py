@@ -1,0 +1,88 @@
+"""jaxlib's MLIR bindings: the one place that imports them, checked for what is used."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+__all__ = ["Bindings", "MissingJaxlibError", "op_names", "simplify_dynamism"]
+
+_PORTABLE = re.compile(rb"ML\xefR.?StableHLO_v", re.DOTALL)
+_BYTECODE = b"ML\xefR"
+
+
+class MissingJaxlibError(Exception):
+    """jaxlib, or a part of it that is needed here, cannot be imported."""
+
+
+class Bindings:
+    """jaxlib's MLIR bindings, imported once and checked for what this file uses."""
+
+    def __init__(self) -> None:
+        try:
+            from jaxlib.mlir import ir, passmanager
+            from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+        except ImportError as e:
+            raise MissingJaxlibError(str(e)) from None
+        self.ir, self.passmanager = ir, passmanager
+        self.stablehlo, self.sdy, self.chlo, self.func = stablehlo, sdy, chlo, func
+        for module, names in (
+            (ir, ("Module", "Operation", "Attribute", "DenseElementsAttr", "NameLoc", "CallSiteLoc", "FusedLoc")),
+            (stablehlo, ("register_dialect", "GatherDimensionNumbers", "deserialize_portable_artifact")),
+            (sdy, ("register_dialect", "TensorShardingAttr", "TensorShardingPerValueAttr", "MeshAttr")),
+        ):
+            lacking = [n for n in names if not hasattr(module, n)]
+            if lacking:
+                raise MissingJaxlibError(f"this jaxlib has no {module.__name__}.{lacking[0]}")
+
+    def context(self) -> Any:
+        """A fresh context that knows the dialects JAX emits."""
+        context = self.ir.Context()
+        try:
+            from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+
+            registry = self.ir.DialectRegistry()
+            _jax_mlir_ext.register_dialects(registry)
+            context.append_dialect_registry(registry)
+        except (ImportError, AttributeError):
+            pass  # older and newer releases load func by themselves
+        for dialect in (self.stablehlo, self.chlo, self.sdy):
+            dialect.register_dialect(context)
+        context.load_all_available_dialects()
+        return context
+
+    def parse(self, data: bytes) -> Any:
+        """A module from text, bytecode or a portable artifact, inside a fresh context."""
+        with self.context() as context:
+            if _PORTABLE.match(data):
+                return self.stablehlo.deserialize_portable_artifact(context, data)
+            return self.ir.Module.parse(data if data.startswith(_BYTECODE) else data.decode())
+
+    def run_passes(self, module: Any, passes: str) -> None:
+        """Run an MLIR pipeline on a module in place; ValueError when this jaxlib has no such pass."""
+        if hasattr(self.stablehlo, "register_stablehlo_passes"):
+            self.stablehlo.register_stablehlo_passes()
+        with module.context:
+            self.passmanager.PassManager.parse(passes).run(module.operation)
+
+
+_DYNAMIC = re.compile(r"stablehlo\.(dynamic_(broadcast_in_dim|conv|gather|iota|pad|reshape)|real_dynamic_slice)$")
+
+
+def simplify_dynamism(bindings: Bindings, module: Any) -> None:
+    """Ops whose shape operands are constants become their static forms, where MLIR knows how."""
+    if any(_DYNAMIC.match(n) for n in op_names(module.operation)):
+        bindings.run_passes(module, "builtin.module(func.func(stablehlo-canonicalize-dynamism))")
+
+
+def op_names(operation: Any) -> set[str]:
+    """Names of all ops within ``operation``."""
+    names: set[str] = set()
+    pending = [operation]
+    while pending:
+        current = pending.pop()
+        names.add(current.name)
+        for region in current.regions:
+            for block in region:
+                pending += [op.operation for op in block.operations]
+    return names
