@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.sharding import AnySharding, Sharding
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding
+from shardc.sharding.axes import prefix_of_size
 from shardc.sharding.graph import Graph
 from shardc.sharding.prepare import Copies, flow_computations, map_callees
 
-__all__ = ["attach_shardings"]
+__all__ = ["attach_shardings", "even_interface"]
 
 
 def attach_shardings(
@@ -23,6 +27,37 @@ def attach_shardings(
     Computations that only reductions, sorts and the like apply stay as they are, without shardings.
     """
     return _Finisher(graph, shardings, copies).module(module)
+
+
+def even_interface(graph: Graph, shardings: Sequence[Sharding], module: Module) -> list[Sharding]:
+    """Arguments and results that were not annotated get no uneven shards: only axes that divide are kept.
+
+    Inside the program uneven dimensions are padded; what a caller passes or receives is so only on request.
+    """
+    out = list(shardings)
+    root = module.entry.root
+    for i in (*module.parameters, *((root,) if root.opcode == "tuple" else ())):
+        for v, shape in zip(graph.values[i], i.shape.leaves(), strict=True):
+            if not graph.annotated[v]:
+                dims = zip(out[v].dims, shape.dims, strict=True)
+                out[v] = replace(out[v], dims=tuple(_even(d, n, graph.mesh) for d, n in dims))
+    return out
+
+
+def _even(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:
+    if size % max(dim.extent(mesh), 1) == 0:
+        return dim
+    axes: list[AxisRef] = []
+    for a in dim.axes:
+        common = math.gcd(size, a.extent(mesh))
+        part = prefix_of_size(a, common, mesh)
+        if part is None:
+            break
+        axes.append(part)
+        if part != a:
+            break
+        size //= common
+    return replace(dim, axes=tuple(axes))
 
 
 class _Finisher:

@@ -14,7 +14,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.sharding.constraints import apply_constraints
 from shardc.sharding.convert import with_axis_shardings
 from shardc.sharding.engine import Engine, PropagationOptions
-from shardc.sharding.finish import attach_shardings
+from shardc.sharding.finish import attach_shardings, even_interface
 from shardc.sharding.graph import build_graph
 from shardc.sharding.prepare import Copies, split_calls, split_constants
 from shardc.sharding.provenance import Provenance
@@ -51,17 +51,18 @@ def propagate(
     apply_constraints(graph)
     engine = Engine(graph, options or PropagationOptions())
     engine.run()
-    shardings = engine.shardings
+    shardings = even_interface(graph, engine.shardings, prepared)
     finished, places = attach_shardings(prepared, graph, shardings, copies)
-    return Propagation(finished, Provenance(graph, engine.steps, shardings, _names(module, prepared, places)))
+    labels = {p: n for n, p in zip(module.arg_names, prepared.parameters, strict=False) if n}
+    names = _names(prepared, places, labels)
+    return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels))
 
 
-def _names(module: Module, prepared: Module, places: dict[Instruction, Instruction]) -> dict[str, Instruction]:
-    """Names that people may ask for, by prepared instruction: result names, arguments, then instructions."""
-    out: dict[str, Instruction] = {}
-    for name, p in zip(module.arg_names, prepared.parameters, strict=False):
-        if name:
-            out.setdefault(name, p)
+def _names(
+    prepared: Module, places: dict[Instruction, Instruction], labels: dict[Instruction, str]
+) -> dict[str, Instruction]:
+    """Names that people may ask for, by prepared instruction: arguments, then instructions, then op names."""
+    out = {name: p for p, name in reversed(labels.items())}
     for i in prepared.instructions():
         if i in places:
             out.setdefault(places[i].name, i)
