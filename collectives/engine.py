@@ -24,12 +24,12 @@ Group = tuple[int, ...]
 
 
 class Piece(NamedTuple):
-    """Elements ``start .. start + count - 1`` of one operand of one device."""
+    """Elements ``start .. start + length - 1`` of one operand of one device."""
 
     device: int
     operand: int
     start: int
-    count: int
+    length: int
 
 
 #: Sends and receives between processes: (call, outgoing arrays by process, incoming pieces by process) -> arrays.
@@ -118,7 +118,7 @@ class _Work:
         return ((p, d) for p, d in enumerate(group) if d in self.memories)
 
     def _read(self, piece: Piece) -> Array:
-        return self.sources[piece.device, piece.operand][piece.start : piece.start + piece.count]
+        return self.sources[piece.device, piece.operand][piece.start : piece.start + piece.length]
 
     def _fetch(
         self, needs: Iterable[tuple[int, Piece]], read: Callable[[Piece], Array] | None = None

@@ -144,7 +144,7 @@ class MpiTransport:
             send += parts
         expected = [0] * size
         for rank, pieces in incoming.items():
-            nbytes = sum(p.count * call.operands[p.operand].dtype.nbytes for p in pieces)
+            nbytes = sum(p.length * call.operands[p.operand].dtype.nbytes for p in pieces)
             expected[channel.position[rank]] = header.size + nbytes
         received = np.empty(sum(expected), np.uint8)
         outbox = np.concatenate(send) if send else np.empty(0, np.uint8)
@@ -175,7 +175,7 @@ class MpiTransport:
             arrays = []
             for piece in incoming[rank]:
                 dtype = call.operands[piece.operand].dtype
-                end = at + piece.count * dtype.nbytes
+                end = at + piece.length * dtype.nbytes
                 array = received[at:end].view(dtype.numpy)
                 arrays.append(array if array.flags.aligned else array.copy())
                 at = end

@@ -7,7 +7,9 @@ once and ends the job before they do.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -65,6 +67,24 @@ def _user_frames(trace: TracebackType | None) -> TracebackType | None:
 def prefixed(rank: int, text: str) -> str:
     """Each line of ``text`` with ``[rank]`` before it."""
     return "\n".join(f"[{rank}] {line}" for line in text.splitlines())
+
+
+def tell_before_mpi(rank: int, text: str) -> None:
+    """Print an error of a rank that has not started MPI, unless another rank on this node printed the same one.
+
+    The ranks of a node share their parent, the launcher's daemon. The first of them to take a name in Linux's
+    abstract socket space speaks; the name is gone with its process. Elsewhere every rank speaks.
+    """
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    with socket.socket(socket.AF_UNIX) as claim:
+        try:
+            claim.bind(f"\0shardc-{os.getppid()}-{digest}" if sys.platform == "linux" else "")
+        except OSError:
+            if sys.platform == "linux":
+                return
+        print(prefixed(max(rank, 0), text), file=sys.stderr, flush=True)
+        if sys.platform == "linux":
+            time.sleep(_HOLD_BACK)
 
 
 def end_job(error: BaseException, mpi: Any) -> None:

@@ -100,6 +100,7 @@ def _input(file: Any, path: Path, number: int, parameter: ArraySpec) -> NDArray[
 
 def write_outputs(path: Path, arrays: Sequence[NDArray[Any]], dtypes: Sequence[DType]) -> None:
     """Write ``out0..outN`` and ``dtypes``, whole or not at all."""
-    entries = {f"out{i}": encode(a, d) for i, (a, d) in enumerate(zip(arrays, dtypes, strict=True))}
+    entries: dict[str, Any] = {f"out{i}": encode(a, d) for i, (a, d) in enumerate(zip(arrays, dtypes, strict=True))}
+    entries["dtypes"] = np.array([d.name for d in dtypes], dtype=np.str_)
     with atomic_output(path) as file:
-        np.savez(file, dtypes=np.array([d.name for d in dtypes], dtype=np.str_), **entries)
+        np.savez(file, **entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.launcher.failures import describe, end_job, exit_code_of, prefixed
+from shardc.launcher.failures import describe, end_job, exit_code_of, tell_before_mpi
 from shardc.launcher.mpi_environment import check, detect_launcher, find_library
 
 __all__ = ["main"]
@@ -21,9 +21,7 @@ def main() -> int:
         check(launcher, find_library())
         from mpi4py.run import run_command_line
     except EnvironmentProblem as e:
-        rank = launcher.rank if launcher else 0
-        if rank <= 0:
-            print(prefixed(max(rank, 0), describe(e)), file=sys.stderr)
+        tell_before_mpi(launcher.rank if launcher else 0, describe(e))
         return e.exit_code
     try:
         run_command_line(sys.argv[1:])
@@ -34,7 +32,7 @@ def main() -> int:
             end_job(e, mpi)
         if isinstance(e, SystemExit):
             raise
-        print(prefixed(launcher.rank if launcher else 0, describe(e)), file=sys.stderr)
+        tell_before_mpi(launcher.rank if launcher else 0, describe(e))
         return code
     return 0
 

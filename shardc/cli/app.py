@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from shardc.cli import mpiexec, partition, propagate, run
+from shardc.cli import explain, mpiexec, ops, partition, propagate, run, verify
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 
@@ -27,6 +27,10 @@ app.command()(partition.partition)
 app.command()(run.run)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
 app.command()(run.bench)
+app.command()(explain.explain)
+app.command()(verify.verify)
+app.command()(ops.ops)
+app.command()(ops.devices)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(error: BaseException) -> int:
     """Print an error as text and say how the process ends; in a running MPI job all ranks end with it."""
-    from shardc.launcher.failures import SharedFailureError, end_job, exit_code_of
+    from shardc.launcher.failures import SharedFailureError, end_job, exit_code_of, tell_before_mpi
 
     if isinstance(error, typer.Exit):
         return int(error.exit_code)
@@ -58,7 +62,10 @@ def _fail(error: BaseException) -> int:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
         end_job(error, mpi)
-    print_error(_text(error))
+    if rank() >= 0:
+        tell_before_mpi(rank(), _text(error))
+    else:
+        print_error(_text(error))
     return exit_code_of(error)
 
 

@@ -91,15 +91,21 @@ def _path(path: Path | None) -> str:
 
 def _execute(view: View, program: tuple[Any, ...], task: Any, ranks: int, device: str) -> None:
     from shardc.hlo.config import Config
+    from shardc.hlo.errors import InputError
     from shardc.launcher.mpi_environment import detect_launcher
     from shardc.launcher.task import run_in_job, run_task, start_ranks
 
     config = Config.from_environment()
     launcher = detect_launcher()
-    _check_request(task, ranks, launcher)
+    if launcher is not None and ranks:
+        raise InputError(
+            f"--ranks {ranks} inside of a job, started by {launcher.title}",
+            fix="leave out --ranks: the program runs on the ranks of this job",
+        )
     seconds: dict[str, float] = {}
 
     def make() -> Any:
+        _check_request(task, ranks)
         compiled = open_program(*program).partition().compile(device)
         seconds.update(compiled.seconds)
         executable = compiled.executable
@@ -121,7 +127,7 @@ def _execute(view: View, program: tuple[Any, ...], task: Any, ranks: int, device
         show_outcome(view, run_task(executable, task, config))
 
 
-def _check_request(task: Any, ranks: int, launcher: Any) -> None:
+def _check_request(task: Any, ranks: int) -> None:
     """What can be told before anything is read."""
     from shardc.hlo.errors import InputError
     from shardc.launcher.atomic import check_writable
@@ -129,11 +135,6 @@ def _check_request(task: Any, ranks: int, launcher: Any) -> None:
 
     if ranks < 0 or task.devices_per_rank < 0:
         raise InputError("--ranks and --devices-per-rank are at least 1")
-    if launcher is not None and ranks:
-        raise InputError(
-            f"--ranks {ranks} inside of a job, started by {launcher.title}",
-            fix="leave out --ranks: the program runs on the ranks of this job",
-        )
     if ranks > 1:
         check(None, find_library())
     if task.inputs and not Path(task.inputs).is_file():
@@ -152,12 +153,13 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
         rows = [(r["index"], r["name"], r["dtype"], r["shape"], r["checksum"]) for r in outcome["results"]]
         view.table(f"{outcome['program']}: {where}", ("result", "name", "dtype", "shape", "checksum"), rows)
         return
-    rows = [(stage, seconds_text(s)) for stage, s in outcome["seconds"].items()]
-    view.table(f"{outcome['program']}: {where}", ("stage", "seconds"), rows)
+    stages = [(stage, seconds_text(s)) for stage, s in outcome["seconds"].items()]
+    view.table(f"{outcome['program']}: {where}", ("stage", "seconds"), stages)
+    extremes = f"fastest {seconds_text(outcome['fastest_step_seconds'])}, "
+    extremes += f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {outcome['steps']} steps"
     view.text(
-        f"step: median {seconds_text(outcome['step_seconds'])}, "
-        f"fastest {seconds_text(outcome['fastest_step_seconds'])}, "
-        f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {outcome['steps']} steps; {outcome['collectives_per_step']} collectives per step"
+        f"step: median {seconds_text(outcome['step_seconds'])}, {extremes}; "
+        f"{outcome['collectives_per_step']} collectives per step"
     )
 
 

@@ -1,0 +1,119 @@
+"""The op x concern matrix, read from the tables of each floor."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardc.hlo.opset import OPS, Op
+
+__all__ = ["CONCERNS", "OpRow", "op_matrix"]
+
+#: Column names, in order.
+CONCERNS = ("shape", "meaning", "propagation", "partitioning", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One op: a few words per concern; those that start with ``-`` say why there is nothing."""
+
+    opcode: str
+    family: str
+    shape: str
+    meaning: str
+    propagation: str
+    partitioning: str
+    cpu: str
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def op_matrix() -> list[OpRow]:
+    """One row per op of the op set, in its order."""
+    return [
+        OpRow(op.opcode, op.family, _shape(op), _meaning(op), _propagation(op), _partitioning(op), _cpu(op))
+        for op in OPS.values()
+    ]
+
+
+def _shape(op: Op) -> str:
+    from shardc.hlo.infer import RULES
+
+    row = RULES.get(op.opcode)
+    if row is None:
+        return "- no rule"
+    if row.infer is None:
+        return f"- {row.why}" if row.why else "given"
+    return "inferred"
+
+
+def _meaning(op: Op) -> str:
+    from shardc.hlo.evaluate import ROWS
+
+    row = ROWS.get(op.opcode)
+    if row is None or (row.local is None and row.lockstep is None):
+        return f"- {row.why}" if row is not None else _by_its_caller(op)
+    return "yes"
+
+
+def _by_its_caller(op: Op) -> str:
+    return "yes" if op.opcode == "parameter" else "- no meaning"
+
+
+def _propagation(op: Op) -> str:
+    from shardc.sharding.rules import RULES
+    from shardc.sharding.rules.signature import DataFlow, Replicate, Unsupported
+
+    row: Any = RULES.get(op.opcode)
+    match row:
+        case None:
+            return "- no rule"
+        case DataFlow():
+            return "data flow"
+        case Replicate():
+            return f"whole ({row.why})"
+        case Unsupported():
+            return f"- {row.why}"
+        case _:
+            return "factors"
+
+
+def _partitioning(op: Op) -> str:
+    from shardc.partitioner.rules import RULES
+    from shardc.partitioner.rules.rule import Refused
+
+    row: Any = RULES.get(op.opcode)
+    if row is None:
+        return "- no rule"
+    return f"- {row.why}" if isinstance(row, Refused) else str(row.strategy)
+
+
+#: Ops that are gone before code is made, and what becomes of them.
+_GONE = {
+    "call": "inlined",
+    **dict.fromkeys(("optimization-barrier", "domain", "add-dependency", "copy", "copy-start", "copy-done"), "removed"),
+    **dict.fromkeys(("all-reduce-start", "all-gather-start", "collective-permute-start"), "as one operation"),
+    **dict.fromkeys(("all-reduce-done", "all-gather-done", "collective-permute-done"), "as one operation"),
+}
+#: Ops of the step function itself; the transports do the collectives among them.
+_STEP = frozenset(
+    {
+        *("parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "after-all"),
+        *("while", "conditional"),
+        *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),
+    }
+)
+
+
+def _cpu(op: Op) -> str:
+    from shardc.compiler.kernels.kernel import SPECIAL
+    from shardc.compiler.kernels.rules import RULES
+
+    if op.opcode in _GONE:
+        return _GONE[op.opcode]
+    if op.opcode in _STEP:
+        return "step"
+    if op.opcode == "custom-call":
+        return "known targets only"
+    return "kernel" if op.opcode in SPECIAL or op.opcode in RULES else "- no native code yet"

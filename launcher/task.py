@@ -1,0 +1,177 @@
+"""Running a compiled program file: in this process, on ranks that it starts, or in the job that it is part of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.compiler.executable import Executable
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, ShardcError
+from shardc.launcher.array import gather
+from shardc.launcher.failures import SharedFailureError
+from shardc.launcher.npz import encode, read_inputs, write_outputs
+from shardc.launcher.random_inputs import random_arguments
+from shardc.launcher.stages import require_devices
+
+__all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to do with an executable: ``steps`` 0 runs it once on its inputs, more times it."""
+
+    inputs: str = ""
+    outputs: str = ""
+    seed: int = 0
+    steps: int = 0
+    warmup: int = 0
+    devices_per_rank: int = 0
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def parse(text: str) -> Task:
+        return Task(**json.loads(text))
+
+
+#: What rank 0 tells people and ``--json``: plain data.
+Outcome = dict[str, Any]
+
+
+def run_task(executable: Executable, task: Task, config: Config) -> Outcome:
+    """Run on this job's devices (virtual ones without a job); the same outcome on every rank, rank 0 writes files."""
+    from shardc.launcher.job import job_transport
+    from shardc.launcher.stages import Compiled
+
+    transport = job_transport(config)
+    if task.devices_per_rank:
+        require_devices(executable.num_devices, transport.process_count, task.devices_per_rank)
+    arguments = _arguments(executable, task)
+    if config.check:
+        _same_inputs(arguments, transport)
+    compiled = Compiled(executable, config=config)
+    outcome: Outcome = {
+        "program": executable.name,
+        "devices": executable.num_devices,
+        "ranks": transport.process_count,
+        "seconds": executable.seconds,
+    }
+    if task.steps:
+        return {**outcome, **_time_steps(compiled, arguments, task)}
+    start = time.perf_counter()
+    results = compiled.run(arguments)
+    seconds = time.perf_counter() - start
+    values = [gather(r) for r in results]
+    if task.outputs and transport.process_index == 0:
+        write_outputs(Path(task.outputs), values, [r.global_shape.dtype for r in executable.results])
+    return {**outcome, "step_seconds": seconds, "results": _summaries(executable, values)}
+
+
+def _arguments(executable: Executable, task: Task) -> list[NDArray[Any]]:
+    if task.inputs:
+        return read_inputs(Path(task.inputs), executable.arguments)
+    return random_arguments([a.global_shape for a in executable.arguments], task.seed)
+
+
+def _summaries(executable: Executable, values: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+    out = []
+    for number, (spec, value) in enumerate(zip(executable.results, values, strict=True)):
+        stored = encode(value, spec.global_shape.dtype)
+        little = np.ascontiguousarray(stored).astype(stored.dtype.newbyteorder("<"), copy=False)
+        checksum = hashlib.sha256(little.tobytes()).hexdigest()[:16]
+        dtype, shape = spec.global_shape.dtype.name, list(value.shape)
+        out.append({"index": number, "name": spec.name, "dtype": dtype, "shape": shape, "checksum": checksum})
+    return out
+
+
+def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
+    """Times of steps on the same inputs, which lie on the devices; donated ones are put there anew every time."""
+    driver = compiled.driver
+    values = [driver.put(number, a) for number, a in enumerate(arguments)]
+    seconds = []
+    for number in range(task.warmup + task.steps):
+        driver.transport.exchange_objects(number)  # start together
+        start = time.perf_counter()
+        compiled.run(values)
+        if number >= task.warmup:
+            seconds.append(time.perf_counter() - start)
+        for donated in driver.executable.donated:
+            values[donated] = driver.put(donated, arguments[donated])
+    return {
+        "steps": task.steps,
+        "step_seconds": statistics.median(seconds),
+        "fastest_step_seconds": min(seconds),
+        "slowest_step_seconds": max(seconds),
+        "collectives_per_step": driver.collectives_done // driver.steps,
+    }
+
+
+def _same_inputs(arguments: Sequence[NDArray[Any]], transport: Any) -> None:
+    digests = transport.exchange_objects([hashlib.sha256(np.ascontiguousarray(a)).hexdigest() for a in arguments])
+    for number in range(len(arguments)):
+        if len({d[number] for d in digests}) > 1:
+            raise InputError(f"the ranks were given different values for argument {number}", fix="SHARDC_CHECK=1 asks")
+
+
+def start_ranks(executable: Executable, task: Task, ranks: int, config: Config, flags: Sequence[str] = ()) -> int:
+    """Run ``task`` on ``ranks`` MPI ranks that load the executable compiled here; returns the job's exit code."""
+    from shardc.compiler.serialize import save
+    from shardc.launcher.mpiexec import start_job
+
+    require_devices(executable.num_devices, ranks, task.devices_per_rank or -(-executable.num_devices // ranks))
+    if ranks > executable.num_devices:
+        raise InputError(
+            f"the program runs on {executable.num_devices} devices, --ranks asks for {ranks}",
+            fix=f"--ranks {executable.num_devices} or fewer, or a larger --mesh",
+        )
+    with tempfile.TemporaryDirectory(prefix="shardc-", dir=_shared_folder(config)) as folder:
+        path = Path(folder) / "program.shardc"
+        save(executable, path)
+        runner = [sys.executable, "-m", "shardc.launcher.rank_main", "-m", "shardc.cli.rank"]
+        return start_job(ranks, [*runner, str(path), task.dump(), *flags])
+
+
+def _shared_folder(config: Config) -> Path | None:
+    """Where ranks on other nodes find a file too: the cache folder, when it can be written."""
+    folder = config.cache_dir / "jobs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return None
+
+
+def run_in_job(make: Callable[[], Executable], task: Task, config: Config) -> Outcome:
+    """Inside a running job: rank 0 makes the executable and hands it to the others; so an error is told once.
+
+    Raises `SharedFailureError` with the error of rank 0 on every rank.
+    """
+    from shardc.compiler.serialize import read_bytes, to_bytes
+    from shardc.launcher.job import job_transport
+
+    # Compiling may take longer than ranks usually wait for each other.
+    transport = job_transport(replace(config, timeout=0.0))
+    made: bytes | ShardcError = b""
+    if transport.process_index == 0:
+        try:
+            made = to_bytes(make())
+        except ShardcError as e:
+            made = e
+    first = transport.exchange_objects(made)[0]
+    if isinstance(first, ShardcError):
+        raise SharedFailureError(first)
+    return run_task(read_bytes(first), task, config)
