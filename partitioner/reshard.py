@@ -2,8 +2,9 @@
 
 `Resharder.path` searches over layouts (uniform-cost search on bytes sent, then number of collectives). Moves are
 those of `moves.py`. States never exceed the larger padded shard of the two ends, so a path through full
-replication is only taken when an end is replicated; only if no such path exists is the bound lifted. Atoms that
-always move together are treated as one at first and split up only when that finds nothing better.
+replication is only taken when an end is replicated. Where the padding of small uneven sizes rules that out, states
+are at least split into as many shards as the less split end. Atoms that always move together are treated as one at
+first and split up only when that finds nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class _Goal:
     dims: tuple[int, ...]
     nbytes: int
     target: Layout
-    limit: int
     blocks: tuple[int, ...]
+    limit: float = math.inf
+    shards: int = 1
 
 
 class Resharder:
@@ -75,9 +77,10 @@ class Resharder:
         ends = [math.prod(self.table.local_dims(x, dims)) for x in (source, target)]
         coarse = _blocks(self.table, source, target)
         fine = tuple(range(self.table.count))
-        unbounded = max(ends) * self.table.mesh.size * 2**62
-        for limit, blocks in ((max(ends), coarse), (max(ends), fine), (unbounded, coarse)):
-            found = self._dijkstra(_Goal(dims, nbytes, target, limit, blocks), source)
+        bounds: list[tuple[tuple[int, ...], float, int]] = [(b, max(ends), 1) for b in (coarse, fine)]
+        fewest = min(self.table.extent(x.used) for x in (source, target))
+        for blocks, limit, shards in (*bounds, (fine, math.inf, fewest), (coarse, math.inf, 1)):
+            found = self._dijkstra(_Goal(dims, nbytes, target, blocks, limit, shards), source)
             if found is not None:
                 return found
         raise AssertionError(f"no path from {source} to {target}")
@@ -96,7 +99,7 @@ class Resharder:
             if state is goal.target:
                 return Path((wire, collectives), _walk_back(back, source, state))
             for move, after in _moves(self.table, goal, state):
-                if after in done or math.prod(self.table.local_dims(after, goal.dims)) > goal.limit:
+                if after in done or not self._allowed(goal, after):
                     continue
                 step = Step(state, move, after)
                 more = move_cost(self.table, goal.dims, goal.nbytes, step)
@@ -107,6 +110,10 @@ class Resharder:
                     pushed += 1
                     heapq.heappush(heap, (*total, pushed, after))
         return None
+
+    def _allowed(self, goal: _Goal, state: Layout) -> bool:
+        small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit
+        return small and self.table.extent(state.used) >= goal.shards
 
 
 def _walk_back(back: dict[Layout, Step], source: Layout, end: Layout) -> tuple[Step, ...]:
@@ -150,7 +157,7 @@ def _moves(table: AxisTable, goal: _Goal, state: Layout) -> Iterator[tuple[Move,
             kept = atoms[: len(atoms) - len(take)]
             yield Gather(d, take), _with(table, state, {d: kept})
             for e in range(len(state.dims)):
-                if e != d and set(take) <= set(target.dims[e]):
+                if e != d and set(take) & set(target.dims[e]):
                     yield AllToAll(d, e, take), _with(table, state, {d: kept, e: state.dims[e] + take})
         for run in _runs(goal, atoms, wanted, lambda a: a not in busy):
             yield Slice(d, run), _with(table, state, {d: atoms + run})
@@ -211,18 +218,21 @@ def _suffixes(goal: _Goal, atoms: Atoms) -> Iterator[Atoms]:
 
 
 def _runs(goal: _Goal, atoms: Atoms, wanted: Atoms, free: Callable[[int], bool]) -> Iterator[Atoms]:
-    """What could be appended to ``atoms`` on the way to ``wanted``: its free atoms in order, all or a first block."""
+    """What could be appended to ``atoms`` on the way to ``wanted``: its free atoms in order, all or the first blocks.
+
+    Where the next wanted atom is not free, later ones may go first; a permute puts them in order in the end.
+    """
+    loose = tuple(a for a in wanted if a not in atoms and free(a))
+    next_up: Atoms = ()
     if wanted[: len(atoms)] == atoms:
-        candidates: list[int] = []
         for a in wanted[len(atoms) :]:
             if not free(a):
                 break
-            candidates.append(a)
-    else:
-        candidates = [a for a in wanted if a not in atoms and free(a)]
-    for end in range(1, len(candidates) + 1):
-        if end == len(candidates) or goal.blocks[candidates[end]] != goal.blocks[candidates[end - 1]]:
-            yield tuple(candidates[:end])
+            next_up += (a,)
+    for candidates in dict.fromkeys((next_up, loose)):
+        for end in range(1, len(candidates) + 1):
+            if end == len(candidates) or goal.blocks[candidates[end]] != goal.blocks[candidates[end - 1]]:
+                yield candidates[:end]
 
 
 def _with(table: AxisTable, state: Layout, dims: dict[int, Atoms], unreduced: Atoms | None = None) -> Layout:

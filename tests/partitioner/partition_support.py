@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.build import Builder, make_module
+from shardc.hlo.build import make_module
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Computation, Instruction, Module, topological
+from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import Shape
@@ -21,7 +21,9 @@ from shardc.partitioner.partition import partition
 Choose = Callable[[Instruction], Sharding]
 
 
-def layout(mesh: Mesh, *dims: str | Sequence[str] | None, unreduced: Iterable[str] = (), reduction: str = "sum") -> Sharding:
+def layout(
+    mesh: Mesh, *dims: str | Sequence[str] | None, unreduced: Iterable[str] = (), reduction: str = "sum"
+) -> Sharding:
     """A sharding from axis names; sub-axes as ``x:(1)2``."""
     parts = []
     for d in dims:
