@@ -1,3 +1,4 @@
+# ruff: noqa: E501, PLR0124
 """Functions as JAX lowers them mean the same in our reader and evaluator as in XLA."""
 
 from __future__ import annotations
@@ -7,11 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.special as special
 import numpy as np
 import pytest
 from jax import lax
-
+from jax.scipy import special
 from stablehlo_support import compare
 
 rng = np.random.default_rng(7)
