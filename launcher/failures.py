@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from shardc.hlo.errors import ShardcError
 
@@ -87,7 +87,7 @@ def tell_before_mpi(rank: int, text: str) -> None:
             time.sleep(_HOLD_BACK)
 
 
-def end_job(error: BaseException, mpi: Any) -> None:
+def end_job(error: BaseException, mpi: Any) -> NoReturn:
     """Print ``error`` as this rank's and end the job through MPI; does not return."""
     rank = mpi.COMM_WORLD.Get_rank()
     if rank:
@@ -98,6 +98,7 @@ def end_job(error: BaseException, mpi: Any) -> None:
     # A damaged MPI may hang in Abort: this process ends all the same, and its launcher ends the others.
     threading.Timer(_ABORT_LIMIT, os._exit, [code]).start()
     mpi.COMM_WORLD.Abort(code)
+    os._exit(code)  # some libraries come back from Abort before the launcher has ended this process
 
 
 def install_abort_hook(mpi: Any) -> None:

@@ -40,11 +40,15 @@ def check(case: Case, limits: Limits = LIMITS[0]) -> None:
     st.integers(0, 10_000),
     st.sampled_from(OPS),
     st.integers(0, len(AXES) - 1),
-    st.lists(st.sampled_from(["f32", "bf16", "f16", "f64", "s32", "u8", "c64", "f8e4m3fn", "s4"]), min_size=1, max_size=3),
+    st.lists(
+        st.sampled_from(["f32", "bf16", "f16", "f64", "s32", "u8", "c64", "f8e4m3fn", "s4"]), min_size=1, max_size=3
+    ),
     st.integers(0, 40),
     st.sampled_from(LIMITS),
 )
-def test_random(seed: int, op: str, axes: int, dtypes: list[str], n: int, limits: Limits) -> None:
+def test_random(  # noqa: PLR0917
+    seed: int, op: str, axes: int, dtypes: list[str], n: int, limits: Limits
+) -> None:
     check(make_case(seed, op, axes, tuple(d for d in dtypes if d != "s4" or op not in OPS[::2]), n), limits)
 
 
@@ -54,7 +58,7 @@ def test_random(seed: int, op: str, axes: int, dtypes: list[str], n: int, limits
 def test_reductions(reduction: str, dtype: str, op: str) -> None:
     case = make_case(7, op, 1, (dtype,), 9, reduction)
     if reduction in ("and", "or") and dtype in ("f32", "bf16"):
-        with pytest.raises(UnsupportedError, match="by '(and|or)'"):
+        with pytest.raises(UnsupportedError, match=r"by '(and|or)'"):
             check(case)
     else:
         check(case)

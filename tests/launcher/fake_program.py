@@ -27,7 +27,17 @@ def program(devices: int = 4, n: int = 10, donated: tuple[int, ...] = ()) -> tup
     operand = CollectiveOperand(BufferRef("arena", 0, 64, 4), BufferRef("arena", 0, 128, 4), DTYPES["f32"], 1)
     call = CollectiveCall(0, "all-reduce", "add", AxisGroups(mesh, (AxisRef("m"),)), (operand,), "ar", "fake.py:3")
     executable = Executable(
-        "fake", "none", b"", "step", devices, (x, w), (replace(x, name="y"), replace(w, name="v")), 192, b"", (call,), donated
+        "fake",
+        "none",
+        b"",
+        "step",
+        devices,
+        (x, w),
+        (replace(x, name="y"), replace(w, name="v")),
+        192,
+        b"",
+        (call,),
+        donated,
     )
 
     def floats(address: int, count: int) -> np.ndarray:

@@ -1,0 +1,38 @@
+"""MPI ranks against virtual devices, bit for bit, in one job each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardc.launcher.mpi_environment import find_library
+from shardc.launcher.mpiexec import find_mpiexec
+
+pytestmark = pytest.mark.mpi
+
+
+def job(ranks: int, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    library = find_library()
+    assert library is not None
+    command = [str(find_mpiexec(library)), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(("ranks", "cases"), [(4, 200), (3, 60), (2, 60)])
+def test_random_collectives(ranks: int, cases: int, repository: Path) -> None:
+    done = job(ranks, "-m", "tests.collectives.mpi_worker", str(cases), cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("compared ")
+
+
+@pytest.mark.full
+def test_many_random_collectives(repository: Path) -> None:
+    done = job(4, "-m", "tests.collectives.mpi_worker", "3000", cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr

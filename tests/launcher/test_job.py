@@ -1,0 +1,85 @@
+"""Jobs of MPI ranks: they compute, and any rank's failure ends all of them at once with that rank's error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+WORKER = ("-m", "tests.launcher.job_worker")
+
+
+def mpiexec(ranks: int, *command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "shardc", "mpiexec", "-n", str(ranks), *command]
+    return subprocess.run(
+        line, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(("ranks", "devices"), [(4, 4), (4, 7), (3, 12), (2, 2)])
+def test_ranks_own_one_or_several_devices(ranks: int, devices: int, repository: Path) -> None:
+    done = mpiexec(ranks, sys.executable, *WORKER, str(devices), cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"done on {ranks} ranks 46.0\n"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "messages"),
+    [
+        ("raise", 1, ["[2] ValueError: boom"]),
+        ("exit", 1, ["[1] exited with status 3"]),
+        ("kill", 1, []),
+        ("part", 2, ["] error: this process holds only a part of y (f32[10])", "fix: call shardc.gather(x)"]),
+        ("all-fail", 2, ["[0] error: an array of shape [10] was given, the parameter has [3]"]),
+        ("other-program", 2, ["error: the ranks hold different programs (ranks [0, 2, 3] have"]),
+    ],
+)
+def test_a_failing_rank_ends_the_job(trouble: str, code: int, messages: list[str], repository: Path) -> None:
+    start = time.monotonic()
+    done = mpiexec(4, sys.executable, *WORKER, "6", trouble, cwd=repository)
+    assert time.monotonic() - start < 30
+    assert done.returncode == code, done.stderr
+    for message in messages:
+        assert done.stderr.count(message) == 1, done.stderr
+
+
+def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path) -> None:
+    done = mpiexec(4, sys.executable, *WORKER, "4", "stop", cwd=repository, SHARDC_TIMEOUT="2")
+    assert done.returncode == 1
+    assert "waited 2 s in all-reduce %ar (collective 0, exchange 2 of its group)" in done.stderr
+    assert "fake.py:3" in done.stderr
+
+
+def test_plain_python_under_mpiexec_ends_too(repository: Path) -> None:
+    from shardc.launcher.mpi_environment import find_library
+    from shardc.launcher.mpiexec import find_mpiexec
+
+    library = find_library()
+    assert library is not None
+    line = [str(find_mpiexec(library)), "-n", "4", sys.executable, *WORKER, "4", "raise"]
+    done = subprocess.run(line, cwd=repository, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "[2] ValueError: boom" in done.stderr
+
+
+def test_too_many_ranks(repository: Path) -> None:
+    done = mpiexec(4, sys.executable, *WORKER, "3", cwd=repository)
+    assert done.returncode == 2
+    assert done.stderr.count("the program runs on 3 devices, the job has 4 ranks") == 1
+
+
+def test_a_job_inside_of_a_job_is_refused(repository: Path) -> None:
+    done = mpiexec(2, sys.executable, "-m", "shardc", "mpiexec", "-n", "2", "true", cwd=repository)
+    assert done.returncode == 2
+    assert done.stderr.count("this process is already part of a job") == 1
+
+
+def test_other_programs_run_as_they_are(repository: Path) -> None:
+    done = mpiexec(2, "echo", "-n", "x", cwd=repository)
+    assert (done.returncode, done.stdout) == (0, "xx")
