@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.compiler.cache import cached, module_key
+from shardc.compiler.emit.kernels import EmitKernel
 from shardc.compiler.emit.step import DONE, SYMBOL, emit_step
 from shardc.compiler.executable import ARENA_HEADER, ArraySpec, Executable
 from shardc.compiler.kernels import emit_kernel
@@ -29,7 +30,7 @@ from shardc.hlo.types import Shape
 from shardc.native.jit import Loaded, compile_ir, load_object, new_module
 from shardc.native.target import Target, host_target
 
-__all__ = ["LoadedStep", "compile_module", "load_step", "run_single"]
+__all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run_single"]
 
 #: The native entry point, see `compiler/executable.py`.
 _STEP = ctypes.CFUNCTYPE(
@@ -48,16 +49,19 @@ def compile_module(module: Module, config: Config | None = None, target: str = "
         raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
     machine = host_target()
     if config.check or config.dump_to is not None:
-        return _compiled(module, config, machine)
-    return cached(module_key(module, machine), config, lambda: _compiled(module, config, machine))
+        return build_executable(module, config, machine)
+    return cached(module_key(module, machine), config, lambda: build_executable(module, config, machine))
 
 
-def _compiled(module: Module, config: Config, machine: Target) -> Executable:
+def build_executable(
+    module: Module, config: Config, machine: Target, *, kernels: EmitKernel = emit_kernel
+) -> Executable:
+    """`compile_module` without the cache; ``kernels`` makes the native kernels."""
     clock = _Clock()
     lowered = lower(module, config)
     clock.mark("lower")
     ir_module = new_module(module.name, machine)
-    emit_step(ir_module, lowered, emit_kernel)
+    emit_step(ir_module, lowered, kernels)
     clock.mark("emit")
     code = compile_ir(ir_module, machine)
     clock.mark("native")

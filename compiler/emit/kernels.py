@@ -7,7 +7,7 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from shardc.compiler.lower.structure import Structure
+from shardc.compiler.kernels import kernel_key
 from shardc.hlo.ir import Instruction
 
 __all__ = ["EmitKernel", "KernelSet"]
@@ -22,7 +22,6 @@ class KernelSet:
     def __init__(self, module: ir.Module, emit: EmitKernel) -> None:
         self._module = module
         self._emit = emit
-        self._structure = Structure()
         self._functions: dict[str, Any] = {}
 
     def __len__(self) -> int:
@@ -30,7 +29,7 @@ class KernelSet:
 
     def function(self, instruction: Instruction) -> Any:
         """The kernel of ``instruction``."""
-        key = self._structure.kernel(instruction)
+        key = kernel_key(instruction)
         found = self._functions.get(key)
         if found is None:
             name = f"k{len(self._functions)}_{instruction.opcode.replace('-', '_')}"

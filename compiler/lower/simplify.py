@@ -20,6 +20,7 @@ __all__ = ["Rule", "Simplify", "simplify_instruction"]
 Rule = Callable[[Instruction], Instruction | None]
 
 _MAX_SWEEPS = 20
+_MAX_CHAIN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Simplify:
 
 def simplify_instruction(instruction: Instruction, rules: Mapping[str, tuple[Rule, ...]] = RULES) -> Instruction:
     """The end of the chain of rules that start at ``instruction``."""
-    while True:
+    for _ in range(_MAX_CHAIN):
         for rule in rules.get(instruction.opcode, ()):
             better = rule(instruction)
             if better is not None and better is not instruction:
@@ -53,3 +54,4 @@ def simplify_instruction(instruction: Instruction, rules: Mapping[str, tuple[Rul
                 break
         else:
             return instruction
+    raise AssertionError(f"rules chase each other on {instruction!r}")

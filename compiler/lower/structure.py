@@ -1,7 +1,6 @@
 """Structural identity: texts that are equal exactly when two instructions or computations do the same.
 
-Used to share equal reducers, to find common subexpressions, to emit equal kernels once, and as the content that
-names a cached object. Names, metadata and shardings do not count.
+Used to share equal reducers, to find common subexpressions, and as the content that names a cached object. Names, metadata and shardings do not count.
 """
 
 from __future__ import annotations
@@ -23,11 +22,6 @@ class Structure:
 
     def __init__(self) -> None:
         self._computations: dict[Computation, str] = {}
-
-    def kernel(self, instruction: Instruction) -> str:
-        """Equal for instructions that the same kernel serves: opcode, operand and result shapes, attributes."""
-        operands = ",".join(str(o.shape.plain) for o in instruction.operands)
-        return f"{instruction.opcode}({operands})->{instruction.shape.plain}{self.attributes(instruction)}"
 
     def attributes(self, instruction: Instruction) -> str:
         return self._mapping(instruction.attrs)
