@@ -15,10 +15,11 @@ from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.frames import Frame, Loop
 from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.registers import memory_type
+from shardc.compiler.kernels.scratch import allocate, release
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, DType, Shape, array_shape
 from shardc.native import blas
-from shardc.native.vector import I32, I64, PTR, constant
+from shardc.native.vector import I32, I64, constant
 
 if TYPE_CHECKING:
     from shardc.compiler.kernels.kernel import Kernel
@@ -54,11 +55,14 @@ def emit_dot(kernel: Kernel) -> None:
     left = _side(e, scratch, kernel.operands[0], i.operands[0], plan.left, kind)
     right = _side(e, scratch, kernel.operands[1], i.operands[1], plan.right, kind)
     direct = i.shape.dtype is kind
-    out = kernel.results[0] if direct else _allocate(e, scratch, i.shape.size * kind.nbytes)
+    out = kernel.results[0]
+    if not direct:
+        out = allocate(e, i.shape.size * kind.nbytes)
+        scratch.append(out)
     _products(e, plan, kind, left, right, out)
     if not direct:
         _convert_all(e, out, kind, kernel.results[0], i.shape)
-    _release(e, scratch)
+    release(e, scratch)
     e.finish()
 
 
@@ -131,21 +135,19 @@ def _side(
             return Matrix(pointer, down if height > 1 else max(width, 1), False, strides)
         if (down == 1 or height == 1) and (width == 1 or across >= height):
             return Matrix(pointer, across if width > 1 else max(height, 1), True, strides)
-    return _pack(e, scratch, operand, (*roles.batch, *rows, *columns), height, width, kind)
+    packed = _pack(e, operand, (*roles.batch, *rows, *columns), len(roles.batch), (height, width), kind)
+    scratch.append(packed.pointer)
+    return packed
 
 
 def _pack(
-    e: Emitter,
-    scratch: list[ir.Value],
-    operand: Instruction,
-    order: Sequence[int],
-    height: int,
-    width: int,
-    kind: DType,
+    e: Emitter, operand: Instruction, order: Sequence[int], batches: int, size: tuple[int, int], kind: DType
 ) -> Matrix:
+    """A dense copy with dimensions in ``order``, the first ``batches`` of them batch dimensions."""
+    height, width = size
     dims = tuple(operand.shape.dims[d] for d in order)
     packed = array_shape(kind, *dims)
-    place = _allocate(e, scratch, packed.nbytes)
+    place = allocate(e, packed.nbytes)
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
         where = [index[0]] * len(order) if order else []
@@ -154,19 +156,12 @@ def _pack(
         return converted(e, e.value(operand, tuple(where), mask), operand.shape.dtype, kind)
 
     emit_map(e, dims, [Output(place, packed, element)])
-    batch = dims[: len(dims)]
     strides: list[int] = []
-    total = height * width
-    sizes = []
-    for n in batch:
-        sizes.append(n)
-    count = packed.size // max(total, 1)
-    for n in sizes:
-        if count == 1:
-            break
-        count //= n
-        strides.append(total * count)
-    return Matrix(place, max(width, 1), False, tuple(strides))
+    stride = height * width
+    for n in reversed(dims[:batches]):
+        strides.append(stride)
+        stride *= n
+    return Matrix(place, max(width, 1), False, tuple(reversed(strides)))
 
 
 def _products(e: Emitter, plan: _Sides, kind: DType, left: Matrix, right: Matrix, out: ir.Value) -> None:
@@ -230,19 +225,3 @@ def _convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, sh
         return converted(e, e.value(value, index, mask), kind, shape.dtype)
 
     emit_map(inner, shape.dims, [Output(target, shape, element)])
-
-
-def _allocate(e: Emitter, scratch: list[ir.Value], nbytes: int) -> ir.Value:
-    """Memory for packing, freed at the kernel's end."""
-    b = e.entry.builder
-    allocate = b.module.globals.get("malloc") or ir.Function(b.module, ir.FunctionType(PTR, [I64]), "malloc")
-    place = b.call(allocate, [constant(I64, max(nbytes, 64))])
-    scratch.append(place)
-    return place
-
-
-def _release(e: Emitter, scratch: Sequence[ir.Value]) -> None:
-    b = e.entry.builder
-    for place in scratch:
-        free = b.module.globals.get("free") or ir.Function(b.module, ir.FunctionType(ir.VoidType(), [PTR]), "free")
-        b.call(free, [place])

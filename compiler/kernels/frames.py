@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from shardc.native.vector import I64, constant, splat
 
-__all__ = ["Frame", "Loop", "Val", "apply", "deepest"]
+__all__ = ["Branch", "Frame", "Loop", "Val", "apply", "deepest"]
 
 
 class Frame:
@@ -117,4 +117,22 @@ class Loop:
             self.index.add_incoming(self._start, outer.block)
             self.index.add_incoming(following, inner.block)
         outer.branch(self._head)
+        outer.position_at_end(after)
+
+
+class Branch:
+    """``if (condition)`` inside ``parent``; code goes to ``frame`` until `close`."""
+
+    def __init__(self, parent: Frame, condition: ir.Value) -> None:
+        self._parent = parent
+        self._condition = condition
+        self._then = parent.builder.function.append_basic_block("then")
+        self.frame = Frame(parent, ir.IRBuilder(self._then))
+
+    def close(self) -> None:
+        outer = self._parent.builder
+        self.frame.open = False
+        after = outer.function.append_basic_block("after")
+        self.frame.builder.branch(after)
+        outer.cbranch(self._condition, self._then, after)
         outer.position_at_end(after)

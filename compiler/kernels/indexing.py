@@ -15,7 +15,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape
 
-__all__ = ["INDEXING"]
+__all__ = ["INDEXING", "start_position", "starts"]
 
 Rule = Callable[[Elements, Instruction, Index, Mask], Any]
 
@@ -116,7 +116,7 @@ def _constant(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return e.table(i, linear(index, i.shape.dims), mask)
 
 
-def _starts(e: Elements, i: Instruction, first: int, dims: tuple[int, ...], sizes: tuple[int, ...]) -> Index:
+def starts(e: Elements, i: Instruction, first: int, dims: tuple[int, ...], sizes: tuple[int, ...]) -> Index:
     """Run-time starts (scalars, or one vector), clamped so that the slice fits."""
     operands = i.operands[first:]
     out: list[Expr] = []
@@ -129,16 +129,16 @@ def _starts(e: Elements, i: Instruction, first: int, dims: tuple[int, ...], size
 
 def _dynamic_slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     operand = i.operands[0]
-    starts = _starts(e, i, 1, operand.shape.dims, i.attrs["dynamic_slice_sizes"])
-    return e.value(operand, tuple(x + s for x, s in zip(index, starts, strict=True)), mask)
+    begin = starts(e, i, 1, operand.shape.dims, i.attrs["dynamic_slice_sizes"])
+    return e.value(operand, tuple(x + s for x, s in zip(index, begin, strict=True)), mask)
 
 
 def _dynamic_update_slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     operand, update = i.operands[:2]
     if update.shape.size == 0:
         return e.value(operand, index, mask)
-    starts = _starts(e, i, 2, operand.shape.dims, update.shape.dims)
-    inside = tuple(x - s for x, s in zip(index, starts, strict=True))
+    begin = starts(e, i, 2, operand.shape.dims, update.shape.dims)
+    inside = tuple(x - s for x, s in zip(index, begin, strict=True))
     tests = [
         True if n == size else condition(x, 0, size)
         for x, n, size in zip(inside, operand.shape.dims, update.shape.dims, strict=True)

@@ -13,6 +13,8 @@ from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.rules import RULES
+from shardc.compiler.kernels.sorting import emit_sort, emit_topk
+from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape
@@ -120,4 +122,13 @@ def _fusion(kernel: Kernel) -> None:
 
 
 #: Opcodes whose kernels are not (only) maps over elements.
-SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType({"fusion": _fusion, "dot": emit_dot})
+SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType(
+    {
+        "fusion": _fusion,
+        "dot": emit_dot,
+        "dynamic-update-slice": emit_dynamic_update_slice,
+        "scatter": emit_scatter,
+        "sort": emit_sort,
+        "topk": emit_topk,
+    }
+)

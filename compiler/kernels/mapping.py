@@ -25,15 +25,15 @@ _TILE, _TILE_LANES = 16, 8
 
 @dataclass(frozen=True)
 class Output:
-    """An array to fill: where, its shape, and its elements; ``element`` may give several, ``part`` picks one.
+    """An array to fill: where, its shape, and its elements.
 
-    ``start`` is an offset in elements: the region written begins there, with the array's own strides.
+    ``place`` says which index of the array an index of the iteration writes (default: the same).
     """
 
     pointer: ir.Value
     shape: Shape
     element: Callable[[Elements, Index, Mask], Any]
-    start: int = 0
+    place: Callable[[Elements, Index], Index] | None = None
 
     @property
     def dtype(self) -> DType:
@@ -45,7 +45,7 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None
     if 0 in dims:
         return
     space, recorder = _plan(e, dims, outputs)
-    stores = [_offset(o, space.index) for o in outputs]
+    stores = [_offset(e, o, space.index) for o in outputs]
     accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
     groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
     lanes = _lanes(e, groups, recorder, accesses)
@@ -98,8 +98,8 @@ def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[S
     return space, recorder
 
 
-def _offset(o: Output, index: Index) -> Expr:
-    return linear(index, o.shape.dims) + o.start
+def _offset(e: Elements, o: Output, index: Index) -> Expr:
+    return linear(index if o.place is None else o.place(e, index), o.shape.dims)
 
 
 def _size(group: Sequence[LoopVar]) -> int:

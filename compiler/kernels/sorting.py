@@ -1,0 +1,185 @@
+"""Sort: a stable bottom-up merge sort per row, all operands moved together, the comparator inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import llvmlite.ir as ir
+
+from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.control_flow import counted, nest, while_
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.frames import Val
+from shardc.compiler.kernels.scratch import allocate, release
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.types import DType, array_shape
+from shardc.native.vector import I32, I64, PTR, constant, intrinsic
+
+if TYPE_CHECKING:
+    from shardc.compiler.kernels.kernel import Kernel
+
+__all__ = ["emit_sort", "emit_topk"]
+
+
+class Rows:
+    """Rows of one array along a dimension: where element k of the row at ``base`` lies."""
+
+    def __init__(self, dims: Sequence[int], dim: int) -> None:
+        self.length = dims[dim]
+        self.stride = 1
+        for n in dims[dim + 1 :]:
+            self.stride *= n
+        self.outer = 1
+        for n in dims[:dim]:
+            self.outer *= n
+
+    def base(self, b: ir.IRBuilder, outer: ir.Value, inner: ir.Value) -> ir.Value:
+        return b.add(b.mul(outer, constant(I64, self.length * self.stride)), inner)
+
+    def at(self, b: ir.IRBuilder, base: ir.Value, k: ir.Value) -> ir.Value:
+        return b.add(base, b.mul(k, constant(I64, self.stride)))
+
+
+class Sorter:
+    """Sorts ``length`` elements of several arrays by a comparator, between two sets of scratch rows."""
+
+    def __init__(self, e: Emitter, comparator: Computation, dtypes: Sequence[DType], length: int) -> None:
+        self.e = e
+        self.comparator = comparator
+        self.dtypes = tuple(dtypes)
+        self.length = length
+        self.rows = [[allocate(e, length * d.nbytes) for d in dtypes] for _ in range(2)]
+        self.current = [e.slot(PTR) for _ in dtypes]
+        self.other = [e.slot(PTR) for _ in dtypes]
+        self.width, self.left, self.right = e.slot(I64), e.slot(I64), e.slot(I64)
+
+    def free(self) -> None:
+        release(self.e, [p for row in self.rows for p in row])
+
+    def begin(self) -> list[ir.Value]:
+        """Where the caller writes the row to sort."""
+        b = self.e.entry.builder
+        for k in range(len(self.dtypes)):
+            b.store(self.rows[0][k], self.current[k])
+            b.store(self.rows[1][k], self.other[k])
+        return self.rows[0]
+
+    def sort(self) -> list[ir.Value]:
+        """Merge runs of doubling width; where the sorted row lies."""
+        b = self.e.entry.builder
+        n = constant(I64, self.length)
+        b.store(constant(I64, 1), self.width)
+        with while_(b) as (_, done):
+            width = b.load(self.width, typ=I64)
+            body = b.append_basic_block("merge")
+            b.cbranch(b.icmp_signed("<", width, n), body, done)
+            b.position_at_end(body)
+            source = [b.load(s, typ=PTR) for s in self.current]
+            target = [b.load(s, typ=PTR) for s in self.other]
+            double = b.shl(width, constant(I64, 1))
+            with counted(b, 0, n, double) as low:
+                middle = intrinsic(b, "llvm.smin", I64, [b.add(low, width), n])
+                high = intrinsic(b, "llvm.smin", I64, [b.add(low, double), n])
+                self._merge(b, source, target, low, middle, high)
+            for k in range(len(self.dtypes)):
+                b.store(target[k], self.current[k])
+                b.store(source[k], self.other[k])
+            b.store(double, self.width)
+        return [b.load(s, typ=PTR) for s in self.current]
+
+    def _merge(
+        self,
+        b: ir.IRBuilder,
+        source: list[ir.Value],
+        target: list[ir.Value],
+        low: ir.Value,
+        middle: ir.Value,
+        high: ir.Value,
+    ) -> None:
+        """Two sorted runs into one; the left one wins ties."""
+        one = constant(I64, 1)
+        b.store(low, self.left)
+        b.store(middle, self.right)
+        last = constant(I64, self.length - 1)
+        with counted(b, low, high) as k:
+            i, j = b.load(self.left, typ=I64), b.load(self.right, typ=I64)
+            x = self._read(b, source, intrinsic(b, "llvm.smin", I64, [i, last]))
+            y = self._read(b, source, intrinsic(b, "llvm.smin", I64, [j, last]))
+            arguments = [v for pair in zip(y, x, strict=True) for v in pair]
+            right_first = self.e.call(self.comparator, arguments)[0].value
+            more_right = b.icmp_signed("<", j, high)
+            no_left = b.icmp_signed(">=", i, middle)
+            take_right = b.and_(more_right, b.or_(no_left, right_first))
+            for p, d, u, v in zip(target, self.dtypes, x, y, strict=True):
+                parts = tuple(b.select(take_right, q, r) for q, r in zip(v.parts, u.parts, strict=True))
+                memory.store(b, parts, p, k, d, None)
+            b.store(b.select(take_right, i, b.add(i, one)), self.left)
+            b.store(b.select(take_right, b.add(j, one), j), self.right)
+
+    def _read(self, b: ir.IRBuilder, places: list[ir.Value], at: ir.Value) -> list[Val]:
+        return [
+            Val(memory.load(b, p, at, d, 1), self.e.entry) for p, d in zip(places, self.dtypes, strict=True)
+        ]
+
+
+def emit_sort(kernel: Kernel) -> None:
+    """Sort rows along one dimension."""
+    i = kernel.instruction
+    e = kernel.emitter({})
+    dims = i.operands[0].shape.dims
+    dtypes = [o.shape.dtype for o in i.operands]
+    if 0 not in dims:
+        rows = Rows(dims, i.attrs["dimensions"][0] if dims else 0) if dims else Rows((1,), 0)
+        sorter = Sorter(e, i.attrs["to_apply"], dtypes, rows.length)
+        b = e.entry.builder
+        with nest(b, [rows.outer, rows.stride]) as (outer, inner):
+            base = rows.base(b, outer, inner)
+            scratch = sorter.begin()
+            with counted(b, 0, rows.length) as k:
+                for p, d, s in zip(kernel.operands, dtypes, scratch, strict=True):
+                    memory.store(b, memory.load(b, p, rows.at(b, base, k), d, 1), s, k, d, None)
+            done = sorter.sort()
+            with counted(b, 0, rows.length) as k:
+                for p, d, s in zip(kernel.results, dtypes, done, strict=True):
+                    memory.store(b, memory.load(b, s, k, d, 1), p, rows.at(b, base, k), d, None)
+        sorter.free()
+    e.finish()
+
+
+def emit_topk(kernel: Kernel) -> None:
+    """The first k of each row sorted by value (total order for floats), with their positions as s32."""
+    i = kernel.instruction
+    e = kernel.emitter({})
+    operand = i.operands[0].shape
+    values, positions = i.shape.elements
+    count = values.dims[-1]
+    if 0 not in operand.dims and 0 not in values.dims:
+        rows = Rows(operand.dims, operand.rank - 1)
+        kinds = [operand.dtype, positions.dtype]
+        sorter = Sorter(e, _by_value(operand.dtype, i.attrs.get("largest", True)), kinds, rows.length)
+        b = e.entry.builder
+        with counted(b, 0, rows.outer) as outer:
+            scratch = sorter.begin()
+            base = b.mul(outer, constant(I64, rows.length))
+            with counted(b, 0, rows.length) as k:
+                memory.store(b, memory.load(b, kernel.operands[0], b.add(base, k), kinds[0], 1), scratch[0], k, kinds[0], None)
+                memory.store(b, (b.trunc(k, I32),), scratch[1], k, kinds[1], None)
+            done = sorter.sort()
+            start = b.mul(outer, constant(I64, count))
+            with counted(b, 0, count) as k:
+                for p, d, s in zip(kernel.results, kinds, done, strict=True):
+                    memory.store(b, memory.load(b, s, k, d, 1), p, b.add(start, k), d, None)
+        sorter.free()
+    e.finish()
+
+
+def _by_value(dtype: DType, largest: bool) -> Computation:
+    """Comparator over (value, value, position, position): larger (or smaller) values first."""
+    kinds = [array_shape(dtype), array_shape(dtype), array_shape("s32"), array_shape("s32")]
+    parameters = [Instruction("parameter", s, attrs={"index": n}) for n, s in enumerate(kinds)]
+    attrs = {"direction": "GT" if largest else "LT"}
+    if dtype.is_float:
+        attrs["type"] = "TOTALORDER"
+    root = Instruction("compare", array_shape("pred"), parameters[:2], attrs)
+    return Computation("by_value", (*parameters, root), root)

@@ -1,0 +1,197 @@
+"""Ops that change a part of an array: dynamic-update-slice and scatter. In place when operand and result coincide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import llvmlite.ir as ir
+
+from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, condition, linear
+from shardc.compiler.kernels.elements import Elements, Index
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, apply, deepest
+from shardc.compiler.kernels.indexing import start_position, starts
+from shardc.compiler.kernels.loops import element_bits, power_above
+from shardc.compiler.kernels.mapping import Output, emit_map
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import Shape
+from shardc.native.vector import I1, I64, constant, intrinsic
+
+if TYPE_CHECKING:
+    from shardc.compiler.kernels.kernel import Kernel
+
+__all__ = ["emit_dynamic_update_slice", "emit_scatter"]
+
+
+def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
+    """``memcpy`` where the two are not the same memory."""
+    b = e.entry.builder
+    with b.if_then(b.icmp_unsigned("!=", target, source)):
+        arguments = [target, source, constant(I64, nbytes), constant(I1, 0)]
+        intrinsic(b, "llvm.memcpy", ir.VoidType(), arguments)
+
+
+def emit_dynamic_update_slice(kernel: Kernel) -> None:
+    """Copy the operand (unless in place), then write the update over it."""
+    i = kernel.instruction
+    operand, update = i.operands[:2]
+    e = kernel.emitter()
+    copy_unless_same(e, kernel.results[0], kernel.operands[0], operand.shape.nbytes)
+
+    def place(e: Elements, index: Index) -> Index:
+        begin = starts(e, i, 2, operand.shape.dims, update.shape.dims)
+        return tuple(x + s for x, s in zip(index, begin, strict=True))
+
+    emit_map(e, update.shape.dims, [Output(kernel.results[0], i.shape, _value_of(update), place)])
+    e.finish()
+
+
+def _value_of(instruction: Instruction):  # type: ignore[no-untyped-def]
+    def element(e: Elements, index: Index, mask: Mask) -> object:
+        return e.value(instruction, index, mask)
+
+    return element
+
+
+def emit_scatter(kernel: Kernel) -> None:
+    """Copy the operands (unless in place), then apply the updates one after the other, windows in vectors.
+
+    A window that does not lie wholly inside the operand is skipped.
+    """
+    i = kernel.instruction
+    count = len(i.operands) // 2
+    e = kernel.emitter()
+    for target, source, operand in zip(kernel.results, kernel.operands, i.operands[:count], strict=False):
+        copy_unless_same(e, target, source, operand.shape.nbytes)
+    if 0 not in i.operands[-1].shape.dims and 0 not in i.operands[0].shape.dims:
+        _Scatter(kernel, e, count).emit()
+    e.finish()
+
+
+class _Scatter:
+    """The loops of one scatter: over update positions, then over the window of each."""
+
+    def __init__(self, kernel: Kernel, e: Emitter, count: int) -> None:
+        i = kernel.instruction
+        a = i.attrs
+        self.e = e
+        self.instruction = i
+        self.results = kernel.results
+        self.operands = i.operands[:count]
+        self.indices = i.operands[count]
+        self.updates = i.operands[count + 1 :]
+        self.dims = self.operands[0].shape.dims
+        shape = self.updates[0].shape
+        self.window = tuple(a["update_window_dims"])
+        self.batch = tuple(d for d in range(shape.rank) if d not in self.window)
+        self.variables: dict[int, LoopVar] = {d: e.source.loop(n) for d, n in enumerate(shape.dims)}
+        self.index: Index = tuple(Expr.of(self.variables[d]) for d in range(shape.rank))
+
+    def emit(self) -> None:
+        frame = self.e.entry
+        opened: list[Loop | Branch] = []
+        for d in self.batch:
+            loop = Loop(frame, self.variables[d].size)
+            self.e.bind(self.variables[d], Val((loop.index,), loop.frame))
+            opened.append(loop)
+            frame = loop.frame
+        target, fits = self._target(frame)
+        if fits is not None:
+            branch = Branch(frame, fits.value)
+            opened.append(branch)
+            frame = branch.frame
+        offset = linear(target, self.dims)
+        self._windows(frame, offset)
+        for block in reversed(opened):
+            block.close()
+
+    def _target(self, frame: Frame) -> tuple[Index, Val | None]:
+        """The index that is written, and whether the whole window lies inside (None: always)."""
+        e, a = self.e, self.instruction.attrs
+        batch = [self.index[d] for d in self.batch]
+        removed = {*a["inserted_window_dims"], *a.get("input_batching_dims", ())}
+        window = iter(self.window)
+        target: list[Expr] = []
+        extent: list[int] = []
+        for d in range(len(self.dims)):
+            from_window = None if d in removed else next(window)
+            target.append(Expr() if from_window is None else self.index[from_window])
+            extent.append(1 if from_window is None else self.updates[0].shape.dims[from_window])
+        fits: Val | None = None
+        for component, d in enumerate(a["scatter_dims_to_operand_dims"]):
+            at = start_position(batch, component, a["index_vector_dim"], self.indices.shape)
+            begin = e.loaded(self.indices, at, (), 0, self.dims[d] - extent[d] + 1)
+            target[d] = target[d] + begin
+            inside = self._inside(frame, at, begin)
+            fits = inside if fits is None else apply(lambda b, x, y: b.and_(x, y), [fits, inside], frame)
+        pairs = zip(a.get("input_batching_dims", ()), a.get("scatter_indices_batching_dims", ()), strict=True)
+        for d, from_dim in pairs:
+            target[d] = batch[from_dim - (1 if from_dim > a["index_vector_dim"] else 0)]
+        return tuple(target), fits
+
+    def _inside(self, frame: Frame, at: Index, begin: Expr) -> Val:
+        """Was the start index in range, so that clamping left it alone?"""
+        raw = self.e.value(self.indices, at)
+        dtype = self.indices.shape.dtype
+
+        def emit(b: ir.IRBuilder, x: ir.Value, clamped: ir.Value) -> ir.Value:
+            if dtype.bits < 64:
+                x = b.sext(x, I64) if dtype.kind == "signed" else b.zext(x, I64)
+            return b.icmp_unsigned("==", x, clamped)
+
+        return apply(emit, [raw, self.e.index(begin)], frame)
+
+    def _windows(self, frame: Frame, offset: Expr) -> None:
+        loops: list[Loop] = []
+        for d in self.window[:-1]:
+            loop = Loop(frame, self.variables[d].size)
+            self.e.bind(self.variables[d], Val((loop.index,), loop.frame))
+            loops.append(loop)
+            frame = loop.frame
+        if self.window:
+            self._inner(frame, self.variables[self.window[-1]], offset)
+        else:
+            self._combine(frame, offset, 1, ())
+        for loop in reversed(loops):
+            loop.close()
+
+    def _inner(self, frame: Frame, v: LoopVar, offset: Expr) -> None:
+        e = self.e
+        bits = element_bits(o.shape.dtype for o in self.operands)
+        contiguous = offset.coefficient(v) == 1
+        lanes = min(2 * e.vector_bits // bits, power_above(v.size)) if contiguous else 1
+        whole, rest = divmod(v.size, lanes)
+        if whole:
+            loop = Loop(frame, whole * lanes, lanes)
+            e.bind(v, Val((loop.index,), loop.frame), lanes)
+            self._combine(loop.frame, offset, lanes, ())
+            loop.close()
+        if rest:
+            size = v.high
+            v.high += lanes
+            e.forget()
+            e.bind(v, Val((constant(I64, whole * lanes),), e.entry), lanes)
+            holds = condition(Expr.of(v), 0, size)
+            assert not isinstance(holds, bool)
+            self._combine(frame, offset, lanes, (holds,))
+            v.high = size
+            e.forget()
+
+    def _combine(self, frame: Frame, offset: Expr, lanes: int, mask: Mask) -> None:
+        """Read what is there, combine with the updates, write back."""
+        e = self.e
+        new = [e.value(u, self.index, mask) for u in self.updates]
+        at = e.split(offset)[0]
+        holds = e.mask(mask)
+        frame = deepest([*new, at] if holds is None else [*new, at, holds], frame)
+        b = frame.builder
+        m = None if holds is None else holds.wide(lanes)[0]
+        shapes: list[Shape] = [o.shape for o in self.operands]
+        old = [
+            Val(memory.load(b, p, at.value, s.dtype, lanes, m), frame, lanes)
+            for p, s in zip(self.results, shapes, strict=True)
+        ]
+        values = e.call(self.instruction.attrs["to_apply"], [*old, *new])
+        for p, s, value in zip(self.results, shapes, values, strict=True):
+            memory.store(b, value.wide(lanes), p, at.value, s.dtype, m)
