@@ -1,0 +1,222 @@
+"""JAX functions and stages as programs: the module, and what belongs to which argument and result."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.evaluate import evaluate
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import Sharding
+from shardc.launcher import jax_frontend
+from shardc.launcher.jax_frontend import JaxProgram, exported_from_bytes, lower_function, module_from_jax
+from shardc.sharding.spec import P
+
+STATE = {"w": np.arange(8, dtype=np.float32).reshape(4, 2), "unused": np.ones(3, np.float32)}
+
+
+def step(state: Any, skipped: Any, key: Any, rate: Any) -> Any:
+    first, second = jax.random.split(key)
+    noise = jax.random.normal(first, state["w"].shape)
+    return {"w": state["w"] - rate * noise, "n": 3}, second
+
+
+def call(program: JaxProgram, *args: Any, **kwargs: Any) -> Any:
+    """The program through our evaluator, pytrees in and out."""
+    return program.unflatten(evaluate(program.module, program.flatten(args, kwargs)))
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        if isinstance(b, jax.Array) and jax.dtypes.issubdtype(b.dtype, jax.dtypes.prng_key):
+            assert a.dtype == b.dtype
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+def stages() -> list[Any]:
+    args = (STATE, 1.0, jax.random.key(0), 0.5)
+    jitted = jax.jit(step)
+    traced = jitted.trace(*args)
+    return [
+        functools.partial(module_from_jax, step, *args),
+        functools.partial(module_from_jax, jitted, *args),
+        functools.partial(module_from_jax, traced),
+        functools.partial(module_from_jax, traced.lower()),
+        functools.partial(module_from_jax, jax.export.export(jitted, platforms=["cpu"])(*args)),
+    ]
+
+
+@pytest.mark.parametrize("which", range(5), ids=["function", "jitted", "traced", "lowered", "exported"])
+def test_every_stage_of_jax(which: int) -> None:
+    program = stages()[which]()
+    assert program.kept == (1, 3, 4)
+    assert len(program.module.parameters) == 3
+    args = (STATE, 1.0, jax.random.key(7), 0.25)
+    assert_same(call(program, *args), step(*args))
+
+
+def test_names_are_those_of_the_function() -> None:
+    program = stages()[0]()
+    assert program.module.arg_names == ("state['w']", "key", "rate")
+    assert program.module.result_names == ("result[0]['n']", "result[0]['w']", "result[1]")
+
+
+def test_an_exported_program_goes_through_bytes() -> None:
+    pytest.importorskip("flatbuffers")
+    exported = jax.export.export(jax.jit(lambda x, y: x * y + 1), platforms=["cpu"])(np.ones(3, np.float32), 2.0)
+    program = exported_from_bytes(bytes(exported.serialize()))
+    np.testing.assert_array_equal(call(program, np.arange(3, dtype=np.float32), 3.0), [1, 4, 7])
+
+
+def test_bytes_that_are_no_export() -> None:
+    with pytest.raises((InputError, EnvironmentProblem)):
+        exported_from_bytes(b"\x00\x01\x02ML\xefR", "x.bin")
+
+
+def test_static_arguments_and_keywords() -> None:
+    def power(x: Any, n: int, *, scale: Any, flip: bool) -> Any:
+        y = scale * x**n
+        return y[::-1] if flip else y
+
+    jitted = jax.jit(power, static_argnums=1, static_argnames="flip")
+    x = np.arange(3, dtype=np.float32)
+    program = module_from_jax(jitted, x, 2, scale=2.0, flip=True)
+    assert_same(call(program, x, 2, scale=3.0, flip=True), power(x, 2, scale=3.0, flip=True))
+    assert_same(call(program, x, scale=3.0), power(x, 2, scale=3.0, flip=True))
+
+
+def test_weak_types_and_exact_dtypes() -> None:
+    program = module_from_jax(lambda x, s: x * s, np.ones(3, np.float32), 2)
+    np.testing.assert_array_equal(call(program, np.ones(3, np.float32), 5), [5, 5, 5])
+    np.testing.assert_array_equal(call(program, np.ones(3, np.float64), np.int32(5)), [5, 5, 5])
+    np.testing.assert_array_equal(call(program, jnp.ones(3), jnp.int32(5)), [5, 5, 5])
+    for bad in ((np.ones(3, np.int32), 1), (np.ones(3, np.float16), 1), (np.ones(3, np.float32), 1.5)):
+        with pytest.raises(InputError):
+            program.flatten(bad)
+
+
+def test_wrong_arguments_are_named() -> None:
+    program = stages()[0]()
+    key = jax.random.key(0)
+    with pytest.raises(InputError, match="structure"):
+        program.flatten((STATE, 1.0, key))
+    with pytest.raises(InputError, match=r"shape \(4, 3\)") as caught:
+        program.flatten(({**STATE, "w": np.ones((4, 3), np.float32)}, 1.0, key, 0.5))
+    assert caught.value.where == "state['w']"
+    with pytest.raises(InputError, match="not an array"):
+        program.flatten((STATE, 1.0, key, "fast"))
+    with pytest.raises(InputError, match="2 results"):
+        program.unflatten([1, 2])
+
+
+def test_arrays_of_others_are_passed_through() -> None:
+    class Elsewhere:
+        shape, dtype = (3,), np.dtype(np.float32)
+
+    value = Elsewhere()
+    assert module_from_jax(lambda x: x + 1, np.ones(3, np.float32)).flatten((value,))[0] is value
+
+
+def test_shardings_of_arguments_are_kept() -> None:
+    mesh = AbstractMesh((16, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
+    x = jax.ShapeDtypeStruct((32, 4), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("data", None)))
+    program = module_from_jax(jnp.sin, x)
+    assert program.module.mesh == Mesh({"data": 16, "model": 2})
+    assert program.module.parameters[0].sharding == Sharding.of(program.module.mesh, "data", None)
+
+
+def test_shardings_over_a_concrete_mesh() -> None:
+    mesh = jax.make_mesh((1, 1), ("data", "model"), devices=jax.devices()[:1])
+    x = jax.device_put(np.ones((4, 4), np.float32), NamedSharding(mesh, PartitionSpec("data")))
+    program = module_from_jax(lambda x: x * 2, x)
+    assert program.module.mesh == Mesh({"data": 1, "model": 1})
+    assert program.module.parameters[0].sharding == Sharding.of(program.module.mesh, "data", None)
+
+
+MESHES = [
+    Mesh({"data": 4, "model": 2}),
+    AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto)),
+    Mesh({"data": 4, "model": 2}).to_jax(),
+]
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=["ours", "jax", "to_jax"])
+@pytest.mark.parametrize("spec", [P, PartitionSpec], ids=["our P", "their P"])
+def test_lower_function_with_prefixes(mesh: Any, spec: Any) -> None:
+    def fn(state: Any, x: Any, n: int) -> Any:
+        y = jax.lax.with_sharding_constraint(x @ state["w"], PartitionSpec("data", "model"))
+        return {"w": state["w"] * n, "m": state["m"]}, y.sum()
+
+    state = {"w": np.ones((8, 4), np.float32), "m": np.ones((8, 4), np.float32)}
+    program = lower_function(
+        fn,
+        mesh,
+        in_shardings=(spec(None, "model"), spec("data")),
+        out_shardings=(spec(None, "model"), None),
+        donate_argnums=0,
+        static_argnums=2,
+        args=(state, np.ones((12, 8), np.float32), 3),
+    )
+    ours = Mesh({"data": 4, "model": 2})
+    split = Sharding.of(ours, None, "model")
+    assert [p.sharding for p in program.module.parameters] == [split, split, Sharding.of(ours, "data", None)]
+    root = program.module.entry.root.sharding
+    assert root == (split, split, None)
+    assert program.donated == (0, 1)
+    assert {a.parameter for a in program.module.aliases} | set(program.module.donors) == {0, 1}
+    values = {**state, "w": np.full((8, 4), 2, np.float32)}
+    assert_same(call(program, values, np.ones((12, 8), np.float32), 3)[1], np.float32(12 * 4 * 8 * 2))
+
+
+def test_lower_function_mistakes() -> None:
+    x = np.ones((6, 4), np.float32)
+    with pytest.raises(AnnotationError, match="without a mesh"):
+        lower_function(jnp.sin, in_shardings=P("data"), args=(x,))
+    with pytest.raises(AnnotationError, match="even shardings"):
+        lower_function(jnp.sin, Mesh({"data": 4}), in_shardings=P("data"), args=(x,))
+    with pytest.raises(AnnotationError, match="UNCONSTRAINED"):
+        lower_function(jnp.sin, Mesh({"data": 2}), in_shardings=P(P.UNCONSTRAINED), args=(x,))
+    with pytest.raises(InputError, match="mesh is a str"):
+        lower_function(jnp.sin, "data=2", args=(x,))
+    with pytest.raises(InputError, match="cannot make a program"):
+        module_from_jax(3)
+    with pytest.raises(InputError, match="arguments given together"):
+        module_from_jax(jax.jit(jnp.sin).trace(x), x)
+
+
+def test_effects_are_refused() -> None:
+    def noisy(x: Any) -> Any:
+        jax.debug.print("{x}", x=x, ordered=True)
+        return x + 1
+
+    with pytest.raises(UnsupportedError):
+        module_from_jax(noisy, np.ones(3, np.float32))
+
+
+def test_without_jax_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(EnvironmentProblem, match="JAX") as caught:
+        jax_frontend.module_from_jax(lambda x: x, 1)
+    assert "shardc[jax]" in str(caught.value)
+
+
+def test_importing_the_front_end_loads_no_jax() -> None:
+    code = "import sys, shardc.launcher.jax_frontend; assert 'jax' not in sys.modules and 'jaxlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_more_devices_than_the_machine_has() -> None:
+    mesh = Mesh({"x": 64, "y": 128})
+    program = lower_function(lambda a: a @ a, mesh, in_shardings=P("x", "y"), args=(np.ones((128, 128), np.float32),))
+    assert program.module.num_partitions == 64 * 128
