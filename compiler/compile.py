@@ -118,7 +118,9 @@ def _result_specs(module: Module) -> tuple[ArraySpec, ...]:
     root = module.entry.root
     shapes = array_leaves(root.shape.plain)
     names = module.result_names if len(module.result_names) == len(shapes) else ("",) * len(shapes)
-    return _specs(module, "global_results", list(zip(names, shapes, strict=True)), _shardings(root.sharding, len(shapes)))
+    return _specs(
+        module, "global_results", list(zip(names, shapes, strict=True)), _shardings(root.sharding, len(shapes))
+    )
 
 
 def _shardings(sharding: Any, count: int) -> list[Sharding | None]:
@@ -135,9 +137,7 @@ def _specs(
     whole = [leaf for s in module.attrs.get(key, ()) for leaf in array_leaves(s.plain)]
     if not module.partitioned or len(whole) != len(local):
         return tuple(ArraySpec(name, shape, shape, None) for name, shape in local)
-    return tuple(
-        ArraySpec(name, g, shape, s) for (name, shape), g, s in zip(local, whole, shardings, strict=True)
-    )
+    return tuple(ArraySpec(name, g, shape, s) for (name, shape), g, s in zip(local, whole, shardings, strict=True))
 
 
 def _call(step: Collective, lowered: Lowered) -> CollectiveCall:

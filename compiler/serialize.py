@@ -36,10 +36,23 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
     {
         c.__name__: c
         for c in (
-            ArraySpec, AxisGroups, AxisPairs, AxisRef, BufferRef, CollectiveCall, CollectiveOperand, DimSharding,
-            IotaGroups, Layout, ListGroups, ListPairs, Mesh, Shape, Sharding,
+            ArraySpec,
+            AxisGroups,
+            AxisPairs,
+            AxisRef,
+            BufferRef,
+            CollectiveCall,
+            CollectiveOperand,
+            DimSharding,
+            IotaGroups,
+            Layout,
+            ListGroups,
+            ListPairs,
+            Mesh,
+            Shape,
+            Sharding,
         )
-    }  # fmt: skip
+    }
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.compiler.kernels import kernel_key
 from shardc.hlo.ir import Instruction

@@ -167,9 +167,7 @@ def _row(whole: Instruction, n: int, dims: tuple[int, ...], like: Instruction) -
 
 def _collective_permute(i: Instruction, group: int) -> Instruction:
     if "slice_sizes" in i.attrs:
-        raise UnsupportedError(
-            "collective-permute of slices in place", where=f"%{i.name}", fix="permute whole arrays"
-        )
+        raise UnsupportedError("collective-permute of slices in place", where=f"%{i.name}", fix="permute whole arrays")
     return i
 
 

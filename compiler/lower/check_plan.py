@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
-from shardc.compiler.lower.liveness import Liveness, live_ranges, reads_of, writes_of
+from shardc.compiler.lower.liveness import live_ranges, reads_of, writes_of
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Copy, Kernel, Step, leaf_steps
 from shardc.hlo.errors import VerificationError
 

@@ -104,7 +104,10 @@ def _may_lead(i: Instruction) -> bool:
 
 
 def _grow(
-    root: Instruction, users: Mapping[Instruction, list[Instruction]], position: Mapping[Instruction, int], options: Fuse
+    root: Instruction,
+    users: Mapping[Instruction, list[Instruction]],
+    position: Mapping[Instruction, int],
+    options: Fuse,
 ) -> _Group:
     group = _Group(root)
     group.space[root] = None
@@ -217,9 +220,7 @@ def _with_called(old: Instruction, called: Mapping[Computation, Computation]) ->
     return MappingProxyType(out)
 
 
-def _fusion(
-    group: _Group, position: Mapping[Instruction, int], new: Mapping[Instruction, Instruction]
-) -> Instruction:
+def _fusion(group: _Group, position: Mapping[Instruction, int], new: Mapping[Instruction, Instruction]) -> Instruction:
     """The fusion instruction of a group, its computation built from clones of the members."""
     members = sorted(group.space, key=position.__getitem__)
     inner: dict[Instruction, Instruction] = {}

@@ -11,8 +11,11 @@ __all__ = ["is_alias", "is_cheap", "is_duplicable", "is_elementwise", "is_fusabl
 
 #: Elementwise ops that cost more than a load; they are never computed twice.
 _EXPENSIVE = frozenset(
-    "acos acosh asin asinh atan2 atanh cbrt cosine cosh divide erf exponential exponential-minus-one log log-plus-one "
-    "logistic power remainder rsqrt sine sinh sqrt tan tanh stochastic-convert".split()
+    {
+        *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cosine", "cosh", "divide", "erf", "exponential"),
+        *("exponential-minus-one", "log", "log-plus-one", "logistic", "power", "remainder", "rsqrt", "sine", "sinh"),
+        *("sqrt", "tan", "tanh", "stochastic-convert"),
+    }
 )
 
 #: Elementwise by family, but not one element from one element.
@@ -47,7 +50,9 @@ def is_fusable(i: Instruction) -> bool:
 def is_alias(i: Instruction) -> bool:
     """The result is the operand's memory, read with other dimensions."""
     return i.opcode == "reshape" or (
-        i.opcode == "bitcast" and i.shape.size == i.operands[0].shape.size and i.shape.nbytes == i.operands[0].shape.nbytes
+        i.opcode == "bitcast"
+        and i.shape.size == i.operands[0].shape.size
+        and i.shape.nbytes == i.operands[0].shape.nbytes
     )
 
 
@@ -87,4 +92,4 @@ def repetition(i: Instruction) -> float:
     """How often one evaluation of ``i`` evaluates its operand."""
     if i.opcode != "reduce":
         return 1.0
-    return math.prod(i.operands[0].shape.dims[d] for d in i.attrs["dimensions"])
+    return float(math.prod(i.operands[0].shape.dims[d] for d in i.attrs["dimensions"]))

@@ -34,7 +34,7 @@ def _elementwise_parameters(fusion: Instruction) -> list[int]:
     """Parameters of a fused computation that are read only at the element that is being written."""
     computation = fusion.attrs["calls"]
     at_element = {computation.root}
-    elsewhere = set()
+    elsewhere: set[Instruction] = set()
     for i in reversed(computation.instructions):
         if i.opcode == "parameter":
             continue

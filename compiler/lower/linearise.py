@@ -29,6 +29,12 @@ _ALIGNMENT = 64
 #: Collectives as the canonical form leaves them; what a transport performs.
 _COLLECTIVES = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
 
+#: What no step can do; passes have removed the forms that have another way to say the same.
+_REFUSED = (
+    *("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "ragged-all-to-all", "collective-broadcast"),
+    *("async-start", "async-update", "async-done", "call"),
+)
+
 Leaves = tuple[Buffer, ...]
 
 
@@ -239,12 +245,8 @@ def _source(i: Instruction, leaf: int) -> tuple[Instruction, int]:
 
 
 _RULES: Mapping[str, Any] = {
-    **{opcode: _Walk._collective for opcode in _COLLECTIVES},
-    **{
-        opcode: _Walk._refused
-        for opcode in "infeed outfeed send send-done recv recv-done ragged-all-to-all async-start async-update "
-        "async-done call collective-broadcast".split()
-    },
+    **dict.fromkeys(sorted(_COLLECTIVES), _Walk._collective),
+    **dict.fromkeys(_REFUSED, _Walk._refused),
     "constant": _Walk._constant,
     "tuple": _Walk._tuple,
     "get-tuple-element": _Walk._element,

@@ -74,12 +74,12 @@ def splat_source(instruction: Instruction) -> Instruction | None:
     return None
 
 
-def scalar_value(instruction: Instruction) -> np.generic | None:
+def scalar_value(instruction: Instruction) -> Any:
     """The constant value of all elements (a NumPy scalar), or None."""
     source = splat_source(instruction) or instruction
     if source.opcode == "constant":
         value = source.attrs["literal"].splat
-        return value if value is None else np.asarray(value)[()]
+        return None if value is None else np.asarray(value).flat[0]
     return None
 
 
@@ -91,7 +91,11 @@ def inline(computation: Computation, operands: tuple[Instruction, ...]) -> Instr
             new[i] = operands[i.attrs["index"]]
         else:
             args = tuple(new[o] for o in i.operands)
-            new[i] = i if not args or all(a is b for a, b in zip(args, i.operands, strict=True)) else i.replace(operands=args)
+            new[i] = (
+                i
+                if not args or all(a is b for a, b in zip(args, i.operands, strict=True))
+                else i.replace(operands=args)
+            )
     return new[computation.root]
 
 

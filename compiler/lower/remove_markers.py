@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardc.compiler.lower.make import keep_reachable
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module, rebuild_module
-from shardc.compiler.lower.make import keep_reachable
 
 __all__ = ["RemoveMarkers"]
 

@@ -97,9 +97,7 @@ def _constant_elements(init: Instruction, body: Computation) -> dict[int, Instru
     }
 
 
-def _needed(
-    body: Computation, condition: Computation, read: set[int], constants: dict[int, Instruction]
-) -> set[int]:
+def _needed(body: Computation, condition: Computation, read: set[int], constants: dict[int, Instruction]) -> set[int]:
     """Elements that results or the condition depend on, through any number of iterations."""
     work = list(read | _reads(condition, [condition.root]))
     needed: set[int] = set()

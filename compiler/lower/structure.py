@@ -1,6 +1,7 @@
 """Structural identity: texts that are equal exactly when two instructions or computations do the same.
 
-Used to share equal reducers, to find common subexpressions, and as the content that names a cached object. Names, metadata and shardings do not count.
+Used to share equal reducers, to find common subexpressions, and as the content that names a cached object. Names,
+metadata and shardings do not count.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Kernels that call back into the NumPy evaluator: they test lowering, plans and the step apart from code generation."""
+"""Kernels that call back into the NumPy evaluator: lowering, plans and the step apart from code generation."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-import llvmlite.ir as ir
 import numpy as np
+from llvmlite import ir
 
 from shardc.compiler.lower.linearise import array_leaves
-from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate import ROWS
+from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.ir import Computation, Instruction
 from shardc.native.vector import I32, I64, PTR
 
@@ -61,5 +61,9 @@ class EvaluatorKernels:
 
 
 def _array(place: int, shape: Any) -> np.ndarray:
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * shape.nbytes).from_address(place or 0)) if shape.nbytes else np.empty(0, np.uint8)
+    raw = (
+        np.ctypeslib.as_array((ctypes.c_uint8 * shape.nbytes).from_address(place or 0))
+        if shape.nbytes
+        else np.empty(0, np.uint8)
+    )
     return raw.view(shape.dtype.numpy).reshape(shape.dims)

@@ -25,7 +25,7 @@ def dynamic_slice_at_constants(i: Instruction) -> Instruction | None:
         return None
     bounds = []
     for value, whole, part in zip(values, operand.shape.dims, i.shape.dims, strict=True):
-        low = min(max(int(value), 0), whole - part)  # type: ignore[call-overload]
+        low = min(max(int(value), 0), whole - part)
         bounds.append((low, low + part, 1))
     return make("slice", i.shape, (operand,), i, slice=tuple(bounds))
 
