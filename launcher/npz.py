@@ -8,8 +8,6 @@ never loaded.
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.compiler.executable import ArraySpec
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.types import DType
 from shardc.launcher.atomic import atomic_output
 
@@ -64,13 +62,17 @@ def read_inputs(path: Path, parameters: Sequence[ArraySpec]) -> list[NDArray[Any
     if not path.is_file():
         raise InputError(f"there is no file {path}", fix="--inputs names an .npz file with in0, in1, ...")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because np.load leaves a damaged file open.
+        with path.open("rb") as handle:
+            file = np.load(handle, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InputError(f"{path} is not an .npz file", fix="save it with np.savez(path, in0=..., in1=...)")
             keys = [k for k in file.files if re.fullmatch(r"in\d+", k)]
             _check_keys(path, keys, parameters)
             return [_input(file, path, i, p) for i, p in enumerate(parameters)]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as e:
+    except ShardcError:
+        raise
+    except Exception as e:  # a damaged zip file can raise nearly anything
         raise InputError(f"{path} cannot be read: {e}", fix="save it with np.savez(path, in0=..., in1=...)") from None
 
 
