@@ -11,7 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-__all__ = ["Condition", "Expr", "Loaded", "LoopVar", "Mask", "Quotient", "Remainder", "Var", "VarSource", "condition"]
+__all__ = [
+    "Condition",
+    "Expr",
+    "Loaded",
+    "LoopVar",
+    "Mask",
+    "Quotient",
+    "Remainder",
+    "Rest",
+    "Var",
+    "VarSource",
+    "condition",
+]
 
 
 class VarSource:
@@ -34,10 +46,6 @@ class VarSource:
     def loaded(self, key: tuple[object, ...], low: int, high: int, what: Any) -> Var:
         """A run-time integer, clamped to [low, high)."""
         return self._make(("load", *key, low, high), lambda: Loaded(next(self._next), low, high, what))
-
-    def forget(self) -> None:
-        """Make derived variables anew from here on: ranges of loop variables have changed."""
-        self._derived.clear()
 
     def _make(self, key: tuple[object, ...], make: Any) -> Var:
         found = self._derived.get(key)
@@ -231,6 +239,12 @@ class Condition:
 
     def __repr__(self) -> str:
         return f"{self.low} <= {self.expr} < {self.high}"
+
+
+class Rest(Condition):
+    """The lanes of a last, partly filled vector that exist: ranges say nothing about the others."""
+
+    __slots__ = ()
 
 
 #: Lanes for which all conditions hold are wanted; the others may hold anything, but must not fault.

@@ -13,7 +13,9 @@ __all__ = ["counted", "nest", "while_"]
 
 
 @contextmanager
-def counted(b: ir.IRBuilder, start: int | ir.Value, end: int | ir.Value, step: int | ir.Value = 1) -> Iterator[ir.Value]:
+def counted(
+    b: ir.IRBuilder, start: int | ir.Value, end: int | ir.Value, step: int | ir.Value = 1
+) -> Iterator[ir.Value]:
     """``for (i = start; i < end; i += step)`` with signed i64 ``i``; the body may run no time."""
     start, end, step = (constant(I64, x) if isinstance(x, int) else x for x in (start, end, step))
     before = b.block

@@ -93,7 +93,24 @@ ANY: Mapping[str, Rule] = MappingProxyType(
 
 #: Opcodes whose result is one of the type's values whenever the operands are: no rounding needed.
 _EXACT = frozenset(
-    ["select", "copy", "clamp", "real", "imag", "convert", "bitcast-convert", "abs", "negate", "maximum", "minimum", "sign", "floor", "ceil", "round-nearest-even", "round-nearest-afz"]
+    [
+        "select",
+        "copy",
+        "clamp",
+        "real",
+        "imag",
+        "convert",
+        "bitcast-convert",
+        "abs",
+        "negate",
+        "maximum",
+        "minimum",
+        "sign",
+        "floor",
+        "ceil",
+        "round-nearest-even",
+        "round-nearest-afz",
+    ]
 )
 
 #: All opcodes with an elementwise rule.

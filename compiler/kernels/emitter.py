@@ -15,7 +15,18 @@ import numpy as np
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.affine import Condition, Expr, Loaded, LoopVar, Mask, Quotient, Remainder, Var, VarSource
+from shardc.compiler.kernels.affine import (
+    Condition,
+    Expr,
+    Loaded,
+    LoopVar,
+    Mask,
+    Quotient,
+    Remainder,
+    Rest,
+    Var,
+    VarSource,
+)
 from shardc.compiler.kernels.convert import as_index, integer_value
 from shardc.compiler.kernels.elements import Elements, Fold, Index, bases
 from shardc.compiler.kernels.elementwise import combine
@@ -66,12 +77,6 @@ class Emitter(Elements):
     def slot(self, t: ir.Type) -> ir.Value:
         """A stack slot, which becomes a register."""
         return self._slots.alloca(t)
-
-    def forget(self) -> None:
-        """Drop what was derived from variables whose ranges change now."""
-        self.source.forget()
-        self._memo.clear()
-        self._sums.clear()
 
     # Answers.
 
@@ -170,7 +175,9 @@ class Emitter(Elements):
 
     def _load(self, base: ir.Value, size: int, dtype: DType, offset: Expr, mask: Mask) -> Val:
         low, high = offset.range
-        holds = self.mask(mask) if mask and not (low >= 0 and high <= size) else None
+        if low >= 0 and high <= size:
+            mask = tuple(c for c in mask if isinstance(c, Rest))
+        holds = self.mask(mask)
         at, step, lanes, vector = self.split(offset)
         if vector is not None or step not in (0, 1, -1):
             offsets = self.index(offset)
@@ -210,6 +217,11 @@ class Emitter(Elements):
     # Indices.
 
     def bind(self, v: Var, value: Val, lanes: int = 1) -> None:
+        """Say what a loop variable is from here on; a second time, what was computed from it is forgotten."""
+        if v in self.bindings:
+            self._memo.clear()
+            self._sums.clear()
+            self.bindings = {w: x for w, x in self.bindings.items() if isinstance(w, LoopVar)}
         self.bindings[v] = Binding(value, lanes)
 
     def bound(self, v: Var) -> Binding:

@@ -12,11 +12,13 @@ from shardc.compiler.kernels.contraction import emit_dot
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.mapping import Output, emit_map
+from shardc.compiler.kernels.expansions import EXPANSIONS
 from shardc.compiler.kernels.rules import RULES
+from shardc.compiler.kernels.selection import emit_select_and_scatter
 from shardc.compiler.kernels.sorting import emit_sort, emit_topk
 from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import Shape
 from shardc.native.target import Target, host_target
 from shardc.native.vector import I32, PTR
@@ -101,7 +103,15 @@ def _fill(e: Emitter, outputs: list[Output]) -> None:
 
 def _fusion(kernel: Kernel) -> None:
     """The fused computation, evaluated per element of its root (or of each element of a root tuple)."""
-    computation = kernel.instruction.attrs["calls"]
+    fused(kernel, kernel.instruction.attrs["calls"])
+
+
+def _expanded(kernel: Kernel) -> None:
+    fused(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
+
+
+def fused(kernel: Kernel, computation: Computation) -> None:
+    """A kernel that evaluates ``computation`` on the instruction's operands."""
     e = kernel.emitter(dict(zip(computation.parameters, kernel.operands, strict=True)))
     root = computation.root
     roots = root.operands if root.opcode == "tuple" else (root,)
@@ -130,5 +140,7 @@ SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType(
         "scatter": emit_scatter,
         "sort": emit_sort,
         "topk": emit_topk,
+        "select-and-scatter": emit_select_and_scatter,
+        **dict.fromkeys(EXPANSIONS, _expanded),
     }
 )

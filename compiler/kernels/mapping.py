@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, condition, linear
+from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.kernels.elements import Access, Elements, Index, Recorder
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, deepest
@@ -17,7 +17,7 @@ from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge
 from shardc.hlo.types import DType, Shape
 from shardc.native.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "emit_map"]
+__all__ = ["Output", "bind_group", "counter_of", "emit_map", "group_size"]
 
 #: Transposing loops: elements along the direction of reads per tile, and lanes along that of writes.
 _TILE, _TILE_LANES = 16, 8
@@ -55,12 +55,12 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None
     frame = e.entry
     open_loops: list[Loop] = []
     for group in groups[: len(groups) - 1]:
-        loop = Loop(frame, _size(group))
-        _bind(e, group, Val((loop.index,), loop.frame))
+        loop = Loop(frame, group_size(group))
+        bind_group(e, group, Val((loop.index,), loop.frame))
         open_loops.append(loop)
         frame = loop.frame
     if tiled:
-        loop = Loop(frame, _size(tiled), _TILE)
+        loop = Loop(frame, group_size(tiled), _TILE)
         body.tile = (tiled, Val((loop.index,), loop.frame))
         open_loops.append(loop)
         frame, lanes = loop.frame, min(lanes, _TILE_LANES)
@@ -81,7 +81,7 @@ def _across(groups: list[list[LoopVar]], recorder: Recorder) -> int | None:
     found = None
     for number, group in enumerate(groups[:-1]):
         count = contiguous(recorder.accesses, group[-1])
-        if count > best and _size(group) > 1:
+        if count > best and group_size(group) > 1:
             best, found = count, number
     return found
 
@@ -102,14 +102,14 @@ def _offset(e: Elements, o: Output, index: Index) -> Expr:
     return linear(index if o.place is None else o.place(e, index), o.shape.dims)
 
 
-def _size(group: Sequence[LoopVar]) -> int:
+def group_size(group: Sequence[LoopVar]) -> int:
     total = 1
     for v in group:
         total *= v.size
     return total
 
 
-def _bind(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
+def bind_group(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
     """The group's last variable counts for all of it, the others stay 0."""
     zero = Val((constant(I64, 0),), e.entry)
     for v in group[:-1]:
@@ -132,7 +132,7 @@ def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses
     widest = 2 * e.vector_bits // bits
     if recorder.folded and any(any(x.coefficient(inner) for x in index) for index, _ in recorder.folded):
         widest *= 4
-    return min(widest, power_above(_size(groups[-1])))
+    return min(widest, power_above(group_size(groups[-1])))
 
 
 @dataclass
@@ -152,10 +152,10 @@ class _Body:
         group, first = self.tile
         b = first.frame.builder
         past = b.add(first.value, constant(I64, _TILE))
-        if _size(group) % _TILE:
-            past = intrinsic(b, "llvm.umin", I64, [past, constant(I64, _size(group))])
+        if group_size(group) % _TILE:
+            past = intrinsic(b, "llvm.umin", I64, [past, constant(I64, group_size(group))])
         loop = Loop(frame, past, 1, first.value)
-        _bind(self.e, group, Val((loop.index,), loop.frame))
+        bind_group(self.e, group, Val((loop.index,), loop.frame))
         self._element(loop.frame, mask)
         loop.close()
 
@@ -182,33 +182,21 @@ def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: 
 
 def _inner(e: Emitter, frame: Frame, group: list[LoopVar], lanes: int, body: _Body) -> None:
     """The innermost loop: whole vectors, then one masked vector for the rest."""
-    size = _size(group)
+    size = group_size(group)
     whole, rest = divmod(size, lanes)
     if whole:
         loop = Loop(frame, whole * lanes, lanes)
-        _bind(e, group, Val((loop.index,), loop.frame), lanes)
+        bind_group(e, group, Val((loop.index,), loop.frame), lanes)
         body.emit(loop.frame, ())
         loop.close()
     if not rest:
         return
     tail = min(lanes, power_above(rest))
-    with_range = group[-1].high
-    start = whole * lanes
-    counter = Val((constant(I64, start),), e.entry)
-    group[-1].high += tail
-    e.forget()
-    _bind(e, group, counter, tail)
-    mask: Mask = ()
-    if tail != rest:
-        holds = condition(_whole(group), 0, size)
-        assert not isinstance(holds, bool)
-        mask = (holds,)
-    body.emit(frame, mask)
-    group[-1].high = with_range
-    e.forget()
+    bind_group(e, group, Val((constant(I64, whole * lanes),), e.entry), tail)
+    body.emit(frame, () if tail == rest else (Rest(counter_of(group), 0, size),))
 
 
-def _whole(group: list[LoopVar]) -> Expr:
+def counter_of(group: Sequence[LoopVar]) -> Expr:
     """The counter of a group as an expression (only its last variable is bound to it)."""
     total, stride = Expr(), 1
     for v in reversed(group):

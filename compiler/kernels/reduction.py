@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, condition
+from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest
 from shardc.compiler.kernels.elements import Fold, Index, Recorder
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, apply, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above, power_below
+from shardc.compiler.kernels.mapping import bind_group, counter_of, group_size
 from shardc.compiler.kernels.registers import is_small_float, part_count, register_type
 from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.ir import Computation
@@ -109,17 +110,10 @@ def _choose_lanes(
         return groups, 1
     best = max(range(len(groups)), key=lambda k: (contiguous(recorder.accesses, groups[k][-1]), k))
     groups = [*groups[:best], *groups[best + 1 :], groups[best]]
-    size = _size(groups[-1])
+    size = group_size(groups[-1])
     bits = element_bits([*(a.shape.dtype for a in recorder.accesses), *fold.dtypes])
     fits = power_below(size) if seeded else power_above(size)
     return groups, min(4 * e.vector_bits // bits, fits)
-
-
-def _size(group: Sequence[LoopVar]) -> int:
-    total = 1
-    for v in group:
-        total *= v.size
-    return total
 
 
 @dataclass
@@ -151,7 +145,7 @@ class _Fold:
         frame = parent
         opened: list[Loop] = []
         for group in self.groups[:-1]:
-            loop = Loop(frame, _size(group))
+            loop = Loop(frame, group_size(group))
             self.bind(group, Val((loop.index,), loop.frame))
             opened.append(loop)
             frame = loop.frame
@@ -163,14 +157,11 @@ class _Fold:
             loop.close()
 
     def bind(self, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
-        zero = Val((constant(I64, 0),), self.e.entry)
-        for v in group[:-1]:
-            self.e.bind(v, zero)
-        self.e.bind(group[-1], counter, lanes)
+        bind_group(self.e, group, counter, lanes)
         self.counters.append(counter)
 
     def _inner(self, frame: Frame, group: list[LoopVar]) -> None:
-        size = _size(group)
+        size = group_size(group)
         whole, rest = divmod(size, self.lanes)
         if whole:
             loop = Loop(frame, whole * self.lanes, self.lanes)
@@ -183,20 +174,10 @@ class _Fold:
 
     def _rest(self, frame: Frame, group: list[LoopVar], size: int, start: int) -> None:
         """One masked vector for what does not fill one."""
-        was = group[-1].high
-        group[-1].high += self.lanes
-        self.e.forget()
         self.bind(group, Val((constant(I64, start),), self.e.entry), self.lanes)
-        total, stride = Expr(), 1
-        for v in reversed(group):
-            total = total + Expr.of(v) * stride
-            stride *= v.size if v is not group[-1] else was
-        holds = condition(total, 0, size)
-        assert not isinstance(holds, bool)
+        holds = Rest(counter_of(group), 0, size)
         self._accumulate(frame, (*self.mask, holds), self.e.mask((holds,)))
         self.counters.pop()
-        group[-1].high = was
-        self.e.forget()
 
     def _accumulate(self, frame: Frame, mask: Mask, holds: Val | None) -> None:
         e = self.e

@@ -118,9 +118,7 @@ class Sorter:
             b.store(b.select(take_right, b.add(j, one), j), self.right)
 
     def _read(self, b: ir.IRBuilder, places: list[ir.Value], at: ir.Value) -> list[Val]:
-        return [
-            Val(memory.load(b, p, at, d, 1), self.e.entry) for p, d in zip(places, self.dtypes, strict=True)
-        ]
+        return [Val(memory.load(b, p, at, d, 1), self.e.entry) for p, d in zip(places, self.dtypes, strict=True)]
 
 
 def emit_sort(kernel: Kernel) -> None:
@@ -163,7 +161,9 @@ def emit_topk(kernel: Kernel) -> None:
             scratch = sorter.begin()
             base = b.mul(outer, constant(I64, rows.length))
             with counted(b, 0, rows.length) as k:
-                memory.store(b, memory.load(b, kernel.operands[0], b.add(base, k), kinds[0], 1), scratch[0], k, kinds[0], None)
+                memory.store(
+                    b, memory.load(b, kernel.operands[0], b.add(base, k), kinds[0], 1), scratch[0], k, kinds[0], None
+                )
                 memory.store(b, (b.trunc(k, I32),), scratch[1], k, kinds[1], None)
             done = sorter.sort()
             start = b.mul(outer, constant(I64, count))

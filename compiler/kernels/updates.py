@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import llvmlite.ir as ir
 
 from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, condition, linear
+from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, apply, deepest
@@ -168,15 +168,8 @@ class _Scatter:
             self._combine(loop.frame, offset, lanes, ())
             loop.close()
         if rest:
-            size = v.high
-            v.high += lanes
-            e.forget()
             e.bind(v, Val((constant(I64, whole * lanes),), e.entry), lanes)
-            holds = condition(Expr.of(v), 0, size)
-            assert not isinstance(holds, bool)
-            self._combine(frame, offset, lanes, (holds,))
-            v.high = size
-            e.forget()
+            self._combine(frame, offset, lanes, (Rest(Expr.of(v), 0, v.size),))
 
     def _combine(self, frame: Frame, offset: Expr, lanes: int, mask: Mask) -> None:
         """Read what is there, combine with the updates, write back."""

@@ -58,7 +58,9 @@ def _unaligned(a: Array) -> Array:
 
 
 def _garbage(s: Shape) -> Array:
-    return _unaligned(np.frombuffer(b"\x01" * max(s.nbytes, 1), np.uint8)[: s.nbytes].view(s.dtype.numpy).reshape(s.dims))
+    return _unaligned(
+        np.frombuffer(b"\x01" * max(s.nbytes, 1), np.uint8)[: s.nbytes].view(s.dtype.numpy).reshape(s.dims)
+    )
 
 
 def expected(i: Instruction, arguments: Sequence[Array]) -> list[Array]:
