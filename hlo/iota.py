@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef
@@ -83,7 +84,7 @@ def split_axes(mesh: Mesh, axes: Sequence[AxisRef]) -> tuple[list[AxisRef], list
             if a.name == name and not a.is_full:
                 cuts |= {a.pre, a.pre * a.size}
         marks = sorted(cuts)
-        pieces += [AxisRef(name, lo, hi // lo) for lo, hi in zip(marks, marks[1:], strict=False)]
+        pieces += [AxisRef(name, lo, hi // lo) for lo, hi in pairwise(marks)]
     strides = [1] * len(pieces)
     for i in range(len(pieces) - 2, -1, -1):
         strides[i] = strides[i + 1] * pieces[i + 1].size

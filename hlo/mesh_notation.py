@@ -14,7 +14,14 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.text.scanner import STRING, Scanner, unquote
 
-__all__ = ["parse_mesh", "parse_mesh_axes", "parse_mesh_sharding", "print_mesh", "print_mesh_sharding"]
+__all__ = [
+    "merged_axes",
+    "parse_mesh",
+    "parse_mesh_axes",
+    "parse_mesh_sharding",
+    "print_mesh",
+    "print_mesh_sharding",
+]
 
 _MESH = re.compile(r"\s*mesh\s*\[")
 _SINGLE = re.compile(r"\s*(?:single_device|maximal_mesh)\s*\[\s*device_id\s*=\s*(\d+)\s*\]")
@@ -23,9 +30,8 @@ _IOTA = re.compile(r"\s*\[([\d,\s]*)\]\s*T\s*\(([\d,\s]*)\)\s*\)")
 _ID_LIST = re.compile(r"\s*([\d,\s]*)\)")
 _NUMBER = re.compile(r"\s*(\d+)")
 _SUB_AXIS = re.compile(r"\s*:\s*\(\s*(\d+)\s*\)\s*(\d+)")
-_WHOLE = re.compile(r"\s*,?\s*(replicated|manual|unreduced)\s*(?=[},])(?!\s*=)")
-_PART = re.compile(r"\s*,\s*(replicated|unreduced|manual)\s*=\s*(sum|max|min)?")
-_METADATA = re.compile(r"\s*,\s*metadata\s*=\s*(?=\{)")
+_WHOLE = re.compile(r"\s*,?\s*(replicated|manual|unreduced)(?:\s*=\s*(sum|max|min))?\s*\}")
+_PART = re.compile(r"\s*(replicated|unreduced|manual|metadata)\s*=\s*(sum|max|min)?")
 _PRIORITY = re.compile(r"\s*p(\d+)")
 
 
@@ -115,54 +121,63 @@ def parse_mesh_sharding(scanner: Scanner, rank: int | None) -> Sharding | None:
     """A V3 sharding behind its opening brace, up to and with the closing one; None when it is no V3 sharding."""
     single = scanner.match(_SINGLE)
     if single is not None:
-        _close(scanner)
-        dims = (DimSharding(),) * (rank or 0)
-        return Sharding(Mesh((), (int(single.group(1)),)), dims)
+        _parts(scanner, Mesh())
+        return Sharding(Mesh((), (int(single.group(1)),)), (DimSharding(),) * (rank or 0))
     if _MESH.match(scanner.text, scanner.pos) is None:
         return None
     start = scanner.pos
     mesh = parse_mesh(scanner)
     whole = scanner.match(_WHOLE)
     if whole is not None:
-        _close(scanner)
-        return _whole_mesh(mesh, whole.group(1), rank or 0)
+        return _whole_mesh(mesh, whole.group(1), whole.group(2) or "sum", rank or 0)
     scanner.accept(",")
-    dims = _dims(scanner, mesh)
-    parts: dict[str, tuple[AxisRef, ...]] = {}
-    reduction = "sum"
-    while (found := scanner.match(_PART)) is not None:
-        kind = found.group(1)
-        reduction = found.group(2) or reduction
-        if kind in parts or (found.group(2) and kind != "unreduced"):
-            raise scanner.error(f"malformed {kind!r} part of a sharding", at=found.start(1))
-        parts[kind] = parse_mesh_axes(scanner, mesh)
-    _close(scanner)
-    if any(not a.is_full for a in parts.get("manual", ())):
+    dims = _dims(scanner, mesh) if scanner.peek() == "[" else ()
+    scanner.accept(",")
+    parts, reduction = _parts(scanner, mesh)
+    if any(not a.is_full for a in parts["manual"]):
         raise scanner.error("manual axes must be whole axes", at=start)
     sharding = Sharding(
         mesh,
-        dims,
-        parts.get("replicated", ()),
-        parts.get("unreduced", ()),
+        dims or (DimSharding(),) * (rank or 0),
+        parts["replicated"],
+        parts["unreduced"],
         reduction,
-        tuple(a.name for a in parts.get("manual", ())),
+        tuple(a.name for a in parts["manual"]),
     )
     _check_overlap(scanner, sharding, start)
     return sharding
 
 
-def _close(scanner: Scanner) -> None:
-    if scanner.match(_METADATA) is not None:
-        scanner.bracketed()
-    scanner.expect("}", "at the end of a sharding")
+def _parts(scanner: Scanner, mesh: Mesh) -> tuple[dict[str, tuple[AxisRef, ...]], str]:
+    """``replicated={..}, unreduced=max{..}, manual={..}, metadata={..}`` in any order, and the closing brace."""
+    parts: dict[str, tuple[AxisRef, ...]] = {}
+    reduction = "sum"
+    scanner.accept(",")
+    while not scanner.accept("}"):
+        found = scanner.take(_PART, "replicated=, unreduced=, manual=, metadata= or '}' in a sharding")
+        kind = found.group(1)
+        if kind in parts or (found.group(2) and kind != "unreduced"):
+            raise scanner.error(f"malformed {kind!r} part of a sharding", at=found.start(1))
+        reduction = found.group(2) or reduction
+        if kind == "metadata":
+            scanner.bracketed()
+            parts[kind] = ()
+        else:
+            parts[kind] = parse_mesh_axes(scanner, mesh)
+        if scanner.accept("}"):
+            break
+        scanner.expect(",", "between parts of a sharding")
+    return {k: parts.get(k, ()) for k in ("replicated", "unreduced", "manual")}, reduction
 
 
-def _whole_mesh(mesh: Mesh, kind: str, rank: int) -> Sharding:
+def _whole_mesh(mesh: Mesh, kind: str, reduction: str, rank: int) -> Sharding:
     everything = tuple(AxisRef(n) for n in mesh.axis_names)
     dims = (DimSharding(),) * rank
     if kind == "manual":
         return Sharding(mesh, dims, manual=mesh.axis_names)
-    return Sharding(mesh, dims, unreduced=everything if kind == "unreduced" else ())
+    if kind == "unreduced":
+        return Sharding(mesh, dims, unreduced=everything, reduction=reduction)
+    return Sharding(mesh, dims)
 
 
 def _dims(scanner: Scanner, mesh: Mesh) -> tuple[DimSharding, ...]:
@@ -191,27 +206,46 @@ def _check_overlap(scanner: Scanner, sharding: Sharding, start: int) -> None:
 
 def print_mesh(mesh: Mesh) -> str:
     """``mesh['x'=2,'y'=4]``, with ``device_ids=`` where they are not in order."""
-    text = "mesh[" + ",".join(f"'{n}'={s}" for n, s in mesh.axes) + "]"
+    text = "mesh[" + ",".join(f"{_quoted(n)}={s}" for n, s in mesh.axes) + "]"
     return text if mesh.device_ids is None else f"{text}, device_ids=({','.join(map(str, mesh.device_ids))})"
 
 
 def print_mesh_sharding(sharding: Sharding) -> str:
     """A V3 sharding with its braces; priorities are left out, as XLA has no notation for them."""
-    if sharding.mesh.is_maximal:
-        assert sharding.mesh.device_ids is not None
-        return f"{{single_device[device_id={sharding.mesh.device_ids[0]}]}}"
-    dims = ", ".join(_print_axes(d.axes, d.closed) for d in sharding.dims)
-    text = f"{print_mesh(sharding.mesh)}, [{dims}]"
+    mesh = sharding.mesh
+    if mesh.is_maximal:
+        assert mesh.device_ids is not None
+        return f"{{single_device[device_id={mesh.device_ids[0]}]}}"
+    dims = ", ".join(_print_axes(d.axes, mesh, d.closed) for d in sharding.dims)
+    text = f"{print_mesh(mesh)}, [{dims}]"
     if sharding.replicated:
-        text += ", replicated=" + _print_axes(sharding.replicated)
+        text += ", replicated=" + _print_axes(sharding.replicated, mesh)
     if sharding.unreduced:
         kind = "" if sharding.reduction == "sum" else sharding.reduction
-        text += f", unreduced={kind}{_print_axes(sharding.unreduced)}"
+        text += f", unreduced={kind}{_print_axes(sharding.unreduced, mesh)}"
     if sharding.manual:
-        text += ", manual=" + _print_axes(tuple(AxisRef(n) for n in sharding.manual))
+        text += ", manual=" + _print_axes(tuple(AxisRef(n) for n in sharding.manual), mesh)
     return "{" + text + "}"
 
 
-def _print_axes(axes: tuple[AxisRef, ...], closed: bool = True) -> str:
-    items = [f"'{a.name}'" if a.is_full else f"'{a.name}':({a.pre}){a.size}" for a in axes]
+def _quoted(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _print_axes(axes: tuple[AxisRef, ...], mesh: Mesh, closed: bool = True) -> str:
+    items = [_quoted(a.name) if a.is_full else f"{_quoted(a.name)}:({a.pre}){a.size}" for a in merged_axes(axes, mesh)]
     return "{" + ", ".join(items if closed else [*items, "?"]) + "}"
+
+
+def merged_axes(axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The same order of devices with neighbouring parts of one axis joined; XLA takes no other form."""
+    out: list[AxisRef] = []
+    for a in axes:
+        pre, size = a.pre, a.extent(mesh)
+        if out and out[-1].name == a.name and out[-1].pre * out[-1].extent(mesh) == pre:
+            last = out.pop()
+            pre, size = last.pre, last.extent(mesh) * size
+        if size > 1 or a.is_full:
+            out.append(AxisRef(a.name) if size == mesh.axis_size(a.name) else AxisRef(a.name, pre, size))
+    return tuple(out)

@@ -208,15 +208,14 @@ def _read_window(text: str) -> Window:
         fields[name] = value.split("x")
     scanner.expect("}", f"in window={text}")
     sizes = fields.get("size", [])
-    dims = []
-    for i in range(len(sizes)):
-        dims.append(_window_dim(scanner, fields, i, len(sizes), text))
     if not sizes and fields:
         raise scanner.error("a window needs a size", at=0)
-    return Window(tuple(dims))
+    return Window(tuple(_window_dim(scanner, fields, i, text) for i in range(len(sizes))))
 
 
-def _window_dim(scanner: Scanner, fields: dict[str, list[str]], i: int, rank: int, text: str) -> WindowDim:
+def _window_dim(scanner: Scanner, fields: dict[str, list[str]], i: int, text: str) -> WindowDim:
+    rank = len(fields["size"])
+
     def number(name: str, default: int) -> int:
         values = fields.get(name)
         if values is None:

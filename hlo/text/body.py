@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +24,7 @@ from shardc.hlo.text.shapes import try_shape
 from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
 from shardc.hlo.types import Shape
 
-__all__ = ["OPCODE_SPELLING", "ComputationReader"]
+__all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft"]
 
 #: Opcodes whose name in HLO text differs from the op set's.
 OPCODE_SPELLING: Mapping[str, str] = MappingProxyType({"optimization-barrier": "opt-barrier"})
@@ -39,6 +40,17 @@ _ATTRIBUTE = re.compile(r"\s*,\s*([A-Za-z_][\w\-]*)\s*=")
 _REFERENCE = re.compile(rf"\s*%?({_NAME})")
 _INTEGER = re.compile(r"\s*(\d+)\s*\)")
 _NO_MORE = re.compile(r"\s*\)")
+
+
+@dataclass(slots=True)
+class Draft:
+    """The head of an instruction: its name, shape (None: to be inferred) and opcode as spelled, and where they are."""
+
+    name: str
+    at: int
+    shape: Shape | None
+    spelled: str
+    op_at: int
 
 
 class ComputationReader:
@@ -131,56 +143,55 @@ class ComputationReader:
         found = scanner.match(_OPCODE)
         if found is None:
             scanner.skip_space()
-            raise scanner.error(
-                f"expected {'a shape and ' if shape is None else ''}an opcode and '(', found {scanner.excerpt()}"
-            )
-        return self._operation(name, at, shape, found.group(1), found.start(1))
+            wanted = "a shape and an opcode and '('" if shape is None else "an opcode and '('"
+            raise scanner.error(f"expected {wanted}, found {scanner.excerpt()}")
+        return self._operation(Draft(name, at, shape, found.group(1), found.start(1)))
 
-    def _operation(self, name: str, at: int, shape: Shape | None, spelled: str, op_at: int) -> Instruction:
+    def _operation(self, draft: Draft) -> Instruction:
+        spelled = draft.spelled
         opcode = _OPCODE_OF_TEXT.get(spelled, spelled)
         row = OPS.get(opcode)
-        if row is None or opcode in OPCODE_SPELLING and spelled == opcode:
-            wrapped = read_wrapped(self, name, at, shape, spelled)
+        if row is None or (opcode is spelled and opcode in OPCODE_SPELLING):
+            wrapped = read_wrapped(self, draft)
             if wrapped is None:
-                raise _unknown_opcode(self.scanner, spelled, op_at)
+                raise _unknown_opcode(self.scanner, spelled, draft.op_at)
             return wrapped
         attrs: dict[str, Any] = {}
-        operands = self._operands(opcode, shape, attrs, op_at)
+        operands = self._operands(opcode, draft, attrs)
         if row.arity is not None and len(operands) != row.arity:
-            raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=op_at)
-        fields = self.read_attributes(opcode, row.attributes, attrs, shape)
-        shape = complete(opcode, operands, attrs, shape)
+            raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=draft.op_at)
+        fields = self.read_attributes(opcode, row.attributes, attrs, draft.shape)
+        draft.shape = complete(opcode, operands, attrs, draft.shape)
         for key in row.required:
             if key not in attrs:
-                raise self.scanner.error(f"{opcode} %{name} lacks the attribute {key}", at=op_at)
+                raise self.scanner.error(f"{opcode} %{draft.name} lacks the attribute {key}", at=draft.op_at)
         rule = RULES.get(opcode)
-        if rule is not None and (wrong := rule(operands, attrs, shape)) is not None:
-            raise self.scanner.error(f"{opcode} %{name}: {wrong}", at=op_at)
+        if rule is not None and (wrong := rule(operands, attrs, draft.shape)) is not None:
+            raise self.scanner.error(f"{opcode} %{draft.name}: {wrong}", at=draft.op_at)
         if opcode.startswith("async-"):
-            check_wrapper(self, opcode, shape, operands, attrs, op_at)
-        return self.add(name, at, opcode, shape, operands, attrs, fields, op_at)
+            check_wrapper(self, draft, operands, attrs)
+        return self.add(draft, opcode, operands, attrs, fields)
 
     def add(
         self,
-        name: str,
-        at: int,
+        draft: Draft,
         opcode: str,
-        shape: Shape | None,
         operands: tuple[Instruction, ...],
         attrs: dict[str, Any],
-        fields: dict[str, Any],
-        op_at: int,
+        fields: Mapping[str, Any] = NO_ATTRS,
     ) -> Instruction:
+        """Make the instruction and add it to the computation."""
+        shape = draft.shape
         if shape is None:
-            shape = self._inferred(opcode, operands, attrs, op_at)
+            shape = self._inferred(opcode, operands, attrs, draft.op_at)
         sharding: AnySharding = fields.get("sharding")
         metadata: Metadata | None = fields.get("metadata")
         instruction = Instruction(
-            opcode, shape, operands, attrs or NO_ATTRS, name=name, sharding=sharding, metadata=metadata
+            opcode, shape, operands, attrs or NO_ATTRS, name=draft.name, sharding=sharding, metadata=metadata
         )
         self.instructions.append(instruction)
-        self.by_name[name] = instruction
-        self.places[name] = at
+        self.by_name[draft.name] = instruction
+        self.places[draft.name] = draft.at
         return instruction
 
     def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
@@ -196,15 +207,15 @@ class ComputationReader:
 
     # --- operands -------------------------------------------------------------------------------------------
 
-    def _operands(self, opcode: str, shape: Shape | None, attrs: dict[str, Any], op_at: int) -> tuple[Instruction, ...]:
+    def _operands(self, opcode: str, draft: Draft, attrs: dict[str, Any]) -> tuple[Instruction, ...]:
         scanner = self.scanner
         if opcode == "parameter":
             attrs["index"] = int(scanner.take(_INTEGER, "the parameter's number and ')'").group(1))
             return ()
         if opcode == "constant":
-            if shape is None:
-                raise scanner.error("a constant needs its shape", at=op_at, fix="write name = f32[] constant(1)")
-            attrs["literal"] = read_literal(scanner, shape)
+            if draft.shape is None:
+                raise scanner.error("a constant needs its shape", at=draft.op_at, fix="write name = f32[] constant(1)")
+            attrs["literal"] = read_literal(scanner, draft.shape)
             scanner.expect(")", "after the constant")
             return ()
         return self.read_operands()
@@ -266,13 +277,13 @@ class ComputationReader:
         while name in self.by_name:
             number += 1
             name = f"{base}.{number}"
-        return self._operation(name, at, shape, found.group(1), found.start(1))
+        return self._operation(Draft(name, at, shape, found.group(1), found.start(1)))
 
     def _invent(self, name: str, shape: Shape | None, at: int) -> Instruction:
         if shape is None:
             raise self.scanner.error(f"operand {name!r} of a single instruction needs its shape", at=at)
         index = sum(i.opcode == "parameter" for i in self.instructions)
-        return self.add(name, at, "parameter", shape, (), {"index": index}, {}, at)
+        return self.add(Draft(name, at, shape, "parameter", at), "parameter", (), {"index": index})
 
     def _element(self, base: Instruction, index: int, at: int) -> Instruction:
         if not base.shape.is_tuple or index >= len(base.shape.elements):
@@ -283,7 +294,8 @@ class ComputationReader:
             return known
         while name in self.by_name:
             name += ".1"
-        return self.add(name, at, "get-tuple-element", base.shape.elements[index], (base,), {"index": index}, {}, at)
+        draft = Draft(name, at, base.shape.elements[index], "get-tuple-element", at)
+        return self.add(draft, draft.spelled, (base,), {"index": index})
 
     def _unknown_name(self, name: str, at: int) -> ShardcError:
         near = difflib.get_close_matches(name, self.by_name, n=3)

@@ -11,6 +11,7 @@ from typing import Any
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.notation import print_groups, print_pairs, print_sharding
+from shardc.hlo.text.header import TEXT_ATTRIBUTES
 
 __all__ = ["difference", "same_module"]
 
@@ -27,8 +28,9 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
     for field in _FIELDS:
         if getattr(a, field) != getattr(b, field):
             return f"{field}: {getattr(a, field)} and {getattr(b, field)}"
-    if dict(a.attrs) != dict(b.attrs):
-        return f"module attributes: {dict(a.attrs)} and {dict(b.attrs)}"
+    for key in TEXT_ATTRIBUTES:
+        if a.attrs.get(key) != b.attrs.get(key):
+            return f"{key}: {a.attrs.get(key)} and {b.attrs.get(key)}"
     if len(a.computations) != len(b.computations):
         return f"{len(a.computations)} and {len(b.computations)} computations"
     pairs = dict(zip(a.computations, b.computations, strict=True))

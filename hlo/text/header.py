@@ -13,7 +13,7 @@ from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
 from shardc.hlo.types import Shape
 
-__all__ = ["Header", "print_header", "read_header"]
+__all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header", "without_shardings"]
 
 _HEADER = re.compile(r"\s*HloModule\s+%?([A-Za-z_][\w.\-]*)\s*:?")
 _ATTRIBUTE = re.compile(r"\s*,\s*([a-z_]+)\s*=")
@@ -32,6 +32,10 @@ _KEPT = {
     "debug_attributes": "raw",
     "origin_recovery_table": "raw",
 }
+#: Invitations to change the sharding of parameters and results, void once the program is partitioned.
+_GLOBAL_ONLY = ("allow_spmd_sharding_propagation_to_parameters", "allow_spmd_sharding_propagation_to_output")
+#: Keys of ``Module.attrs`` that HLO text carries.
+TEXT_ATTRIBUTES = (*_KEPT, "buffer_donor", "computation_attributes", "entry_computation_layout", "stack_frames")
 
 
 @dataclass(slots=True)
@@ -151,10 +155,7 @@ def print_header(module: Module) -> str:
     donors = [(p, ()) for p in module.donors] + list(module.attrs.get("buffer_donor", ()))
     if donors:
         parts.append("buffer_donor={ " + ", ".join(f"({p}, {_show_index(i)})" for p, i in sorted(donors)) + " }")
-    parameters, result = module.attrs.get("entry_computation_layout") or (
-        tuple(p.shape for p in module.entry.parameters),
-        module.entry.root.shape,
-    )
+    parameters, result = _entry_layout(module)
     layout = ", ".join(with_layout(s) for s in parameters)
     parts.append(f"entry_computation_layout={{({layout})->{with_layout(result)}}}")
     if module.replica_count > 1:
@@ -162,12 +163,34 @@ def print_header(module: Module) -> str:
     if module.num_partitions > 1:
         parts.append(f"num_partitions={module.num_partitions}")
     for name, kind in _KEPT.items():
-        if name in module.attrs and name != "is_scheduled":
+        if name in module.attrs and name != "is_scheduled" and not (module.partitioned and name in _GLOBAL_ONLY):
             value = module.attrs[name]
             if kind == "enums":
                 value = tuple("true" if v else "false" for v in value)
+            if name == "frontend_attributes" and module.partitioned:
+                value = without_shardings(value)
+                if not value:
+                    continue
             parts.append(f"{name}={KINDS[kind].show(value)}")
     return ", ".join(parts)
+
+
+def without_shardings(frontend: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Frontend attributes but for Shardy's, which speak of the global program."""
+    return tuple(pair for pair in frontend if not pair[0].startswith("xla.sdy."))
+
+
+def _entry_layout(module: Module) -> tuple[tuple[Shape, ...], Shape]:
+    """The layout that was read, as long as the program still has those shapes."""
+    own = (tuple(p.shape for p in module.entry.parameters), module.entry.root.shape)
+    kept = module.attrs.get("entry_computation_layout")
+    if kept is not None and not (module.partitioned and _plain(kept) != _plain(own)):
+        return (kept[0], kept[1])
+    return own
+
+
+def _plain(layout: tuple[tuple[Shape, ...], Shape]) -> tuple[tuple[Shape, ...], Shape]:
+    return tuple(s.plain for s in layout[0]), layout[1].plain
 
 
 def _show_index(index: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.errors import ParseError, UnsupportedError
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.literal import Literal
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.types import DType, Shape
@@ -198,7 +198,8 @@ def _floats(items: list[str], dtype: DType, scanner: Scanner, start: int) -> NDA
     if not np.isfinite(values).all():
         for k, item in enumerate(items):
             if "nan" in item:
-                _set_nan(result, k, item, dtype, scanner, start)
+                if (wrong := _set_nan(result, k, item, dtype)) is not None:
+                    raise scanner.error(wrong, at=start)
             elif not np.isfinite(values[k]) and "inf" not in item:
                 raise scanner.error(f"value {item} does not fit {dtype}", at=start)
     lost = np.isfinite(values) & ~np.isfinite(result.astype(np.float64))
@@ -216,7 +217,7 @@ def _one_float(item: str, dtype: DType, scanner: Scanner, start: int) -> float:
         return float(_PREDICATES[item])
     if not _FLOAT.match(item):
         raise scanner.error(f"{item!r} is not a number, the constant's type is {dtype}", at=start)
-    return float(item.split("(")[0])
+    return float(item.partition("(")[0])
 
 
 def _complex_array(pairs: Sequence[tuple[str, str]], dtype: DType, scanner: Scanner, start: int) -> NDArray[Any]:
@@ -240,18 +241,19 @@ def _float_bits(dtype: DType) -> tuple[np.dtype[Any], int, int]:
     return unsigned, mantissa, 1 << (mantissa - 1) if has_payload else 0
 
 
-def _set_nan(out: NDArray[Any], k: int, item: str, dtype: DType, scanner: Scanner, start: int) -> None:
+def _set_nan(out: NDArray[Any], k: int, item: str, dtype: DType) -> str | None:
+    """Store the NaN that ``item`` spells; what is wrong with it, or None."""
     unsigned, mantissa, quiet = _float_bits(dtype)
+    _, _, payload_text = item.partition("(")
     if not quiet:
-        if "(" in item:
-            raise scanner.error(f"{dtype} has no NaN payloads, found {item}", at=start)
-        return
-    payload = int(item.split("(")[1].rstrip(") "), 16) if "(" in item else quiet
+        return f"{dtype} has no NaN payloads, found {item}" if payload_text else None
+    payload = int(payload_text.rstrip(") "), 16) if payload_text else quiet
     if not 0 < payload < (1 << mantissa):
-        raise scanner.error(f"NaN payload {payload:#x} does not fit {dtype}", at=start)
+        return f"NaN payload {payload:#x} does not fit {dtype}"
     exponent = ((1 << (dtype.bits - 1)) - 1) >> mantissa << mantissa
     sign = 1 << (dtype.bits - 1) if item.startswith("-") else 0
     out.view(unsigned)[k] = sign | exponent | payload
+    return None
 
 
 def _splat_if_uniform(values: NDArray[Any], shape: Shape) -> Literal:
@@ -328,12 +330,12 @@ def _exact_texts(wide: NDArray[Any]) -> list[str]:
 def _float32_texts(wide: NDArray[Any]) -> list[str]:
     """Shortest of 7 to 9 digits that give the value back, also when read as a double first."""
     values = wide.tolist()
-    texts = ["%.7g" % v for v in values]
-    for digits in ("%.8g", "%.9g"):
+    texts = [f"{v:.7g}" for v in values]
+    for digits in (8, 9):
         back = np.array(list(map(float, texts))).astype(np.float32)
         wrong = np.flatnonzero(back != wide.astype(np.float32))
         for k in wrong.tolist():
-            texts[k] = digits % values[k]
+            texts[k] = f"{values[k]:.{digits}g}"
     return texts
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import AnySharding, TileSharding
+from shardc.hlo.text.header import without_shardings
 
 __all__ = ["ManualForm", "as_manual"]
 
@@ -38,9 +39,13 @@ class ManualForm:
 
     def attributes(self, instruction: Instruction) -> Mapping[str, Any]:
         channel = self.channels.get(instruction)
-        if channel is None:
+        if channel is None and "frontend_attributes" not in instruction.attrs:
             return instruction.attrs
         attrs = dict(instruction.attrs)
+        if frontend := without_shardings(attrs.pop("frontend_attributes", ())):
+            attrs["frontend_attributes"] = frontend
+        if channel is None:
+            return attrs
         attrs["channel_id"] = channel
         if instruction.opcode.removesuffix("-start") in _WITH_DEVICE_IDS:
             attrs["use_global_device_ids"] = True

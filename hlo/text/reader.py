@@ -43,7 +43,12 @@ def read_hlo(text: str, file: str = "") -> Module:
     if "\0" in text:
         raise ParseError("this is not text: it holds zero bytes", where=file or None)
     scanner = Scanner(strip_comments(text, file), file)
-    return _ModuleReader(scanner).read()
+    try:
+        return _ModuleReader(scanner).read()
+    except RecursionError:
+        raise scanner.error("this is nested too deeply") from None
+    except (ValueError, OverflowError, MemoryError) as e:  # numbers beyond all bounds
+        raise scanner.error(f"malformed value: {str(e).split(';')[0]}") from None
 
 
 class _ModuleReader:

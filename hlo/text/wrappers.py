@@ -14,7 +14,7 @@ from shardc.hlo.opset import OPS, Op
 from shardc.hlo.types import Shape
 
 if TYPE_CHECKING:
-    from shardc.hlo.text.body import ComputationReader
+    from shardc.hlo.text.body import ComputationReader, Draft
 
 __all__ = ["check_wrapper", "read_wrapped"]
 
@@ -22,52 +22,54 @@ _OWN_FORMS = frozenset({"send", "recv", "async", "parameter", "constant"})
 _START_ATTRIBUTES = {"async_execution_thread": "str"}
 
 
-def read_wrapped(
-    reader: ComputationReader, name: str, at: int, shape: Shape | None, spelled: str
-) -> Instruction | None:
-    """The instruction when ``spelled`` is a short spelling, else None; the position is behind its ``(``."""
-    inner, _, step = spelled.rpartition("-")
+def read_wrapped(reader: ComputationReader, draft: Draft) -> Instruction | None:
+    """The instruction when the draft has a short spelling, else None; the position is behind its ``(``."""
+    inner, _, step = draft.spelled.rpartition("-")
     row = OPS.get(inner)
     if row is None or step not in ("start", "update", "done") or inner in _OWN_FORMS or f"{inner}-start" in OPS:
         return None
-    if shape is None:
-        raise reader.scanner.error(f"{spelled} needs its shape", at=at)
-    if step == "start":
-        return _start(reader, name, at, shape, inner, row)
+    if draft.shape is None:
+        raise reader.scanner.error(f"{draft.spelled} needs its shape", at=draft.op_at)
     operands = reader.read_operands()
+    if step == "start":
+        return _start(reader, draft, operands, row)
     opcode = f"async-{step}"
     attrs: dict[str, Any] = {}
-    fields = reader.read_attributes(spelled, OPS[opcode].attributes, attrs, shape)
+    fields = reader.read_attributes(draft.spelled, OPS[opcode].attributes, attrs, draft.shape)
     wrapped = _wrapped_root(operands)
     if wrapped is None or wrapped.opcode != inner:
         found = "nothing" if wrapped is None else wrapped.opcode
-        raise reader.scanner.error(f"{spelled} must belong to a {inner}-start, it is given {found}", at=at)
-    return reader.add(name, at, opcode, shape, operands, attrs, fields, at)
+        raise reader.scanner.error(
+            f"{draft.spelled} must belong to a {inner}-start, it is given {found}", at=draft.op_at
+        )
+    return reader.add(draft, opcode, operands, attrs, fields)
 
 
-def _start(reader: ComputationReader, name: str, at: int, shape: Shape, inner: str, row: Op) -> Instruction:
-    operands = reader.read_operands()
-    _check_start_shape(reader, shape, at)
+def _start(reader: ComputationReader, draft: Draft, operands: tuple[Instruction, ...], row: Op) -> Instruction:
+    shape = _start_shape(reader, draft)
     attrs: dict[str, Any] = {}
-    fields = reader.read_attributes(f"{inner}-start", {**row.attributes, **_START_ATTRIBUTES}, attrs, shape)
+    fields = reader.read_attributes(draft.spelled, {**row.attributes, **_START_ATTRIBUTES}, attrs, shape)
     outer = {k: attrs.pop(k) for k in _START_ATTRIBUTES if k in attrs}
     for key in row.required:
         if key not in attrs:
-            raise reader.scanner.error(f"{inner}-start %{name} lacks the attribute {key}", at=at)
+            raise reader.scanner.error(f"{draft.spelled} %{draft.name} lacks the attribute {key}", at=draft.op_at)
     parameters = [
         Instruction("parameter", o.shape, (), {"index": i}, name=f"param_{i}") for i, o in enumerate(operands)
     ]
-    root = Instruction(inner, shape.elements[1], parameters, attrs or NO_ATTRS, name=inner)
+    root = Instruction(row.opcode, shape.elements[1], parameters, attrs or NO_ATTRS, name=row.opcode)
     outer["calls"] = reader.register(Computation("async_wrapped", [*parameters, root], root))
-    return reader.add(name, at, "async-start", shape, operands, outer, fields, at)
+    return reader.add(draft, "async-start", operands, outer, fields)
 
 
-def _check_start_shape(reader: ComputationReader, shape: Shape, at: int) -> None:
+def _start_shape(reader: ComputationReader, draft: Draft) -> Shape:
     """An asynchronous start gives ((operands...), result, ...)."""
-    if not shape.is_tuple or len(shape.elements) < 2 or not shape.elements[0].is_tuple:
+    shape = draft.shape
+    if shape is None or not shape.is_tuple or len(shape.elements) < 2 or not shape.elements[0].is_tuple:
         raise reader.scanner.error(
-            f"an asynchronous start has a shape such as ((operands...), result, context), found {shape}", at=at
+            f"an asynchronous start has a shape such as ((operands...), result, context), found {shape}",
+            at=draft.op_at,
         )
+    return shape
 
 
 def _wrapped_root(operands: tuple[Instruction, ...]) -> Instruction | None:
@@ -82,21 +84,18 @@ def _wrapped_root(operands: tuple[Instruction, ...]) -> Instruction | None:
 
 
 def check_wrapper(
-    reader: ComputationReader,
-    opcode: str,
-    shape: Shape | None,
-    operands: tuple[Instruction, ...],
-    attrs: dict[str, Any],
-    at: int,
+    reader: ComputationReader, draft: Draft, operands: tuple[Instruction, ...], attrs: dict[str, Any]
 ) -> None:
     """A start has the shape of one; an update or done follows a start, and names no computation but the start's."""
-    if opcode == "async-start":
-        if shape is not None:
-            _check_start_shape(reader, shape, at)
+    if draft.spelled == "async-start":
+        if draft.shape is not None:
+            _start_shape(reader, draft)
         return
     root = _wrapped_root(operands)
     calls = attrs.get("calls")
     if root is None:
-        raise reader.scanner.error("an asynchronous update or done must take what a start or update gives", at=at)
+        raise reader.scanner.error(
+            "an asynchronous update or done must take what a start or update gives", at=draft.op_at
+        )
     if calls is not None and calls.root is not root:
-        raise reader.scanner.error(f"computation {calls.name!r} is not the one that the start calls", at=at)
+        raise reader.scanner.error(f"computation {calls.name!r} is not the one that the start calls", at=draft.op_at)
