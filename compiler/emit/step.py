@@ -89,9 +89,19 @@ class _StepEmitter:
         return self._builder.gep(base, [ir.Constant(I64, offset)], inbounds=True, source_etype=I8)
 
     def _kernel(self, step: Kernel) -> None:
+        if step.instruction.opcode in ("partition-id", "replica-id"):
+            self._identity(step)
+            return
         function = self._kernels.function(step.instruction)
         places = [self._address(b) for b in (*step.operands, *step.results)]
         self._builder.call(function, [*places, self._device])
+
+    def _identity(self, step: Kernel) -> None:
+        """Devices count partitions fastest: device = replica * partitions + partition."""
+        partitions = ir.Constant(I32, self._lowered.module.num_partitions)
+        partition = step.instruction.opcode == "partition-id"
+        operation = self._builder.urem if partition else self._builder.udiv
+        self._builder.store(operation(self._device, partitions), self._address(step.results[0]))
 
     def _copy(self, step: Copy) -> None:
         plan = self._lowered.plan
