@@ -6,6 +6,9 @@ abstract mesh where one is given, so a mesh may have more devices than the machi
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +23,8 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 
 __all__ = ["JaxLeaf", "JaxProgram", "exported_from_bytes", "lower_function", "module_from_jax", "require_jax"]
+
+log = logging.getLogger("shardc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
                 fix="it has its arguments already: pass it alone",
             )
         if isinstance(obj, jax.stages.Traced):
+            _stay_on_cpu(jax)
             obj = obj.lower(lowering_platforms=("cpu",))
         return _from_lowered(jax, obj) if isinstance(obj, jax.stages.Lowered) else _from_exported(jax, obj)
     if not callable(obj):
@@ -197,6 +203,25 @@ def require_jax() -> Any:
     return jax
 
 
+def _stay_on_cpu(jax: Any) -> None:
+    """Lowering asks JAX for a device, and JAX then opens every accelerator it finds, in every rank. So where JAX has
+    opened nothing yet and nobody chose a platform, choose the CPU; without an accelerator's plug-in there is no need."""
+    if jax.config.jax_platforms or not _accelerator_plugins():
+        return
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return
+    if not backends_are_initialized():
+        jax.config.update("jax_platforms", "cpu")
+        log.warning("JAX stays on the CPU in this process; set JAX_PLATFORMS to use an accelerator beside shardc")
+
+
+def _accelerator_plugins() -> bool:
+    found = bool(importlib.metadata.entry_points(group="jax_plugins"))
+    return found or any(importlib.util.find_spec(name) is not None for name in ("jax_plugins", "libtpu"))
+
+
 def _export_module(jax: Any) -> Any:
     try:
         from jax import export
@@ -231,6 +256,7 @@ def _from_jitted(
         return jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x, keep_shardings), tree)
 
     positional = [a if i in numbers else abstract(a) for i, a in enumerate(args)]
+    _stay_on_cpu(jax)
     named = {k: v if k in static[1] else abstract(v) for k, v in kwargs.items()}
     try:
         lowered = jitted.trace(*positional, **named).lower(lowering_platforms=("cpu",))

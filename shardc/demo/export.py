@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from shardc.demo.setup import MESH, ModelConfig, example_state, example_tokens, state_specs
+from shardc.demo.setup import MESH, ModelConfig, example_state, example_tokens, result_names, state_specs
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module, rebuild_computation
 from shardc.sharding.spec import P
 
@@ -45,10 +45,13 @@ def bundled_text() -> str:
 
 
 def bundled_module() -> Module:
-    """The bundled step, read from its HLO text; needs no JAX."""
+    """The bundled step, read from its HLO text; needs no JAX. HLO text has no names for axes and results: they are
+    those of `export`."""
     from shardc.hlo.text.reader import read_hlo
+    from shardc.sharding.convert import with_axis_shardings
 
-    return read_hlo(bundled_text(), f"shardc/demo/{BUNDLE}")
+    module = read_hlo(bundled_text(), f"shardc/demo/{BUNDLE}")
+    return with_axis_shardings(module.with_(mesh=MESH, result_names=result_names()))
 
 
 def _step(config: ModelConfig) -> Any:

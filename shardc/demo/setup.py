@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from shardc.hlo.mesh import Mesh
 from shardc.sharding.spec import P
 
-__all__ = ["MESH", "ModelConfig", "example_inputs", "example_state", "example_tokens", "named_leaves", "state_specs"]
+__all__ = [
+    "MESH",
+    "ModelConfig",
+    "example_inputs",
+    "example_state",
+    "example_tokens",
+    "named_leaves",
+    "result_names",
+    "state_specs",
+]
 
 #: Two halves of the batch by two halves of every wide weight.
 MESH = Mesh({"data": 2, "model": 2})
@@ -116,13 +125,19 @@ def example_tokens(seed: int = 0, config: ModelConfig | None = None) -> NDArray[
 def named_leaves(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
     """Leaves with the names that JAX gives them: ``state['params']['layers'][0]['wq']``."""
     if isinstance(tree, Mapping):
-        for key in tree:
+        for key in sorted(tree):
             yield from named_leaves(tree[key], f"{name}[{key!r}]")
     elif isinstance(tree, (list, tuple)):
         for index, item in enumerate(tree):
             yield from named_leaves(item, f"{name}[{index}]")
     else:
         yield name, tree
+
+
+def result_names(config: ModelConfig | None = None) -> tuple[str, ...]:
+    """The names of the step's results in order: the new state, then the loss."""
+    state = named_leaves(state_specs(config or ModelConfig()), "result[0]")
+    return (*(name for name, _ in state), "result[1]")
 
 
 def example_inputs(arg_names: Sequence[str], seed: int = 0) -> list[NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
 from typing import Any
@@ -220,3 +221,16 @@ def test_more_devices_than_the_machine_has() -> None:
     mesh = Mesh({"x": 64, "y": 128})
     program = lower_function(lambda a: a @ a, mesh, in_shardings=P("x", "y"), args=(np.ones((128, 128), np.float32),))
     assert program.module.num_partitions == 64 * 128
+
+
+def test_accelerators_are_not_opened() -> None:
+    code = """
+import logging, jax, numpy as np
+from shardc.launcher import jax_frontend
+jax_frontend._accelerator_plugins = lambda: True
+jax_frontend.module_from_jax(lambda x: x + 1, np.ones(3, np.float32))
+assert jax.config.jax_platforms == "cpu", jax.config.jax_platforms
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
+    assert "JAX_PLATFORMS" in done.stderr
