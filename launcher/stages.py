@@ -28,6 +28,7 @@ __all__ = [
     "load",
     "load_executable",
     "trace",
+    "with_axes",
 ]
 
 
@@ -61,21 +62,15 @@ class Program:
         Example: ``program.annotate({"w1": P(None, "model")}, mesh=Mesh({"data": 2, "model": 4}))``. Raises
         `AnnotationError` for a name, axis or dimension that is not there.
         """
-        from shardc.sharding.annotate import annotate, resize_mesh
+        from shardc.sharding.annotate import annotate
 
         module = self.module
         wanted = as_mesh(mesh) if mesh is not None else None
-        if wanted is not None and module.mesh is not None:
-            module = resize_mesh(module, wanted)
-        if annotations:
-            target = module.mesh or wanted
-            if target is None:
-                raise AnnotationError(
-                    "annotations need a mesh", fix='pass mesh=Mesh({"data": 2, "model": 4}), or --mesh data=2,model=4'
-                )
-            module = annotate(module, annotations, target)
-        elif wanted is not None and module.mesh is None:
-            module = module.with_(mesh=wanted)
+        if wanted is not None and module.mesh is None:
+            # Tile shardings name no axes: they are read over this mesh.
+            module, wanted = with_axes(module.with_(mesh=wanted, num_partitions=wanted.size)), None
+        if annotations or wanted is not None:
+            module = annotate(module, annotations or {}, wanted)
         return replace(self, module=module)
 
     def propagate(self) -> Propagated:
@@ -83,7 +78,7 @@ class Program:
         from shardc.sharding.propagate import propagate
 
         start = time.perf_counter()
-        result = propagate(self.module, self.config)
+        result = propagate(with_axes(self.module), self.config)
         return Propagated(self, result.module, result.provenance, {**self.seconds, **_since("propagate", start)})
 
     def partition(self) -> Partitioned:
@@ -261,7 +256,7 @@ def load(path: str | Path) -> Program:
     data = read_file(path)
     module, jax = read_program(data, str(path))
     original = data if content_kind(data, str(path)) in ("mlir", "bytecode") else b""
-    return Program(_with_axes(module), jax, original, seconds=_since("read", start))
+    return Program(module, jax, original, seconds=_since("read", start))
 
 
 def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
@@ -274,7 +269,7 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
 
     start = time.perf_counter()
     program = module_from_jax(function, *args, **kwargs)
-    return Program(_with_axes(program.module), program, seconds=_since("read", start))
+    return Program(program.module, program, seconds=_since("read", start))
 
 
 def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
@@ -283,7 +278,7 @@ def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 
     start = time.perf_counter()
     program = lower_function(function, args=args, kwargs=kwargs, **options)
-    made = Program(_with_axes(program.module), program, seconds=_since("read", start))
+    made = Program(program.module, program, seconds=_since("read", start))
     mesh = options.get("mesh")
     return made if mesh is None or made.mesh is not None else made.annotate(mesh=mesh)
 
@@ -334,7 +329,8 @@ def require_devices(num_devices: int, ranks: int, devices_per_rank: int) -> None
         )
 
 
-def _with_axes(module: Module) -> Module:
+def with_axes(module: Module) -> Module:
+    """The module with axis-based shardings, over a mesh that is derived where the text names none."""
     from shardc.sharding.convert import with_axis_shardings
 
     return with_axis_shardings(module)

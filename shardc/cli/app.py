@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from shardc.cli import explain, mpiexec, ops, partition, propagate, run, verify
+from shardc.cli import demo, explain, mpiexec, ops, partition, propagate, run, verify
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 
@@ -31,6 +31,7 @@ app.command()(explain.explain)
 app.command()(verify.verify)
 app.command()(ops.ops)
 app.command()(ops.devices)
+app.command()(demo.demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +40,7 @@ AnnotateOption = Annotated[
     ),
 ]
 AnnotationsOption = Annotated[
-    Path | None, typer.Option("--annotations", metavar="FILE.toml", help="Tables [mesh] and [annotations].")
+    Path | None, typer.Option("--annotations", metavar="FILE.toml", help="Tables [mesh] and [annotate].")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
@@ -76,12 +75,13 @@ def open_program(
 ) -> Any:
     """The program in ``file`` with the mesh and annotations of the command line, which win over those of the file."""
     from shardc.launcher.stages import load
+    from shardc.sharding.annotate import read_annotations
 
     wanted = parse_mesh(mesh)
     specs: dict[str, str] = {}
     if annotations is not None:
-        from_file, specs = _read_annotations(annotations)
-        wanted = wanted or from_file
+        held = read_annotations(annotations)
+        wanted, specs = wanted or held.mesh, dict(held.specs)
     given = [parse_annotation(a) for a in annotate or ()]
     for name, _ in given:
         if [n for n, _ in given].count(name) > 1:
@@ -89,22 +89,3 @@ def open_program(
     specs.update(given)
     program = load(file)
     return program.annotate(specs, mesh=wanted) if specs or wanted is not None else program
-
-
-def _read_annotations(path: Path) -> tuple[Mesh | None, dict[str, str]]:
-    example = '[mesh]\n       data = 2\n       [annotations]\n       w1 = "None,data"'
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}", where="--annotations") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
-        raise InputError(f"the annotations cannot be read: {e}", where=str(path), fix=example) from None
-    unknown = sorted(set(tables) - {"mesh", "annotations"})
-    if unknown:
-        raise InputError(f"unknown entry {unknown[0]!r}", where=str(path), fix=example)
-    axes, specs = tables.get("mesh", {}), tables.get("annotations", {})
-    if not isinstance(axes, dict) or not all(type(n) is int and n >= 1 for n in axes.values()):
-        raise InputError("[mesh] maps axis names to sizes", where=str(path), fix=example)
-    if not isinstance(specs, dict) or not all(isinstance(s, str) for s in specs.values()):
-        raise InputError("[annotations] maps names to texts", where=str(path), fix=example)
-    return Mesh(axes) if axes else None, dict(specs)

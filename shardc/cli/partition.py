@@ -74,7 +74,7 @@ def collectives_table(view: View, facts: dict[str, Any]) -> None:
             c["count"],
             bytes_text(c["wire_bytes"]),
             c["source"] or c["name"],
-            c["reason"],
+            _shortened(c["reason"]),
         )
         for c in facts["collectives"]
     ]
@@ -82,3 +82,9 @@ def collectives_table(view: View, facts: dict[str, Any]) -> None:
     shape = ",".join(f"{k}={v}" for k, v in mesh.items()) if isinstance(mesh, dict) else str(mesh)
     title = f"{len(rows)} collectives on {facts['devices']} devices ({shape}), {bytes_text(facts['wire_bytes'])} sent"
     view.table(title, ("collective", "axes", "group", "count", "sent", "source", "reason"), rows)
+
+
+def _shortened(reason: str) -> str:
+    """The first of several reasons; the report has them all."""
+    first, *others = reason.split("; ")
+    return f"{first}; and {len(others)} more" if others else first

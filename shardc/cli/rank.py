@@ -1,4 +1,4 @@
-"""``python -m shardc.cli.rank PROGRAM TASK [--json] [-v] [-q]``: one rank of ``shardc run --ranks N``."""
+"""``python -m shardc.cli.rank PROGRAM TASK [--json] [-v] [-q] [--silent]``: one rank of ``shardc run --ranks N``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["main"]
 def main(arguments: list[str]) -> None:
     program, task, *flags = arguments
     view = View("--json" in flags, "-v" in flags, "-q" in flags)
-    show_outcome(view, run_task(load_executable(program), Task.parse(task), Config.from_environment()))
+    outcome = run_task(load_executable(program), Task.parse(task), Config.from_environment())
+    if "--silent" not in flags:
+        show_outcome(view, outcome)
 
 
 if __name__ == "__main__":
