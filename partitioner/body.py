@@ -219,9 +219,11 @@ class Body:
         made = row.emit(site)
         why = self._why_partial(op, site, operands)
         uses = self.uses.get(op, 1) if len(shapes) == 1 and not op.shape.is_tuple else 2
+        table = self.context.table
+        layouts = [table.reduced(x) if site.finished else x for x in choice.results]
         values = [
             Value(op.name, s, x, m, wanted=w, uses=uses, why=why, metadata=op.metadata)
-            for s, x, m, w in zip(shapes, choice.results, made, wanted, strict=True)
+            for s, x, m, w in zip(shapes, layouts, made, wanted, strict=True)
         ]
         for v in values:
             if v.layout.unreduced and v.layout.reduction not in _UNREDUCIBLE_LATER:

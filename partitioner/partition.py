@@ -15,6 +15,7 @@ from shardc.hlo.sharding import AnySharding, Sharding
 from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.layout import Layout
+from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
 from shardc.partitioner.rules import RULES
 
 __all__ = ["PIPELINE", "Rewrite", "partition"]
@@ -97,4 +98,4 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
     return tuple(shardings) if op.shape.is_tuple else shardings[0]
 
 
-PIPELINE: tuple[Pass, ...] = (Rewrite(),)
+PIPELINE: tuple[Pass, ...] = (Rewrite(), DeduplicateCollectives())

@@ -1,7 +1,8 @@
 """Reductions and sorts.
 
 A reduction over split dimensions by one known operation gives partial results; padding is masked with the
-operation's identity and the initial value is counted once.
+operation's identity and the initial value is counted once. Any other reduction (several operands, a body of its
+own) reduces its shards, gathers those few results and reduces them again; its padding is the initial value.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 
 from shardc.hlo.ir import Instruction
 from shardc.partitioner.emitter import COMBINERS, identity_of
+from shardc.partitioner.layout import Atoms
 from shardc.partitioner.rules.rule import Local, Row, Site
 from shardc.sharding.factors import FactorKind, FactorRule
 
@@ -20,28 +22,49 @@ _IDEMPOTENT = ("maximum", "minimum", "and", "or")
 
 
 def _reducible(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    usable = set(rule.of_kind(FactorKind.PASS_THROUGH))
-    if rule.reduction and len(op.operands) == 2:
-        usable |= set(rule.of_kind(FactorKind.REDUCTION))
-    return frozenset(usable)
+    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
 
 
 def _reduce(site: Site) -> list[Instruction]:
     split = [d for d in site.op.attrs["dimensions"] if site.operand_atoms(0, d)]
     if not split:
         return site.emit()
+    atoms = tuple(a for d in split for a in site.operand_atoms(0, d))
     opcode = COMBINERS.get(site.rule.reduction, site.rule.reduction)
+    if len(site.operands) == 2 and _all_reducible(opcode, site.operands[0]):
+        return _partial(site, split, atoms, opcode)
+    return _twice(site, split, atoms)
+
+
+def _all_reducible(opcode: str, x: Instruction) -> bool:
+    """Do transports and XLA reduce with this operation? Bitwise ones on truth values only."""
+    return opcode in ("add", "multiply", "maximum", "minimum") or (
+        opcode in ("and", "or") and x.shape.dtype.kind == "pred"
+    )
+
+
+def _partial(site: Site, split: list[int], atoms: Atoms, opcode: str) -> list[Instruction]:
     dtype = site.operands[0].shape.dtype
     identity = site.em.scalar(identity_of(opcode, dtype), dtype)
     initial = site.operands[1]
     if opcode not in _IDEMPOTENT and not _is_constant(initial, identity):
-        atoms = tuple(a for d in split for a in site.operand_atoms(0, d))
         initial = site.em.keep_on_first(initial, atoms, identity)
     return site.emit([site.masked(0, split, identity), initial])
 
 
 def _is_constant(x: Instruction, constant: Instruction) -> bool:
     return x.opcode == "constant" and x.attrs["literal"] == constant.attrs["literal"]
+
+
+def _twice(site: Site, split: list[int], atoms: Atoms) -> list[Instruction]:
+    """Reduce the shards, gather the results along a new dimension, reduce that."""
+    em, n = site.em, len(site.shapes)
+    initial = site.operands[n:]
+    masked = [site.masked(i, split, initial[i]) for i in range(n)]
+    parts = site.emit([*masked, *initial])
+    gathered = [em.all_gather(em.reshape(p, (1, *p.shape.dims)), 0, atoms) for p in parts]
+    site.finished = True
+    return site.emit([*gathered, *initial], dimensions=(0,))
 
 
 def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:

@@ -24,8 +24,8 @@ __all__ = ["Handled", "Local", "Refused", "Row", "Site", "emit_same", "never_lin
 class Site:
     """One operation while its local form is written.
 
-    ``operands`` are local instructions in the chosen layouts ``choice.operands``; ``dims`` the operands' global
-    dimensions; ``shapes`` the global shapes of the results' leaves.
+    ``operands`` are local instructions in the chosen layouts ``choice.operands``; ``shapes`` are the global shapes of
+    the results' leaves. An ``emit`` that leaves nothing partial although reduction factors are split sets ``finished``.
     """
 
     op: Instruction
@@ -34,6 +34,7 @@ class Site:
     em: Emitter
     operands: list[Instruction]
     shapes: tuple[Shape, ...]
+    finished: bool = False
 
     def operand_atoms(self, operand: int, dim: int) -> Atoms:
         """Axes that split a dimension of an operand."""

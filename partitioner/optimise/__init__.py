@@ -1,0 +1,1 @@
+"""Passes over a partitioned program that make its collectives fewer."""

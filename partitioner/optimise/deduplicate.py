@@ -1,0 +1,43 @@
+"""One collective instead of several equal ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.opset import COLLECTIVES
+
+__all__ = ["DeduplicateCollectives"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeduplicateCollectives:
+    """A collective on the same operands with the same attributes as an earlier one is that one."""
+
+    name: str = "deduplicate-collectives"
+    why: str = "the same bytes need not travel twice"
+
+    def run(self, module: Module) -> Module:
+        known: dict[Any, Instruction] = {}
+
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            if old.opcode not in COLLECTIVES:
+                return None
+            attrs = tuple(sorted((k, _key(v)) for k, v in old.attrs.items() if k != "channel_id"))
+            key = (old.opcode, operands, attrs)
+            found = known.get(key)
+            if found is None:
+                found = known[key] = old if operands == old.operands else old.replace(operands=operands)
+            return found
+
+        return rebuild_module(module, change)
+
+
+def _key(value: Any) -> Any:
+    """Attributes compare by value, simple reducers by what they do."""
+    if not isinstance(value, Computation):
+        return value
+    root = value.root
+    simple = len(value.instructions) == 3 and set(root.operands) == set(value.parameters)
+    return (root.opcode, root.shape) if simple else value
