@@ -10,7 +10,7 @@ from shardc.hlo.evaluate.arithmetic import total_order
 from shardc.hlo.evaluate.body import apply_body
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import COMPUTE, Array
-from shardc.hlo.ir import Computation
+from shardc.hlo.ir import Computation, Instruction
 
 __all__ = ["sort_rows"]
 
@@ -22,36 +22,46 @@ def sort_rows(m: Machine, comparator: Computation, rows: Sequence[Array]) -> lis
     size = rows[0].shape[-1]
     if size < 2 or rows[0].size == 0:
         return list(rows)
-    order = _by_one_key(comparator, rows)
+    order = _by_one_key(m, comparator, rows)
     if order is None:
         order = _by_network(m, comparator, rows)
     return [np.take_along_axis(r, order, axis=-1) for r in rows]
 
 
-def _by_one_key(comparator: Computation, rows: Sequence[Array]) -> Array | None:
-    """The order for comparators that just compare two parameters with LT or GT; None for others."""
+def _by_one_key(m: Machine, comparator: Computation, rows: Sequence[Array]) -> Array | None:
+    """The order for comparators that compare one function of both elements with LT or GT; None for others."""
     root = comparator.root
     if root.opcode != "compare" or root.attrs["direction"] not in ("LT", "GT"):
         return None
-    if any(o.opcode != "parameter" for o in root.operands):
-        return None
-    first, second = (int(o.attrs["index"]) for o in root.operands)
+    a, b = root.operands
     ascending = root.attrs["direction"] == "LT"
-    if first > second:
-        first, second, ascending = second, first, not ascending
-    if first % 2 or second != first + 1:
-        return None
-    key = rows[first // 2]
-    if root.operands[0].shape.dtype.is_float:
-        if root.attrs.get("type") != "TOTALORDER":
+    if not _mirrored(a, b, 0):
+        a, b, ascending = b, a, not ascending
+        if not _mirrored(a, b, 0):
             return None
+    both = [r for r in rows for _ in range(2)]
+    (key,) = apply_body(m, Computation(comparator.name, comparator.instructions, a), both)
+    key = np.broadcast_to(key, rows[0].shape)
+    if a.shape.dtype.is_float and root.attrs.get("type") == "TOTALORDER":
         key = total_order(key)
     else:
         key = key.astype(COMPUTE[key.dtype], copy=False)
+        if key.dtype.kind == "c" or np.isnan(key).any():
+            return None
     if ascending:
         return np.argsort(key, axis=-1, kind="stable")
     # Reversing before and after keeps equal elements in order of position.
     return np.asarray(key.shape[-1] - 1 - np.argsort(key[..., ::-1], axis=-1, kind="stable")[..., ::-1])
+
+
+def _mirrored(a: Instruction, b: Instruction, depth: int) -> bool:
+    """Does ``b`` compute from the second elements what ``a`` computes from the first?"""
+    if depth > 8 or a.opcode != b.opcode or len(a.operands) != len(b.operands) or a.shape != b.shape:
+        return False
+    if a.opcode == "parameter":
+        first, second = int(a.attrs["index"]), int(b.attrs["index"])
+        return first % 2 == 0 and second == first + 1
+    return a.attrs == b.attrs and all(_mirrored(x, y, depth + 1) for x, y in zip(a.operands, b.operands, strict=True))
 
 
 def _by_network(m: Machine, comparator: Computation, rows: Sequence[Array]) -> Array:

@@ -67,9 +67,12 @@ def _reduce_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
 def _check_ratio(small: Shapes, large: Shapes, attrs: Attrs) -> None:
     """Each of ``large`` is as many times its partner along the dimension as a group has members."""
     axis, size = _axis(small, attrs), group_size(attrs)
+    # Groups of replicas that take all their partitions along: the module knows how many.
+    joined = bool(attrs.get("channel_id")) and not attrs.get("use_global_device_ids", False)
     for a, b in zip(small, large, strict=True):
         factor = b.dims[axis] // a.dims[axis] if b.rank > axis and a.dims[axis] else size or 1
-        if not shapes_agree(_grown(a, axis, factor), b) or (size is not None and factor != size):
+        fits = size is None or factor == size or (joined and factor % size == 0)
+        if not fits or not shapes_agree(_grown(a, axis, factor), b):
             fail(f"{a} and {b} do not fit groups of {size or 'all'} members", axis)
 
 
@@ -112,9 +115,10 @@ def _same(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _permute(shapes: Shapes, attrs: Attrs) -> Shape:
-    _need_operands(shapes)
     if len(shapes) == 4 and "slice_sizes" in attrs:
+        # (source, target, source offsets, target offsets): slices are sent into a buffer.
         return shapes[1].plain
+    _need_operands(shapes)
     return tuple_of([s.plain for s in shapes])
 
 

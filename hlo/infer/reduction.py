@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardc.hlo.infer.rule import Attrs, Rule, Shapes, fail, need_array, need_dims, shapes_agree
 from shardc.hlo.types import DTYPES, Shape, tuple_shape
 
-__all__ = ["RULES", "reducer_types", "tuple_of"]
+__all__ = ["RULES", "reduced_shape", "reducer_types", "tuple_of"]
 
 
 def tuple_of(shapes: Shapes) -> Shape:
@@ -33,6 +33,13 @@ def reducer_types(attrs: Attrs, inputs: Shapes, inits: Shapes, key: str = "to_ap
     return results
 
 
+def reduced_shape(attrs: Attrs, operands: Shapes, dims: tuple[int, ...]) -> Shape:
+    """The result of reducing n arrays with n initial values to ``dims``: a tuple where the body returns one."""
+    count = len(operands) // 2
+    results = [Shape(t.dtype, dims) for t in reducer_types(attrs, operands[:count], operands[count:])]
+    return tuple_shape(*results) if attrs["to_apply"].root.shape.is_tuple else results[0]
+
+
 def _reduce(shapes: Shapes, attrs: Attrs) -> Shape:
     count, odd = divmod(len(shapes), 2)
     if odd or not count:
@@ -43,8 +50,7 @@ def _reduce(shapes: Shapes, attrs: Attrs) -> Shape:
             fail(f"reduced arrays differ in shape: {first} and {s}")
     need_dims(attrs["dimensions"], first.rank)
     dims = tuple(n for d, n in enumerate(first.dims) if d not in attrs["dimensions"])
-    types = reducer_types(attrs, shapes[:count], shapes[count:])
-    return tuple_of([Shape(t.dtype, dims) for t in types])
+    return reduced_shape(attrs, shapes, dims)
 
 
 def _sort(shapes: Shapes, attrs: Attrs) -> Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardc.hlo.infer.contraction import check_precision_lax
-from shardc.hlo.infer.reduction import reducer_types, tuple_of
+from shardc.hlo.infer.reduction import reduced_shape, reducer_types
 from shardc.hlo.infer.rule import Attrs, Rule, Shapes, common_float, fail, need_array, need_dims
 from shardc.hlo.opset import ConvDims, Window, WindowDim
 from shardc.hlo.types import DTYPES, Shape
@@ -95,8 +95,7 @@ def _reduce_window(shapes: Shapes, attrs: Attrs) -> Shape:
         if s.dims != first.dims:
             fail(f"reduced arrays differ in shape: {first} and {s}")
     dims = _windowed(first, attrs["window"])
-    types = reducer_types(attrs, shapes[:count], shapes[count:])
-    return tuple_of([Shape(t.dtype, dims) for t in types])
+    return reduced_shape(attrs, shapes, dims)
 
 
 def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
