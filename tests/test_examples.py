@@ -1,0 +1,57 @@
+"""Every example runs, and stays short."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = ("jax_jit.py", "jax_fsdp_scan.py")
+
+
+def run(*command: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def shardc(*arguments: str, cwd: Path | None = None) -> str:
+    return run(sys.executable, "-m", "shardc", *arguments, cwd=cwd)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script(script: str, repository: Path) -> None:
+    run(sys.executable, str(repository / "examples" / script))
+
+
+@pytest.mark.mpi
+def test_training_loop_on_four_ranks(repository: Path) -> None:
+    shardc("mpiexec", "-n", "4", sys.executable, str(repository / "examples" / "mpi_train.py"))
+
+
+@pytest.mark.mpi
+def test_annotated_hlo_gives_the_same_bits_on_ranks_and_virtual_devices(repository: Path) -> None:
+    file = str(repository / "examples" / "hlo_annotated" / "mlp.hlo")
+    here = json.loads(shardc("run", file, "--json"))
+    ranks = json.loads(shardc("run", file, "--ranks", "4", "--json"))
+    assert here["results"] == ranks["results"]
+
+
+def test_annotated_hlo_verifies(repository: Path) -> None:
+    shardc("verify", str(repository / "examples" / "hlo_annotated" / "mlp.hlo"))
+
+
+def test_annotated_hlo_with_another_mesh(repository: Path) -> None:
+    file = str(repository / "examples" / "hlo_annotated" / "mlp.hlo")
+    annotations = ("x=data,None", "y=data,None", "w1=None,None", "w2=None,None")
+    flags = [flag for a in annotations for flag in ("--annotate", a)]
+    shardc("run", file, "--mesh", "data=4", *flags)
+
+
+def test_examples_are_short(repository: Path) -> None:
+    for path in (repository / "examples").rglob("*"):
+        if path.suffix in (".py", ".hlo", ".job", ".sbatch", ".md"):
+            assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path
