@@ -1,6 +1,6 @@
 """The demo's step as a module: exported from JAX, or the copy that is bundled with the package.
 
-``python -m shardc.demo.export`` writes the bundled copy again (``make demo-bundle``).
+``python -m shardc.demo.export`` writes the bundled copy again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from shardc.demo.setup import MESH, ModelConfig, example_state, example_tokens, 
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module, rebuild_computation
 from shardc.sharding.spec import P
 
-__all__ = ["BUNDLE", "bundled_module", "bundled_text", "export"]
+__all__ = ["BUNDLE", "bundle_jax", "bundle_text", "bundled_module", "bundled_text", "export"]
 
 BUNDLE = "step.hlo"
+_MADE_BY = "python -m shardc.demo.export, jax"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -92,11 +93,23 @@ def _relative_sources(module: Module) -> Module:
     return module.with_(computations=tuple(called.values()), entry=called[module.entry])
 
 
-def main() -> None:
-    """Write the bundled copy next to this file."""
+def bundle_text() -> str:
+    """What the bundled file holds when it is up to date with JAX as installed."""
+    import jax
+
     from shardc.hlo.text.printer import print_module
 
-    Path(__file__).with_name(BUNDLE).write_text(print_module(export()), encoding="utf-8")
+    return f"// {_MADE_BY} {jax.__version__}\n{print_module(export())}"
+
+
+def bundle_jax() -> str:
+    """The release of JAX that made the bundled copy."""
+    return bundled_text().partition("\n")[0].removeprefix(f"// {_MADE_BY} ")
+
+
+def main() -> None:
+    """Write the bundled copy next to this file."""
+    Path(__file__).with_name(BUNDLE).write_text(bundle_text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

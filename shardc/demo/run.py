@@ -59,9 +59,8 @@ def run_demo(
     partitioned = Program(module).partition()
     report = partitioned.report()
     show(_collectives(report))
-    show(
-        f"Each device sends {report['wire_bytes'] / 1e6:.2f} MB per step and computes {report['flops'] / 1e9:.3f} Gflop."
-    )
+    sent, done = report["wire_bytes"] / 1e6, report["flops"] / 1e9
+    show(f"Each device sends {sent:.2f} MB and computes {done:.3f} Gflop per step.")
     if picture is not None:
         _draw(partitioned.propagated.module, picture)
         show(f"{DRAWN} over the mesh: {picture}")

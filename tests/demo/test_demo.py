@@ -1,0 +1,121 @@
+"""The demo: its program, its bundled copy, its run, its picture."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from shardc.demo import export as exporting
+from shardc.demo.run import DRAWN, Table, run_demo
+from shardc.demo.setup import MESH, ModelConfig, example_inputs, example_state, example_tokens, result_names
+from shardc.hlo.errors import InputError
+from shardc.hlo.evaluate import evaluate
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import Sharding
+from shardc.launcher.draw import sharding_svg
+
+SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=32, vocab=64, sequence=8, batch=4)
+
+
+def test_the_step_means_what_jax_computes() -> None:
+    from shardc.demo.model import training_step
+
+    module = exporting.export(SMALL)
+    state, tokens = example_state(3, SMALL), example_tokens(3, SMALL)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+    with jax.set_mesh(mesh):
+        expected = jax.jit(training_step(SMALL))(state, tokens)
+    found = evaluate(module, [np.asarray(x) for x in jax.tree.leaves((state, tokens))])
+    for ours, theirs in zip(found, jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, np.asarray(theirs), rtol=2e-4, atol=1e-6)
+
+
+def test_names_and_sources() -> None:
+    module = exporting.export(SMALL)
+    assert module.result_names == result_names(SMALL)
+    assert set(module.arg_names) >= {"tokens", "state['step']"}
+    files = {i.metadata.source_file for i in module.instructions() if i.metadata and i.metadata.source_file}
+    assert "shardc/demo/model.py" in files
+    assert not any(f.startswith("/") for f in files)
+    assert len(module.aliases) + len(module.donors) == len(module.arg_names) - 1
+
+
+def test_the_bundle_is_up_to_date() -> None:
+    """Exactly, for the JAX that made it; in meaning for any other. `python -m shardc.demo.export` renews it."""
+    if exporting.bundle_jax() == jax.__version__:
+        assert exporting.bundle_text() == exporting.bundled_text()
+    bundled, live = exporting.bundled_module(), exporting.export()
+    assert bundled.mesh == live.mesh == MESH
+    assert bundled.arg_names == live.arg_names
+    assert bundled.result_names == live.result_names
+    assert bundled.results == live.results
+    assert [p.sharding for p in bundled.parameters] == [
+        p.axis_sharding.as_layout if isinstance(p.sharding, Sharding) else None for p in live.parameters
+    ]
+    arguments = example_inputs(live.arg_names)
+    for a, b in zip(evaluate(bundled, arguments), evaluate(live, arguments), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def collected(**options: Any) -> tuple[dict[str, Any], list[str | Table]]:
+    parts: list[str | Table] = []
+    return run_demo(parts.append, **options), parts
+
+
+def test_the_demo_on_virtual_devices(tmp_path: Path) -> None:
+    picture = tmp_path / "w1.svg"
+    outcome, parts = collected(ranks=0, picture=picture, use_jax=False)
+    assert outcome["agrees"]
+    assert all(r["agrees"] for r in outcome["results"])
+    collectives, agreement = (p for p in parts if isinstance(p, Table))
+    assert {row[0] for row in collectives.rows} <= {
+        "all-reduce",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+        "collective-permute",
+    }
+    assert all(row[5].startswith("model.py:") for row in collectives.rows)
+    assert any(row[0] == "loss" for row in agreement.rows)
+    assert DRAWN in picture.read_text().replace("&#x27;", "'")
+    assert [p.name for p in tmp_path.iterdir()] == ["w1.svg"]
+
+
+@pytest.mark.mpi
+def test_the_demo_on_four_ranks() -> None:
+    outcome, _ = collected(ranks=4)
+    assert outcome["agrees"]
+    assert outcome["ranks"] == 4
+
+
+def test_the_bundle_needs_no_jax() -> None:
+    code = (
+        "import sys; sys.modules['jax'] = sys.modules['jaxlib'] = None\n"
+        "from shardc.demo.run import run_demo\n"
+        "assert run_demo(lambda part: None, ranks=0)['agrees']"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def rectangles(text: str) -> list[ET.Element]:
+    return [r for r in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}rect") if r.get("stroke")]
+
+
+def test_pictures() -> None:
+    mesh = Mesh({"x": 2, "y": 4})
+    assert len(rectangles(sharding_svg("w", (8, 8), Sharding.of(mesh, "x", "y")))) == 8
+    assert len(rectangles(sharding_svg("w", (8, 8), Sharding.of(mesh, None, "y")))) == 4
+    assert len(rectangles(sharding_svg("w", (3, 8, 16), Sharding.of(mesh, "x", None, ("y",))))) == 8
+    assert len(rectangles(sharding_svg("v", (10,), Sharding.of(mesh, ("y",))))) == 4
+    assert len(rectangles(sharding_svg("s", (), Sharding.of(mesh)))) == 1
+    uneven = rectangles(sharding_svg("<u>", (5, 4), Sharding.of(mesh, "y", None)))
+    assert [round(float(r.get("height", 0))) for r in uneven] == [96, 96, 48]
+    with pytest.raises(InputError):
+        sharding_svg("w", (10000, 10000), Sharding.of(Mesh({"x": 100, "y": 100}), "x", "y"))
