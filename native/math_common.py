@@ -1,0 +1,83 @@
+"""Pieces that the elementary functions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import llvmlite.ir as ir
+
+from shardc.native.vector import F32, I32, constant, intrinsic, lanes_of, scalar_of, undef, with_scalar
+
+__all__ = ["by_lane", "copysign", "fma", "is_nan", "magnitude", "polynomial", "power_of_two", "square_root"]
+
+
+def by_lane(b: ir.IRBuilder, name: str, *arguments: ir.Value) -> ir.Value:
+    """libm's function on each lane."""
+    t = arguments[0].type
+    scalar = scalar_of(t)
+    symbol = name + ("f" if scalar == F32 else "")
+    function = b.module.globals.get(symbol)
+    if function is None:
+        function = ir.Function(b.module, ir.FunctionType(scalar, [scalar] * len(arguments)), symbol)
+    if lanes_of(t) == 1:
+        return b.call(function, arguments)
+    result: ir.Value = undef(t)
+    for lane in range(lanes_of(t)):
+        at = constant(I32, lane)
+        value = b.call(function, [b.extract_element(a, at) for a in arguments])
+        result = b.insert_element(result, value, at)
+    return result
+
+
+def polynomial(b: ir.IRBuilder, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+    """Horner's rule, highest power first."""
+    total: ir.Value = constant(x.type, coefficients[0])
+    for c in coefficients[1:]:
+        total = fma(b, total, x, constant(x.type, c))
+    return total
+
+
+def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """x * y + z, fused where the target can."""
+    return intrinsic(b, "llvm.fmuladd", x.type, [x, y, z])
+
+
+def power_of_two(b: ir.IRBuilder, n: ir.Value, real: ir.Type) -> ir.Value:
+    """2**n in lanes of type ``real`` for integer lanes of the same width, n in the range of normal exponents."""
+    bias, mantissa = (127, 23) if scalar_of(real) == F32 else (1023, 52)
+    bits = b.shl(b.add(n, constant(n.type, bias)), constant(n.type, mantissa))
+    return b.bitcast(bits, real)
+
+
+def is_nan(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.fcmp_unordered("uno", x, x)
+
+
+def magnitude(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return intrinsic(b, "llvm.fabs", x.type, [x])
+
+
+def copysign(b: ir.IRBuilder, x: ir.Value, sign: ir.Value) -> ir.Value:
+    return intrinsic(b, "llvm.copysign", x.type, [x, sign])
+
+
+def square_root(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return intrinsic(b, "llvm.sqrt", x.type, [x])
+
+
+def logistic_from(b: ir.IRBuilder, x: ir.Value, e: ir.Value) -> ir.Value:
+    """1 / (1 + exp(-x)) given ``e = exp(-|x|)``, so that neither tail overflows or loses its denormals."""
+    one = constant(x.type, 1.0)
+    above = b.fdiv(one, b.fadd(one, e))
+    return b.select(b.fcmp_ordered("<", x, constant(x.type, 0.0)), b.fmul(e, above), above)
+
+
+def scaled(b: ir.IRBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
+    """p * 2**n in two factors, so that results become denormal or infinite in one rounding."""
+    half = b.ashr(n, constant(n.type, 1))
+    return b.fmul(b.fmul(p, power_of_two(b, half, p.type)), power_of_two(b, b.sub(n, half), p.type))
+
+
+def integer_lanes(t: ir.Type) -> ir.Type:
+    """Integer lanes as wide as the float lanes ``t``."""
+    return with_scalar(t, ir.IntType(32 if scalar_of(t) == F32 else 64))
