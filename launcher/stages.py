@@ -250,11 +250,13 @@ def load(path: str | Path) -> Program:
 
     Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
     """
+    from shardc.hlo.verify import verify
     from shardc.launcher.load import content_kind, read_file, read_program
 
     start = time.perf_counter()
     data = read_file(path)
     module, jax = read_program(data, str(path))
+    verify(module)
     original = data if content_kind(data, str(path)) in ("mlir", "bytecode") else b""
     return Program(module, jax, original, seconds=_since("read", start))
 

@@ -1,0 +1,191 @@
+"""Bad input of every kind: exit code 2, one error of our own with place and remedy, no output file."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardc.cli.app import main
+from tests.cli.programs import MLP, PLAIN
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mlp.hlo").write_text(MLP)
+    (tmp_path / "plain.hlo").write_text(PLAIN)
+    (tmp_path / "unknown.hlo").write_text(PLAIN.replace("exponential(x)", "frobnicate(x)"))
+    (tmp_path / "cut.hlo").write_text(MLP[: len(MLP) // 2])
+    (tmp_path / "shapes.hlo").write_text(MLP.replace("y = f32[8,10]", "y = f32[8,11]"))
+    (tmp_path / "empty.hlo").write_text("\n")
+    (tmp_path / "binary.hlo").write_bytes(bytes(range(256)) * 4)
+    (tmp_path / "latin.hlo").write_bytes(MLP.replace("mlp", "ml\xe4").encode("latin-1"))
+    (tmp_path / "broken.mlir").write_text("module @m { func.func @main( {")
+    (tmp_path / "prose.txt").write_text("Dear compiler, please multiply these matrices.\n")
+    (tmp_path / "broken.toml").write_text("[mesh\n")
+    np.savez(tmp_path / "short.npz", in0=np.zeros((8, 6), np.float32))
+    np.savez(tmp_path / "shape.npz", in0=np.zeros((8, 6), np.float32), in1=np.zeros((6, 9), np.float32))
+    np.savez(tmp_path / "dtype.npz", in0=np.zeros((8, 6)), in1=np.zeros((6, 10)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+FILES = [
+    ("nothing.hlo", "there is no file nothing.hlo"),
+    (".", "cannot be read"),
+    ("empty.hlo", "the file is empty"),
+    ("binary.hlo", "none of the known binary forms"),
+    ("unknown.hlo", "frobnicate"),
+    ("cut.hlo", "cut.hlo:"),
+    ("shapes.hlo", "%y"),
+    ("latin.hlo", "not UTF-8"),
+    ("broken.mlir", "broken.mlir"),
+    ("prose.txt", "prose.txt:1"),
+]
+
+OPTIONS = [
+    (["--mesh", "data"], "'data' is not an axis and its size"),
+    (["--mesh", "data=0"], "'data=0' is not an axis and its size"),
+    (["--mesh", "a=2,a=2"], "axis 'a' is given twice"),
+    (["--mesh", "a=3"], "cannot be expressed over the mesh a=3"),
+    (["--annotate", "x"], "'x' is not NAME=SPEC"),
+    (["--annotate", "xx=None"], "xx"),
+    (["--annotate", "x=modle,None"], "modle"),
+    (["--annotate", "x=None,None,None"], "x"),
+    (["--annotate", "x=axis_0,axis_0"], "axis_0"),
+    (["--annotate", "x=None", "--annotate", "x=axis_0"], "'x' is annotated twice"),
+    (["--annotations", "nothing.toml"], "nothing.toml"),
+    (["--annotations", "broken.toml"], "broken.toml"),
+    (["--frobnicate"], "No such option"),
+]
+
+RUN = [
+    (["--inputs", "nothing.npz"], "there is no file"),
+    (["--inputs", "prose.txt"], "prose.txt cannot be read"),
+    (["--inputs", "short.npz"], "short.npz lacks in1 (w)"),
+    (["--inputs", "shape.npz"], "the file holds shape [6, 9], the parameter has [6, 10]"),
+    (["--inputs", "dtype.npz"], "the file holds float64, the parameter is f32"),
+    (["--outputs", "no/o.npz"], "for o.npz does not exist"),
+    (["--outputs", "."], "is a folder"),
+    (["--device", "cuda"], "not compiled for 'cuda' yet"),
+    (["--device", "tpu"], "not compiled for 'tpu' yet"),
+    (["--ranks", "2", "--devices-per-rank", "1"], "the mesh has 4 devices, the job only 2 ranks x 1 devices per rank"),
+    (["--devices-per-rank", "3"], "the mesh has 4 devices, the job only 1 ranks x 3 devices per rank"),
+    (["--ranks", "5"], "the program runs on 4 devices, --ranks asks for 5"),
+    (["--ranks", "-1"], "at least 1"),
+    (["--ranks", "two"], "--ranks"),
+    (["--seed", "x"], "--seed"),
+]
+
+
+def fails(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    code = main(arguments)
+    captured = capsys.readouterr()
+    assert code == 2, captured.err
+    assert captured.out == ""
+    assert captured.err.startswith("error: "), captured.err
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(("file", "message"), FILES)
+@pytest.mark.parametrize("command", ["propagate", "partition", "run"])
+def test_files(folder: Path, command: str, file: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = ["--outputs", "o.npz"] if command == "run" else ["-o", "o.hlo"]
+    fails(capsys, [command, file, *output], message, folder)
+
+
+@pytest.mark.parametrize(("options", "message"), OPTIONS)
+@pytest.mark.parametrize("command", ["partition", "explain"])
+def test_options(
+    folder: Path, command: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails(capsys, [command, "mlp.hlo", *options], message, folder)
+
+
+@pytest.mark.parametrize(("options", "message"), RUN)
+def test_run(folder: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = [] if "--outputs" in options else ["--outputs", "o.npz"]
+    fails(capsys, ["run", "mlp.hlo", *output, *options], message, folder)
+
+
+def test_annotations_without_a_mesh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails(capsys, ["partition", "plain.hlo", "--annotate", "x=data"], "mesh", folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SHARDC_TIMEOUT", "soon"), ("SHARDC_NUM_THREADS", "-1"), ("SHARDC_DUMP_PASSES", "(")]
+)
+def test_environment(
+    folder: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    fails(capsys, ["run", "mlp.hlo"], name, folder)
+
+
+def test_missing_mpi(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere/libmpi.so")
+    fails(capsys, ["run", "mlp.hlo", "--ranks", "4", "--outputs", "o.npz"], "no MPI library was found", folder)
+    fails(capsys, ["mpiexec", "-n", "2", "true"], "pip install 'shardc[mpich]'", folder)
+
+
+@pytest.mark.mpi
+def test_a_launcher_of_another_mpi(folder: Path) -> None:
+    environ = {**os.environ, "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", "shardc", "run", "mlp.hlo", "--outputs", "o.npz"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "[2] error: the job was started by Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=4)" in done.stderr
+    assert "but the MPI library is MPICH" in done.stderr
+    assert not (folder / "o.npz").exists()
+
+
+@pytest.mark.mpi
+def test_a_world_of_another_size(folder: Path) -> None:
+    environ = {**os.environ, "PMI_SIZE": "4", "PMI_RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "shardc", "run", "mlp.hlo", "--outputs", "o.npz"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert not (folder / "o.npz").exists()
+
+
+def test_damaged_programs_never_end_in_a_traceback(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes changed, dropped and doubled at random."""
+    rng = random.Random(0)
+    for _ in range(150):
+        text = bytearray((MLP if rng.random() < 0.5 else PLAIN).encode())
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(text))
+            change = rng.randrange(4)
+            if change == 0:
+                text[at] = rng.choice(b"(){}[]<>=,%0123456789abcf \n")
+            elif change == 1:
+                del text[at : at + rng.randint(1, 12)]
+            elif change == 2:
+                text[at:at] = text[at : at + rng.randint(1, 30)]
+            else:
+                text[at:at] = rng.choice([b"-", b"0", b"99999999999", b"\xff", b"ROOT ", b"{", b"f32[2]"])
+        (folder / "damaged.hlo").write_bytes(bytes(text))
+        code = main(["partition", "damaged.hlo"])
+        captured = capsys.readouterr()
+        assert code in (0, 2), (bytes(text), captured.err)
+        assert "Traceback" not in captured.err, bytes(text)
