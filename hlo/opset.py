@@ -109,7 +109,7 @@ FAMILIES = (
 _UNARY = (
     "abs acos acosh asin asinh atanh cbrt ceil convert cosine count-leading-zeros cosh erf exponential "
     "exponential-minus-one floor imag is-finite log log-plus-one logistic negate not popcnt real round-nearest-afz "
-    "round-nearest-even rsqrt sign sine sinh sqrt tan tanh bitcast-convert stochastic-convert reduce-precision copy"
+    "round-nearest-even rsqrt sign sine sinh sqrt tan tanh bitcast-convert reduce-precision copy"
 )
 _BINARY = (
     "add atan2 and complex divide maximum minimum multiply or power remainder shift-left "
@@ -123,7 +123,8 @@ _CHANNEL = "channel_id:int constrain_layout:bool"
 _GROUPS = f"replica_groups:groups {_CHANNEL} use_global_device_ids:bool"
 _CONV = (
     "window:window dim_labels*:dim_labels feature_group_count:int batch_group_count:int "
-    "operand_precision:enums algorithm:enum padding_type:enum"
+    "operand_precision:enums algorithm:enum padding_type:enum convolution_kind:enum "
+    "sparsity_config:raw block_scaling_config:raw"
 )
 _CUSTOM = (
     "custom_call_target*:str window:window dim_labels:dim_labels feature_group_count:int batch_group_count:int "
@@ -135,10 +136,11 @@ _CUSTOM = (
 # family | opcode | arity (* any) | attributes; a leading ! marks a side effect
 _TABLE = f"""
 elementwise | compare | 2 | direction*:enum type:enum
+elementwise | stochastic-convert | 2 |
 elementwise | select | 3 |
 elementwise | clamp | 3 |
 elementwise | map | * | to_apply*:computation dimensions:ints
-contraction | dot | 2 | {_DOT} sparsity:raw
+contraction | dot | 2 | {_DOT} sparsity:raw sparsity_config:raw block_scaling_config:raw
 contraction | ragged-dot | * | {_DOT} lhs_ragged_dims:ints rhs_group_dims:ints
 contraction | scaled-dot | 4 | {_DOT}
 reduction | reduce | * | dimensions*:ints to_apply*:computation
@@ -197,15 +199,15 @@ control | async-update | * | calls:computation async_execution_thread:str
 control | async-done | 1 | calls:computation async_execution_thread:str
 control | !infeed | 1 | infeed_config:raw
 control | !outfeed | 2 | outfeed_config:raw outfeed_shape:shape
-collective | all-reduce | * | {_GROUPS} to_apply*:computation
-collective | all-reduce-start | * | {_GROUPS} to_apply*:computation
+collective | all-reduce | * | {_GROUPS} to_apply*:computation mode:enum
+collective | all-reduce-start | * | {_GROUPS} to_apply*:computation mode:enum
 collective | all-reduce-done | 1 |
 collective | all-gather | * | {_GROUPS} dimensions*:ints
 collective | all-gather-start | * | {_GROUPS} dimensions*:ints
 collective | all-gather-done | 1 |
-collective | reduce-scatter | * | {_GROUPS} dimensions*:ints to_apply*:computation
+collective | reduce-scatter | * | {_GROUPS} dimensions*:ints to_apply*:computation mode:enum
 collective | all-to-all | * | {_GROUPS} dimensions:ints
-collective | ragged-all-to-all | 6 | {_GROUPS}
+collective | ragged-all-to-all | 6 | {_GROUPS} dimensions:ints
 collective | collective-broadcast | * | {_GROUPS} has_dynamic_root:bool
 collective | collective-permute | * | {_CHANNEL} source_target_pairs*:pairs slice_sizes:raw
 collective | collective-permute-start | * | {_CHANNEL} source_target_pairs*:pairs slice_sizes:raw
@@ -218,10 +220,13 @@ collective | !recv | 1 | channel_id:int is_host_transfer:bool
 collective | !recv-done | 1 | channel_id:int is_host_transfer:bool
 """
 
+_ACCURATE = (
+    "acos acosh asin asinh atanh cbrt cosine cosh erf exponential exponential-minus-one log log-plus-one logistic "
+    "rsqrt sine sinh sqrt tan tanh"
+)
 _UNARY_ATTRIBUTES = {
     "reduce-precision": "exponent_bits*:int mantissa_bits*:int",
-    "exponential": "result_accuracy:raw",
-    "convert": "",
+    **dict.fromkeys(_ACCURATE.split(), "result_accuracy:raw"),
 }
 
 
@@ -245,7 +250,7 @@ def _row(family: str, opcode: str, arity: str, attributes: str) -> Op:
 
 
 def _ops() -> dict[str, Op]:
-    rows = [_row("elementwise", o, "1", _UNARY_ATTRIBUTES.get(o, "result_accuracy:raw")) for o in _UNARY.split()]
+    rows = [_row("elementwise", o, "1", _UNARY_ATTRIBUTES.get(o, "")) for o in _UNARY.split()]
     rows += [_row("elementwise", o, "2", "") for o in _BINARY.split()]
     for line in _TABLE.strip().splitlines():
         family, opcode, arity, attributes = (part.strip() for part in line.split("|"))

@@ -18,7 +18,7 @@ from shardc.hlo.sharding import AnySharding
 from shardc.hlo.text.attributes import COMMON, read_attribute
 from shardc.hlo.text.literals import read_literal
 from shardc.hlo.text.metadata import MetadataReader
-from shardc.hlo.text.rules import RULES, complete
+from shardc.hlo.text.rules import RULES, SPELLINGS, complete
 from shardc.hlo.text.scanner import Scanner, moved
 from shardc.hlo.text.shapes import try_shape
 from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
@@ -160,7 +160,8 @@ class ComputationReader:
         operands = self._operands(opcode, draft, attrs)
         if row.arity is not None and len(operands) != row.arity:
             raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=draft.op_at)
-        fields = self.read_attributes(opcode, row.attributes, attrs, draft.shape)
+        kinds = row.attributes if opcode not in SPELLINGS else {**row.attributes, **SPELLINGS[opcode]}
+        fields = self.read_attributes(opcode, kinds, attrs, draft.shape)
         draft.shape = complete(opcode, operands, attrs, draft.shape)
         for key in row.required:
             if key not in attrs:

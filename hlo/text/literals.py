@@ -29,8 +29,8 @@ _FLOAT = re.compile(
     r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\d*\.\d+(?:[eE][+-]?\d+)?|inf|nan(?:\(0[xX][0-9a-fA-F]+\))?)\Z"
 )
 _NUMBER_BYTES = b"+-0123456789.eEinfa"
-_SCALAR = re.compile(r"\s*(-?nan\(\s*0[xX][0-9a-fA-F]+\s*\)|\([^(){}]*\)|[^\s(){},]+)")
-_COMPLEX = re.compile(r"\(\s*([^(),\s]+)\s*,\s*([^(),\s]+)\s*\)")
+_SCALAR = re.compile(r"\s*(-?nan\(\s*0[xX][0-9a-fA-F]+\s*\)|\((?:[^(){}]|\([^(){}]*\))*\)|[^\s(){},]+)")
+_COMPLEX = re.compile(r"\(\s*([^(),\s]+(?:\([^()]*\))?)\s*,\s*([^(),\s]+(?:\([^()]*\))?)\s*\)")
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}")
 _PREDICATES = {"true": True, "false": False}
 
@@ -202,7 +202,8 @@ def _floats(items: list[str], dtype: DType, scanner: Scanner, start: int) -> NDA
                     raise scanner.error(wrong, at=start)
             elif not np.isfinite(values[k]) and "inf" not in item:
                 raise scanner.error(f"value {item} does not fit {dtype}", at=start)
-    lost = np.isfinite(values) & ~np.isfinite(result.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        lost = np.isfinite(values) & ~np.isfinite(result.astype(np.float64))
     if lost.any():
         index = int(np.argmax(lost))
         if not dtype.name.startswith(("f4", "f6", "f8")):
@@ -275,6 +276,8 @@ def print_literal(literal: Literal) -> str:
     dtype = literal.shape.dtype
     if array.ndim == 0:
         return _texts(array.reshape(1), dtype)[0]
+    if not array.size:
+        return _skeleton(array.shape).decode().replace(",", ", ")
     if literal.is_splat:
         texts = _texts(np.asarray(literal.splat).reshape(1), dtype) * int(array.shape[-1])
         row = "{" + ", ".join(texts) + "}"
@@ -285,16 +288,8 @@ def print_literal(literal: Literal) -> str:
         count = int(np.prod(array.shape[:-1], dtype=np.int64))
         rows = ["{" + ", ".join(flat[i * width : (i + 1) * width]) + "}" for i in range(count)]
     for d in reversed(array.shape[:-1]):
-        rows = ["{" + ", ".join(rows[i : i + d]) + "}" for i in range(0, len(rows), d)] if d else _empty(array, rows)
+        rows = ["{" + ", ".join(rows[i : i + d]) + "}" for i in range(0, len(rows), d)]
     return rows[0]
-
-
-def _empty(array: NDArray[Any], rows: list[str]) -> list[str]:
-    del rows
-    text = ""
-    for d in reversed(array.shape):
-        text = "{" + ", ".join([text] * d) + "}"
-    return [text]
 
 
 def _texts(flat: NDArray[Any], dtype: DType) -> list[str]:
@@ -310,7 +305,8 @@ def _texts(flat: NDArray[Any], dtype: DType) -> list[str]:
 
 
 def _float_texts(flat: NDArray[Any], dtype: DType) -> list[str]:
-    wide = flat.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        wide = flat.astype(np.float64)
     format_all: Callable[[NDArray[Any]], list[str]] = _float32_texts if dtype.name == "f32" else _exact_texts
     texts = format_all(wide)
     if not np.isfinite(wide).all():

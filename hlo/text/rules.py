@@ -11,16 +11,20 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import Window
+from shardc.hlo.opset import OPS, Window
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import shape_of_text
 from shardc.hlo.types import Shape, token_shape, tuple_shape
 
-__all__ = ["RULES", "complete"]
+__all__ = ["RULES", "SPELLINGS", "complete"]
 
 Operands = tuple[Instruction, ...]
 #: A rule returns what is wrong, or None.
 Rule = Callable[[Operands, Mapping[str, Any], Shape | None], str | None]
+
+
+#: Attributes of the text that become others in the program; `complete` does it.
+SPELLINGS: Mapping[str, Mapping[str, str]] = MappingProxyType({"compare": MappingProxyType({"order": "enum"})})
 
 
 def complete(opcode: str, operands: Operands, attrs: dict[str, Any], shape: Shape | None) -> Shape | None:
@@ -29,6 +33,10 @@ def complete(opcode: str, operands: Operands, attrs: dict[str, Any], shape: Shap
         attrs["dimensions"] = ()
     elif opcode in ("reduce-window", "select-and-scatter") and "window" not in attrs:
         attrs["window"] = Window(())
+    elif opcode == "compare" and "order" in attrs:
+        # Newer texts say order=TOTAL for what older ones call type=TOTALORDER; integers have one order anyway.
+        if attrs.pop("order") == "TOTAL" and operands[0].shape.dtype.is_float:
+            attrs["type"] = "TOTALORDER"
     elif opcode == "recv-done" and operands[0].shape.is_tuple and operands[0].shape.elements:
         return tuple_shape(operands[0].shape.elements[0], token_shape())
     return shape
@@ -116,22 +124,5 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "conditional": _conditional,
         "custom-call": _custom_call,
     }
-    | dict.fromkeys(
-        (
-            "cbrt",
-            "cosine",
-            "erf",
-            "exponential",
-            "exponential-minus-one",
-            "log",
-            "log-plus-one",
-            "logistic",
-            "rsqrt",
-            "sine",
-            "sqrt",
-            "tan",
-            "tanh",
-        ),
-        _accuracy,
-    )
+    | {row.opcode: _accuracy for row in OPS.values() if "result_accuracy" in row.attributes}
 )
