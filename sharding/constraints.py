@@ -8,6 +8,7 @@ open, so that one use does not decide for all places.
 from __future__ import annotations
 
 from shardc.sharding.graph import Equation, Graph
+from shardc.sharding.prepare import is_constraint
 from shardc.sharding.schedule import OpClass
 
 __all__ = ["apply_constraints"]
@@ -15,7 +16,9 @@ __all__ = ["apply_constraints"]
 
 def apply_constraints(graph: Graph) -> None:
     """Set the initial sharding of constrained values, in program order."""
-    constraints = [e for e in graph.equations if _is_constraint(e, graph)]
+    constraints = [
+        e for e in graph.equations if is_constraint(e.instruction) and not e.label and graph.annotated[e.tensors[-1]]
+    ]
     by_operand: dict[int, list[Equation]] = {}
     for e in constraints:
         by_operand.setdefault(e.tensors[0], []).append(e)
@@ -27,13 +30,6 @@ def apply_constraints(graph: Graph) -> None:
         if agree and all(d.closed for d in wanted.dims):
             graph.initial[operand] = wanted
             graph.annotated[operand] = True
-
-
-def _is_constraint(e: Equation, graph: Graph) -> bool:
-    i = e.instruction
-    return (
-        i.opcode == "custom-call" and i.attrs.get("custom_call_target") == "Sharding" and graph.annotated[e.tensors[-1]]
-    )
 
 
 def _is_edge(value: int, graph: Graph) -> bool:

@@ -30,7 +30,7 @@ def attach_shardings(
 
 
 def even_interface(graph: Graph, shardings: Sequence[Sharding], module: Module) -> list[Sharding]:
-    """Arguments and results that were not annotated get no uneven shards: only axes that divide are kept.
+    """Open dimensions of arguments and results get no uneven shards: only axes that divide are kept.
 
     Inside the program uneven dimensions are padded; what a caller passes or receives is so only on request.
     """
@@ -38,9 +38,11 @@ def even_interface(graph: Graph, shardings: Sequence[Sharding], module: Module) 
     root = module.entry.root
     for i in (*module.parameters, *((root,) if root.opcode == "tuple" else ())):
         for v, shape in zip(graph.values[i], i.shape.leaves(), strict=True):
-            if not graph.annotated[v]:
-                dims = zip(out[v].dims, shape.dims, strict=True)
-                out[v] = replace(out[v], dims=tuple(_even(d, n, graph.mesh) for d, n in dims))
+            given = graph.initial[v].dims
+            dims = zip(out[v].dims, given, shape.dims, strict=True)
+            even = tuple(d if g.closed else _even(d, n, graph.mesh) for d, g, n in dims)
+            if even != out[v].dims:
+                out[v] = replace(out[v], dims=even)
     return out
 
 

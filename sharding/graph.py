@@ -9,13 +9,16 @@ get-tuple-element make no values of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.opset import has_side_effect
 from shardc.hlo.sharding import DimSharding, Sharding
 from shardc.hlo.types import Shape
+from shardc.sharding.axes import Axes
 from shardc.sharding.factors import FactorRule
+from shardc.sharding.prepare import flow_computations, is_constraint
 from shardc.sharding.rules import factor_rule, is_data_flow
 from shardc.sharding.rules.reshape import identity
 from shardc.sharding.schedule import OpClass, classify
@@ -66,13 +69,15 @@ class _Builder:
         self.graph = graph
         self.open: dict[int, Sharding] = {}
         self.uses: list[int] = []
+        self.root: Instruction | None = None
+        self.dead: set[Instruction] = set()
 
     def value(self, instruction: Instruction, leaf: int, shape: Shape, sharding: object = None) -> int:
         """A new value; without an annotation all its dimensions are open."""
         g = self.graph
         given = isinstance(sharding, Sharding) and sharding.rank == shape.rank
         if isinstance(sharding, Sharding) and given:
-            g.initial.append(sharding)
+            g.initial.append(_without_single_positions(sharding, g.mesh))
         else:
             g.initial.append(self._open(shape.rank))
         g.annotated.append(given)
@@ -113,6 +118,7 @@ class _Builder:
 
     def entry(self, entry: Computation) -> None:
         parameters = {p: self.fresh(p) for p in entry.parameters}
+        self.root = entry.root
         self.computation(entry, parameters)
         root = entry.root
         if root.opcode != "tuple":
@@ -127,6 +133,7 @@ class _Builder:
 
     def computation(self, c: Computation, parameters: dict[Instruction, tuple[int, ...]]) -> tuple[int, ...]:
         values = self.graph.values
+        self.dead.update(_dead(c))
         values.update(parameters)
         for i in c:
             if i not in values:
@@ -148,6 +155,8 @@ class _Builder:
 
     def operation(self, i: Instruction, operands: list[tuple[int, ...]]) -> tuple[int, ...]:
         results = self.fresh(i)
+        if i in self.dead:
+            return results
         flat = [v for leaves in operands for v in leaves]
         for v in flat:
             self.uses[v] += 1
@@ -157,7 +166,8 @@ class _Builder:
         return results
 
     def tuple_(self, i: Instruction, operands: list[tuple[int, ...]]) -> tuple[int, ...]:
-        return self._renamed(i, tuple(v for leaves in operands for v in leaves))
+        sources = tuple(v for leaves in operands for v in leaves)
+        return sources if i is self.root else self._renamed(i, sources)
 
     def element(self, i: Instruction, operands: list[tuple[int, ...]]) -> tuple[int, ...]:
         elements = i.operands[0].shape.elements
@@ -234,6 +244,32 @@ class _Builder:
                 g.maker[v] = n
             if e.op_class is not OpClass.EDGE:
                 e.several_uses = any(self.uses[v] > 1 and g.initial[v].rank for v in operands)
+
+
+def _without_single_positions(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """Axes of size 1 split nothing: they are left out. A value on one device only is taken to be everywhere."""
+    if sharding.mesh.is_maximal:
+        return Sharding.replicate(mesh, sharding.rank)
+    if all(size > 1 for _, size in mesh.axes):
+        return sharding
+    dims = tuple(replace(d, axes=_split(d.axes, mesh)) for d in sharding.dims)
+    return replace(
+        sharding, dims=dims, replicated=_split(sharding.replicated, mesh), unreduced=_split(sharding.unreduced, mesh)
+    )
+
+
+def _split(axes: Axes, mesh: Mesh) -> Axes:
+    return tuple(a for a in axes if a.extent(mesh) > 1)
+
+
+def _dead(c: Computation) -> set[Instruction]:
+    """What nobody reads: it must not decide how live values lie. A constraint counts although nobody reads it."""
+    live: set[Instruction] = {c.root}
+    for i in reversed(c.instructions):
+        if i in live or has_side_effect(i) or flow_computations(i) or is_constraint(i):
+            live.add(i)
+            live.update(i.operands)
+    return {i for i in c if i not in live}
 
 
 def _annotation(i: Instruction, leaves: int) -> Sequence[object]:

@@ -15,7 +15,13 @@ from shardc.hlo.sharding import Sharding
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.sharding.propagate import Propagation, propagate
 
-PIPELINE = "builtin.module(sdy-propagation-pipeline)"
+#: Shardy's propagation without the passes that insert reshards and adapt the interface afterwards.
+PIPELINE = (
+    "builtin.module(sdy-import-pipeline,sdy-flatten-call-graph,sdy-import-func-calls,sdy-apply-sharding-constraints,"
+    "sdy-sharding-group-import,sdy-user-priority-propagate,sdy-export-named-computations,"
+    "sdy-propagate-to-func-results,func.func(sdy-constant-or-scalar-merger),func.func(sdy-sink-data-flow-edges),"
+    "sdy-update-non-divisible-input-output-shardings,sdy-close-shardings)"
+)
 Layout = tuple[tuple[str, ...], ...]
 
 
@@ -81,7 +87,8 @@ def shardy_layouts(text: str, pipeline: str = PIPELINE) -> dict[str, list[Layout
             if name is None or not len(op.results) or op.name.startswith("sdy.reshard"):
                 return ir.WalkResult.ADVANCE
             ranks = [r.type.rank if hasattr(r.type, "rank") else 0 for r in op.results]
-            shardings = _parse_shardings(str(op.attributes["sdy.sharding"])) if "sdy.sharding" in op.attributes else []
+            key = "sharding" if op.name == "sdy.sharding_constraint" else "sdy.sharding"
+            shardings = _parse_shardings(str(op.attributes[key])) if key in op.attributes else []
             if len(shardings) != len(ranks):
                 shardings = [((),) * r for r in ranks]
             seen[name.group(1)] += 1
@@ -90,12 +97,11 @@ def shardy_layouts(text: str, pipeline: str = PIPELINE) -> dict[str, list[Layout
 
         module.operation.walk(visit)
         main = next(o for o in module.body.operations if str(o.attributes.get("sym_name", "")) == '"main"')
-        for n, (arg, attrs) in enumerate(zip(main.arguments, main.arg_attrs, strict=True)):
-            shardings = _parse_shardings(str(attrs["sdy.sharding"])) if "sdy.sharding" in attrs else []
-            found[f"arg{n}"] = shardings or [((),) * arg.type.rank]
-        for n, (kind, attrs) in enumerate(zip(main.type.results, main.result_attrs, strict=True)):
-            shardings = _parse_shardings(str(attrs["sdy.sharding"])) if "sdy.sharding" in attrs else []
-            found[f"result{n}"] = shardings or [((),) * kind.rank]
+        for kind, types, key in (("arg", main.type.inputs, "arg_attrs"), ("result", main.type.results, "res_attrs")):
+            attrs = list(main.attributes[key]) if key in main.attributes else [{}] * len(types)
+            for n, (type_, given) in enumerate(zip(types, attrs, strict=True)):
+                shardings = _parse_shardings(str(given["sdy.sharding"])) if "sdy.sharding" in given else []
+                found[f"{kind}{n}"] = shardings or [((),) * getattr(type_, "rank", 0)]
     return {k: v for k, v in found.items() if seen[k] <= 1}
 
 
