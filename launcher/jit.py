@@ -87,6 +87,7 @@ class Jitted:
         fixed = {k: v for k, v in kwargs.items() if k in options.static_names}
         keep = options.mesh if options.in_shardings is None else None
         args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
+        static = tuple(sorted(self._static_positions(args)))
         return from_function(
             functools.partial(self._function, **fixed) if fixed else self._function,
             args,
@@ -95,7 +96,7 @@ class Jitted:
             in_shardings=options.in_shardings,
             out_shardings=options.out_shardings,
             donate_argnums=options.donate or None,
-            static_argnums=options.static or None,
+            static_argnums=static or None,
         )
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -109,8 +110,12 @@ class Jitted:
         compiled = self.compiled(*args, **kwargs)
         return compiled(*self._dynamic(args), **self._dynamic_names(kwargs))
 
+    def _static_positions(self, args: tuple[Any, ...]) -> frozenset[int]:
+        """Static ones among the arguments that were given by position."""
+        return frozenset(n for n in self._options.static if n < len(args))
+
     def _dynamic(self, args: tuple[Any, ...]) -> list[Any]:
-        fixed = {n % len(args) for n in self._options.static} if args else set()
+        fixed = self._static_positions(args)
         return [a for i, a in enumerate(args) if i not in fixed]
 
     def _dynamic_names(self, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +125,7 @@ class Jitted:
         import jax
 
         dynamic = self._dynamic(args)
-        static = tuple(a for a in args if not any(a is d for d in dynamic)) if len(dynamic) < len(args) else ()
+        static = tuple(args[i] for i in sorted(self._static_positions(args)))
         named = tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
         leaves, tree = jax.tree.flatten((dynamic, self._dynamic_names(kwargs)))
         layouts = self._options.in_shardings is None
@@ -143,8 +148,8 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _numbers(numbers: Any, wanted: Any, names: list[str], option: str) -> tuple[int, ...]:
-    """Argument numbers, those given by name added."""
-    found = list(_as_tuple(numbers))
+    """Argument numbers, counted from the front, those given by name added."""
+    found = [n + len(names) if n < 0 else n for n in _as_tuple(numbers)]
     for name in _as_tuple(wanted):
         if name in names:
             found.append(names.index(name))

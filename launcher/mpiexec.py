@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +28,8 @@ _VERSION_MARKS = {
     "openmpi": ("Open MPI", "OpenRTE", "PRRTE"),
     "unknown": ("",),
 }
+#: Seconds that a launcher gets to end its job.
+_PATIENCE = 5.0
 #: Interpreter options that take the next word as their value.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
@@ -64,11 +68,39 @@ def start_job(
     check(None, library)
     assert library is not None
     line = [str(find_mpiexec(library, environ)), "-n", str(ranks), *options, *command]
-    try:
-        code = subprocess.run(line, env=job_environment(library, ranks, environ), check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+    code = _supervise(line, job_environment(library, ranks, environ))
     return code if code in (0, 2, 130) else 1
+
+
+def _supervise(line: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a launcher to its end; when this process is interrupted or terminated, the job is too."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop) if threading.current_thread() is threading.main_thread() else None
+    process = subprocess.Popen(line, env=dict(environ))
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        _end(process, signal.SIGINT)
+        return 130
+    finally:
+        _end(process, signal.SIGTERM)
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Ask a launcher to end its job; insist after some seconds."""
+    if process.poll() is not None:
+        return
+    process.send_signal(number)
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def python_command(command: Sequence[str]) -> list[str]:

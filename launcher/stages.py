@@ -17,6 +17,7 @@ from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, U
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import Shape
+from shardc.launcher.mpi_environment import detect_launcher
 
 __all__ = [
     "Compiled",
@@ -25,11 +26,18 @@ __all__ = [
     "Propagated",
     "from_function",
     "from_jax",
+    "job_config",
     "load",
     "load_executable",
     "trace",
     "with_axes",
 ]
+
+
+def job_config() -> Config:
+    """The settings of the environment; in a job only rank 0 dumps."""
+    config, launcher = Config.from_environment(), detect_launcher()
+    return replace(config, dump_to=None) if launcher is not None and launcher.rank > 0 else config
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Program:
     module: Module
     jax: Any = None
     original: bytes = b""
-    config: Config = field(default_factory=Config.from_environment)
+    config: Config = field(default_factory=job_config)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -202,7 +210,7 @@ class Compiled:
         self, executable: Any, jax: Any = None, config: Config | None = None, seconds: Mapping[str, float] | None = None
     ) -> None:
         self.executable = executable
-        self.config = config or Config.from_environment()
+        self.config = config or job_config()
         self.seconds = dict(seconds or {})
         self._jax = jax
 
@@ -311,8 +319,10 @@ def as_mesh(mesh: Any) -> Mesh:
         return Mesh({str(k): int(v) for k, v in mesh.items()})
     shape = getattr(mesh, "shape", None)
     if isinstance(shape, Mapping) and hasattr(mesh, "axis_names"):
-        devices = getattr(mesh, "devices", None)
-        ids = tuple(int(d.id) for d in devices.flat) if devices is not None else None
+        try:
+            ids: tuple[int, ...] | None = tuple(int(d.id) for d in mesh.devices.flat)
+        except (AttributeError, ValueError):  # abstract meshes have no devices
+            ids = None
         if ids is not None and sorted(ids) != list(range(len(ids))):
             ids = None
         return Mesh({str(n): int(shape[n]) for n in mesh.axis_names}, ids)

@@ -90,12 +90,12 @@ def _path(path: Path | None) -> str:
 
 
 def _execute(view: View, program: tuple[Any, ...], task: Any, ranks: int, device: str) -> None:
-    from shardc.hlo.config import Config
     from shardc.hlo.errors import InputError
     from shardc.launcher.mpi_environment import detect_launcher
+    from shardc.launcher.stages import job_config
     from shardc.launcher.task import run_in_job, run_task, start_ranks
 
-    config = Config.from_environment()
+    config = job_config()
     launcher = detect_launcher()
     if launcher is not None and ranks:
         raise InputError(

@@ -1,0 +1,210 @@
+"""The Python API: stages, jit, saved executables; on virtual devices, against NumPy and JAX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardc
+from shardc import Mesh, P
+from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
+from shardc.launcher.stages import as_mesh
+from shardc.launcher.verify import verify_program
+from tests.cli.programs import MLP, PLAIN
+
+RNG = np.random.default_rng(0)
+X, W = RNG.standard_normal((8, 6)).astype(np.float32), RNG.standard_normal((6, 10)).astype(np.float32)
+
+
+@pytest.fixture
+def mlp(tmp_path: Path) -> Path:
+    path = tmp_path / "mlp.hlo"
+    path.write_text(MLP)
+    return path
+
+
+def test_stages(mlp: Path) -> None:
+    program = shardc.load(mlp)
+    assert program.arg_names == ("x", "w")
+    partitioned = program.propagate().partition()
+    assert partitioned.num_devices == 4
+    assert "all-reduce" in partitioned.as_text()
+    assert partitioned.report()["collectives"]
+    assert any("because" in entry for entry in partitioned.explain())
+    assert partitioned.memory_analysis()["peak_bytes"] > 0
+    assert "by annotation" in "\n".join(program.propagate().explain("x"))
+    loss, t = partitioned.compile("cpu")(X, W)
+    assert isinstance(t, shardc.Array)
+    np.testing.assert_allclose(np.asarray(t), np.tanh(X @ W), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(float(loss), np.tanh(X @ W).sum(), rtol=1e-4, atol=1e-5)
+    assert [s.data.shape for s in t.addressable_shards] == [(4, 5)] * 4
+
+
+def test_annotations_and_meshes(tmp_path: Path) -> None:
+    (tmp_path / "p.hlo").write_text(PLAIN)
+    program = shardc.load(tmp_path / "p.hlo")
+    annotated = program.annotate({"x": P("a", "b"), "n": "a+b"}, mesh={"a": 2, "b": 3})
+    assert annotated.mesh == Mesh({"a": 2, "b": 3})
+    assert program.mesh is None
+    assert all(r["agrees"] for r in verify_program(annotated, trials=2))
+    bigger = annotated.annotate(mesh=Mesh({"b": 5}))
+    assert bigger.mesh == Mesh({"a": 2, "b": 5})
+    assert all(r["agrees"] for r in verify_program(bigger))
+    with pytest.raises(AnnotationError, match="need a mesh"):
+        program.annotate({"x": P("a")})
+    with pytest.raises(AnnotationError, match="'y'"):
+        annotated.annotate({"x": P("y")})
+    with pytest.raises(AnnotationError, match="is not a mesh"):
+        program.annotate(mesh=4)
+
+
+def test_executables_are_saved_whole(mlp: Path, tmp_path: Path) -> None:
+    compiled = shardc.load(mlp).compile()
+    compiled.save(tmp_path / "mlp.shardc")
+    again = shardc.load_executable(tmp_path / "mlp.shardc")
+    for a, b in zip(compiled(X, W), again(X, W), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    with pytest.raises(InputError, match="does not exist"):
+        compiled.save(tmp_path / "no" / "x")
+    with pytest.raises(InputError, match="there is no file"):
+        shardc.load_executable(tmp_path / "none")
+
+
+def test_what_is_not_there_yet_says_so(mlp: Path) -> None:
+    partitioned = shardc.load(mlp).partition()
+    with pytest.raises(UnsupportedError, match="not compiled for 'cuda' yet"):
+        partitioned.compile("cuda")
+    with pytest.raises(UnsupportedError, match="simulation"):
+        partitioned.simulate("h100-dgx:64")
+    with pytest.raises(UnsupportedError, match="NumPy functions"):
+        shardc.trace(np.tanh)
+    with pytest.raises(InputError, match="need a JAX function"):
+        partitioned.compile()(x=X, w=W)
+
+
+def test_jax_meshes() -> None:
+    jax = pytest.importorskip("jax")
+    mesh = Mesh({"data": 2, "model": 4})
+    assert as_mesh(mesh.to_jax()) == mesh
+    assert as_mesh(jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))) == Mesh({"a": 1, "b": 1})
+
+
+class TestJit:
+    """`shardc.jit` against `jax.jit`."""
+
+    @pytest.fixture(autouse=True)
+    def _jax(self) -> None:
+        pytest.importorskip("jax")
+
+    mesh = Mesh({"data": 2, "model": 2})
+
+    def parameters(self) -> dict[str, Any]:
+        return {"w": W.copy(), "b": np.zeros(10, np.float32)}
+
+    @staticmethod
+    def step(params: dict[str, Any], x: Any, rate: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        def loss(p: Any) -> Any:
+            return jnp.mean(jnp.tanh(x @ p["w"] + p["b"]) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - rate * g, params, grads), value
+
+    def test_training_matches_jax(self) -> None:
+        import jax
+
+        specs = {"w": P(None, "model"), "b": P("model")}
+        ours = shardc.jit(self.step, mesh=self.mesh, in_shardings=(specs, P("data"), None), donate_argnums=0)
+        theirs = jax.jit(self.step)
+        a, b = self.parameters(), self.parameters()
+        for _ in range(3):
+            previous = a
+            a, mine = ours(a, X, 0.5)
+            b, other = theirs(b, X, 0.5)
+            np.testing.assert_allclose(float(mine), float(other), rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(a["w"]), b["w"], rtol=1e-4, atol=1e-6)
+        assert str(a["w"].sharding) == "[{}, {model}]"
+        with pytest.raises(InputError, match="was donated to"):
+            np.asarray(previous["w"])
+        assert len(ours._compiled) <= 2  # NumPy arguments first, then our arrays
+
+    def test_layouts_of_arrays_are_kept(self) -> None:
+        specs = {"w": P(None, "model"), "b": P("model")}
+        first = shardc.jit(self.step, mesh=self.mesh, in_shardings=(specs, P("data"), None))
+        params, _ = first(self.parameters(), X, 0.5)
+        second = shardc.jit(self.step, mesh=self.mesh)
+        assert str(second.lower(params, X, 0.5).propagate().module.parameters[1].sharding) == "[{}, {model}]"
+        again, _ = second(params, X, 0.5)
+        want, _ = first(params, X, 0.5)
+        np.testing.assert_allclose(np.asarray(again["w"]), np.asarray(want["w"]), rtol=1e-5)
+
+    def test_static_arguments_and_structures(self) -> None:
+        calls = []
+
+        def f(x: Any, power: int, *, scale: float = 1.0) -> Any:
+            calls.append(power)
+            return {"y": (x**power) * scale}
+
+        g = shardc.jit(f, mesh=self.mesh, static_argnames=("power", "scale"))
+        np.testing.assert_allclose(np.asarray(g(X, 2)["y"]), X**2, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(g(X, power=3)["y"]), X**3, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(g(X, 2, scale=2.0)["y"]), 2 * X**2, rtol=1e-6)
+        g(X, 2)
+        assert calls == [2, 3, 2]
+        g(X[:4], 2)
+        assert calls == [2, 3, 2, 2]
+
+    def test_decorator(self) -> None:
+        @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=P("data"))
+        def double(x: Any) -> Any:
+            """Twice."""
+            return x + x
+
+        assert (double.__name__, double.__doc__) == ("double", "Twice.")
+        np.testing.assert_array_equal(np.asarray(double(X)), X + X)
+
+    def test_wrong_use(self) -> None:
+        with pytest.raises(InputError, match="donate_argnames names 'zz'"):
+            shardc.jit(self.step, donate_argnames="zz")
+        with pytest.raises(AnnotationError, match="without a mesh"):
+            shardc.jit(lambda x: x, in_shardings=P("data"))(X)
+
+
+class TestFilesFromJax:
+    """What JAX exports is read back in every form."""
+
+    @pytest.fixture(autouse=True)
+    def _jax(self) -> None:
+        pytest.importorskip("jax")
+
+    def exported(self) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        mesh = Mesh({"data": 4}).to_jax()
+        sharded = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        f = jax.jit(lambda x, w: jnp.tanh(x @ w).sum(axis=0), in_shardings=(sharded, None))
+        return jax.export.export(f, platforms=["cpu"])(X, W)
+
+    @pytest.mark.parametrize("form", ["text", "bytecode", "serialized"])
+    def test_forms(self, form: str, tmp_path: Path) -> None:
+        if form == "serialized":
+            pytest.importorskip("flatbuffers")
+        exported = self.exported()
+        path = tmp_path / "program"
+        if form == "text":
+            path.write_text(exported.mlir_module())
+        else:
+            path.write_bytes(exported.mlir_module_serialized if form == "bytecode" else exported.serialize())
+        program = shardc.load(path)
+        partitioned = program.partition()
+        assert partitioned.num_devices == 4
+        assert [c["op"] for c in partitioned.report()["collectives"]] == ["all-reduce"]
+        np.testing.assert_allclose(np.asarray(partitioned.compile()(X, W)), np.tanh(X @ W).sum(0), rtol=1e-4, atol=1e-5)
+        if form != "serialized":
+            assert "sdy.sharding" in program.propagate().as_stablehlo()
