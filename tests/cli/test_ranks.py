@@ -1,0 +1,115 @@
+"""``run`` and ``bench`` on MPI ranks: the same bits as on virtual devices, one voice, bounded failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.programs import MLP, PLAIN
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mlp.hlo").write_text(MLP)
+    (tmp_path / "plain.hlo").write_text(PLAIN)
+    return tmp_path
+
+
+def shardc(folder: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    line = [*launcher, sys.executable, "-m", "shardc", *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def mpirun(ranks: int) -> tuple[str, ...]:
+    from shardc.launcher.mpi_environment import find_library
+    from shardc.launcher.mpiexec import find_mpiexec
+
+    library = find_library()
+    assert library is not None
+    return (str(find_mpiexec(library)), "-n", str(ranks))
+
+
+def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_ranks_and_virtual_devices_give_the_same_bits(folder: Path) -> None:
+    here = outcome(shardc(folder, "run", "mlp.hlo", "--json", "--seed", "5"))
+    for ranks in (4, 2, 3):
+        there = outcome(shardc(folder, "run", "mlp.hlo", "--json", "--seed", "5", "--ranks", str(ranks)))
+        assert (there["devices"], there["ranks"]) == (4, ranks)
+        assert there["results"] == here["results"]
+    joined = outcome(shardc(folder, "run", "mlp.hlo", "--json", "--seed", "5", launcher=mpirun(4)))
+    assert joined["ranks"] == 4
+    assert joined["results"] == here["results"]
+
+
+def test_files(folder: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    np.savez(folder / "in.npz", in0=x, in1=np.arange(7, dtype=np.int32))
+    layout = ("--mesh", "a=2,b=2", "--annotate", "x=a,b", "--annotate", "n=b")
+    files = ("--inputs", "in.npz", "--outputs", "out.npz")
+    done = shardc(folder, "run", "plain.hlo", *layout, *files, "--ranks", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("plain: 4 devices on 4 ranks\n")
+    with np.load(folder / "out.npz") as file:
+        np.testing.assert_allclose(file["out0"], np.exp(x), rtol=1e-6)
+        assert file["out1"].tolist() == list(range(1, 8))
+
+
+def test_bench(folder: Path) -> None:
+    facts = outcome(shardc(folder, "bench", "mlp.hlo", "--ranks", "4", "--steps", "3", "--json"))
+    assert (facts["ranks"], facts["steps"]) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "mlp.hlo", "--ranks", "4"), "error: --ranks 4 inside of a job"),
+        (("run", "nothing.hlo"), "error: there is no file nothing.hlo"),
+        (("run", "mlp.hlo", "--inputs", "in.npz"), "error: in.npz lacks in0 (x)"),
+        (("run", "mlp.hlo", "--devices-per-rank", "1", "--mesh", "a=4,b=2"), "error: "),
+        (("run",), "error: Missing"),
+    ],
+)
+def test_errors_in_a_job_are_told_once(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    np.savez(folder / "in.npz", other=np.zeros(3))
+    done = shardc(folder, *arguments, "--outputs", "o.npz", launcher=mpirun(2))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.replace(str(folder) + "/", "").count(message) == 1, done.stderr
+    assert not (folder / "o.npz").exists()
+
+
+def test_an_interrupted_job_leaves_nothing_behind(folder: Path) -> None:
+    line = [sys.executable, "-m", "shardc", "mpiexec", "-n", "2", sys.executable, "-c"]
+    code = "import os, time; open(f'{os.getpid()}.pid', 'w').close(); time.sleep(100)"
+    process = subprocess.Popen([*line, code], cwd=folder, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while len(pids := [int(p.stem) for p in folder.glob("*.pid")]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    while any(_alive(p) for p in pids):
+        assert time.monotonic() < deadline + 30
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
