@@ -1,0 +1,54 @@
+"""What cannot be partitioned says what, where and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from partition_support import with_shardings
+
+from shardc.hlo.build import Builder, make_module
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir import Metadata
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.opset import OPS
+from shardc.hlo.sharding import Sharding
+from shardc.hlo.types import array_shape
+from shardc.partitioner.partition import partition
+from shardc.partitioner.rules import RULES
+
+MESH = Mesh({"x": 2})
+
+
+def test_every_opcode_has_a_rule_or_a_reason() -> None:
+    assert set(RULES) == set(OPS)
+
+
+def replicated(b: Builder):  # type: ignore[no-untyped-def]
+    return with_shardings(b.build(), MESH, lambda i: Sharding.replicate(MESH, i.shape.rank))
+
+
+def test_a_program_without_a_mesh() -> None:
+    b = Builder("main")
+    b.parameter(array_shape("f32", 4))
+    with pytest.raises(UnsupportedError, match="no mesh"):
+        partition(make_module("m", b.build()))
+
+
+def test_a_partitioned_program() -> None:
+    b = Builder("main")
+    b.parameter(array_shape("f32", 4))
+    with pytest.raises(UnsupportedError, match="partitioned already"):
+        partition(partition(replicated(b)))
+
+
+def test_collectives_and_manual_computations_name_their_source() -> None:
+    b = Builder("main", metadata=Metadata(source_file="model.py", source_line=3))
+    x = b.parameter(array_shape("f32", 4))
+    b.add("custom-call", x, shape=x.shape, custom_call_target="SPMDFullToShardShape", name="enter")
+    with pytest.raises(UnsupportedError, match="manual computation") as e:
+        partition(replicated(b))
+    assert "model.py:3" in str(e.value)
+    b = Builder("main", metadata=Metadata(source_file="model.py", source_line=4))
+    b.add("replica-id", shape=array_shape("u32"))
+    with pytest.raises(UnsupportedError, match="replica-id") as e:
+        partition(replicated(b))
+    assert "model.py:4" in str(e.value)
