@@ -12,6 +12,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, Lis
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.notation import print_groups, print_pairs, print_sharding
 from shardc.hlo.text.header import TEXT_ATTRIBUTES
+from shardc.hlo.text.metadata import metadata_as_written
 
 __all__ = ["difference", "same_module"]
 
@@ -36,10 +37,23 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
     pairs = dict(zip(a.computations, b.computations, strict=True))
     if pairs.get(a.entry) is not b.entry:
         return "entry computations differ in place"
+    found = _metadata(a, b, pairs)
+    if found is not None:
+        return found
     for left, right in pairs.items():
         found = _computations(left, right, pairs, names)
         if found is not None:
             return f"computation {left.name}: {found}"
+    return None
+
+
+def _metadata(a: Module, b: Module, pairs: dict[Computation, Computation]) -> str | None:
+    """Provenance, with the names of arguments as the op_name that they are written as."""
+    named_a, named_b = metadata_as_written(a), metadata_as_written(b)
+    for left, right in pairs.items():
+        for x, y in zip(left, right, strict=False):
+            if named_a.get(x, x.metadata) != named_b.get(y, y.metadata):
+                return f"%{x.name}: {named_a.get(x, x.metadata)} and {named_b.get(y, y.metadata)}"
     return None
 
 
@@ -71,8 +85,6 @@ def _instructions(
         return f"named {a.name} and {b.name}"
     if len(a.operands) != len(b.operands) or any(same[x] is not y for x, y in zip(a.operands, b.operands, strict=True)):
         return f"operands {[o.name for o in a.operands]} and {[o.name for o in b.operands]}"
-    if a.metadata != b.metadata:
-        return f"{a.metadata} and {b.metadata}"
     if a.sharding != b.sharding and (
         a.sharding is None or b.sharding is None or print_sharding(a.sharding) != print_sharding(b.sharding)
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardc.hlo.groups import IotaGroups, ListGroups
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import AnySharding, TileSharding
@@ -25,7 +26,8 @@ _WITH_DEVICE_IDS = ("all-reduce", "all-gather", "reduce-scatter")
 class ManualForm:
     """Attributes and shardings as they are printed."""
 
-    def __init__(self, channels: Mapping[Instruction, int], outside: frozenset[Instruction]) -> None:
+    def __init__(self, channels: Mapping[Instruction, int], outside: frozenset[Instruction], devices: int) -> None:
+        self.devices = devices
         self.channels = channels
         self.outside = outside
 
@@ -47,6 +49,8 @@ class ManualForm:
         if channel is None:
             return attrs
         attrs["channel_id"] = channel
+        if attrs.get("replica_groups") == ListGroups(()):  # global device ids need their groups spelled out
+            attrs["replica_groups"] = IotaGroups(1, self.devices, (self.devices,))
         if instruction.opcode.removesuffix("-start") in _WITH_DEVICE_IDS:
             attrs["use_global_device_ids"] = True
         return attrs
@@ -71,7 +75,7 @@ def as_manual(module: Module, computations: Iterable[Computation]) -> ManualForm
                 following += 1
             channels[i] = following
             used.add(following)
-    return ManualForm(channels, outside)
+    return ManualForm(channels, outside, module.num_partitions)
 
 
 def _outside_embedded(entry: Computation) -> frozenset[Instruction]:

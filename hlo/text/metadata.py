@@ -8,14 +8,21 @@ only a frame, and its source file and line come from the tables. The tables stay
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardc.hlo.errors import ParseError
-from shardc.hlo.ir import Metadata
+from shardc.hlo.ir import Instruction, Metadata, Module
 from shardc.hlo.text.attributes import quote
 from shardc.hlo.text.scanner import STRING, Scanner, unquote
 
-__all__ = ["FileLocation", "MetadataReader", "StackFrames", "print_metadata", "read_stack_frames"]
+__all__ = [
+    "FileLocation",
+    "MetadataReader",
+    "StackFrames",
+    "metadata_as_written",
+    "print_metadata",
+    "read_stack_frames",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,15 @@ def _resolve(metadata: Metadata, frames: StackFrames | None) -> Metadata:
         at.end_column,
         metadata.stack_frame_id,
     )
+
+
+def metadata_as_written(module: Module) -> dict[Instruction, Metadata | None]:
+    """Metadata of entry parameters: the people's name of an argument is written as its op_name."""
+    out: dict[Instruction, Metadata | None] = {}
+    for parameter, name in zip(module.parameters, module.arg_names, strict=False):
+        own = parameter.metadata
+        out[parameter] = own if not name else replace(own or Metadata(), op_name=name)
+    return out
 
 
 def print_metadata(metadata: Metadata, extra: str = "", frames: StackFrames | None = None) -> str:

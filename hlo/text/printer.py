@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardc.hlo.build import reachable_computations
-from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.ir import Computation, Instruction, Metadata, Module
 from shardc.hlo.notation import print_sharding
 from shardc.hlo.opset import OPS
 from shardc.hlo.text.attributes import COMMON, KINDS
@@ -18,7 +18,7 @@ from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
 from shardc.hlo.text.literals import print_literal
 from shardc.hlo.text.manual import ManualForm, as_manual
-from shardc.hlo.text.metadata import StackFrames, print_metadata
+from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
 from shardc.hlo.types import Shape
 
@@ -40,6 +40,7 @@ def print_module(module: Module, *, named_shardings: bool = False) -> str:
     known = (*(c for c in reachable_computations(entry) if c not in inside), *known)
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)
+    writer.written = metadata_as_written(module)
     tails = _tails(module)
     parts = [print_header(module)]
     if writer.frames is not None:
@@ -70,6 +71,7 @@ class _Writer:
         self.named = named
         self.predecessors: dict[str, str] = {}
         self.shapes: dict[Shape, str] = {}
+        self.written: dict[Instruction, Metadata | None] = {}
 
     def shape(self, shape: Shape) -> str:
         text = self.shapes.get(shape)
@@ -126,8 +128,9 @@ class _Writer:
             kept = [self.predecessors.get(n, "") for n in attrs["control-predecessors"]]
             if any(kept):
                 yield "control-predecessors={" + ", ".join(n for n in kept if n) + "}"
-        if i.metadata is not None:
-            text = print_metadata(i.metadata, attrs.get("metadata_extra", ""), self.frames)
+        metadata = self.written.get(i, i.metadata)
+        if metadata is not None:
+            text = print_metadata(metadata, attrs.get("metadata_extra", ""), self.frames)
             if text != "{}":
                 yield f"metadata={text}"
         for key, kind in COMMON.items():

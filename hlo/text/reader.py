@@ -42,7 +42,7 @@ def read_hlo(text: str, file: str = "") -> Module:
     """
     if "\0" in text:
         raise ParseError("this is not text: it holds zero bytes", where=file or None)
-    scanner = Scanner(strip_comments(text, file), file)
+    scanner = Scanner(strip_comments(text.removeprefix("\ufeff"), file), file)
     try:
         return _ModuleReader(scanner).read()
     except RecursionError:
@@ -166,7 +166,7 @@ class _ModuleReader:
             partitioned=header.num_partitions > 1 and _all_manual(entry),
             aliases=header.aliases,
             donors=tuple(whole),
-            arg_names=tuple(_argument_name(p.metadata.op_name if p.metadata else "") for p in entry.parameters),
+            arg_names=_argument_names(entry),
             source_file=self.scanner.file,
             attrs=attrs,
         )
@@ -178,9 +178,14 @@ def _callees_first(computations: list[Computation], entry: Computation) -> tuple
     return (*(c for c in computations if c in reachable and c is not entry), entry)
 
 
-def _argument_name(op_name: str) -> str:
-    """JAX names an entry parameter by its place in the arguments: ``state['w1']``."""
-    return op_name if op_name and "/" not in op_name else ""
+_NAME_STACK = re.compile(r"\w+\([^()]*\)(/|$)")
+
+
+def _argument_names(entry: Computation) -> tuple[str, ...]:
+    """JAX names an entry parameter by its place in the arguments (``state['w1']``); empty when none has a name."""
+    names = [p.metadata.op_name if p.metadata is not None else "" for p in entry.parameters]
+    names = ["" if _NAME_STACK.match(n) else n for n in names]
+    return tuple(names) if any(names) else ()
 
 
 def _all_manual(entry: Computation) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from text_support import FULL
 from xla_judge import judge
 
-from shardc.hlo.groups import AxisGroups, AxisPairs
+from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups
 from shardc.hlo.ir import Alias, Computation, Instruction, Metadata, Module
 from shardc.hlo.literal import Literal
 from shardc.hlo.mesh import Mesh
@@ -145,6 +145,15 @@ def test_one_instruction() -> None:
     assert read_hlo(line).entry.root.opcode == "multiply"
 
 
+def test_names_of_arguments_travel() -> None:
+    module = read_hlo(FULL)
+    named = module.with_(arg_names=("state['a/b']", "w"))
+    again = read_hlo(print_module(named))
+    assert again.arg_names == ("state['a/b']", "w")
+    assert difference(named, again) is None
+    assert read_hlo("ENTRY e { ROOT x = f32[] parameter(0) }").arg_names == ()
+
+
 def test_partitioned_form() -> None:
     module = partitioned()
     text = print_module(module)
@@ -171,6 +180,15 @@ def test_partitioned_form() -> None:
     assert print_module(again) == text
     verdict = judge({"text": text})["text"]
     assert verdict.accepted, verdict.error
+
+
+def test_groups_of_everybody_are_spelled_out_with_global_device_ids() -> None:
+    p = Instruction("parameter", F32, (), {"index": 0}, name="p")
+    r = Instruction("all-reduce", F32, (p,), {"replica_groups": ListGroups(()), "to_apply": adder()}, name="r")
+    c = Computation("main", [p, r], r)
+    text = print_module(Module("m", (c,), c, num_partitions=4, partitioned=True))
+    assert "replica_groups=[1,4]<=[4]" in text
+    assert "%add" in text  # what is called is printed though the module does not list it
 
 
 def test_shapes_of_the_global_program_do_not_leak_into_the_partitioned_text() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from text_support import FULL
@@ -282,6 +284,29 @@ def test_unknown_opcode_lists_near_names() -> None:
 def test_broken_text_ends_in_our_error(text: str) -> None:
     with pytest.raises(ShardcError):
         read_hlo(text)
+
+
+def test_damaged_text_ends_in_our_error_or_is_read() -> None:
+    rng = random.Random(7)
+    pieces = [*'{}()[],="%#', "<=", "T(", "->", "0", "-1", "9" * 30, "f32[", "nan", "ROOT", "mesh['x'=2]", "/*", "²"]
+    for _ in range(1500):
+        text = FULL
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(text) + 1)
+            kind = rng.randrange(4)
+            if kind == 0:
+                text = text[:at] + rng.choice(pieces) + text[at:]
+            elif kind == 1:
+                text = text[:at] + text[at + rng.randint(1, 12) :]
+            elif kind == 2:
+                other = rng.randrange(len(text) + 1)
+                text = text[:at] + text[other : other + rng.randint(1, 30)] + text[at:]
+            else:
+                text = text[:at]
+        try:
+            read_hlo(text)
+        except ShardcError as e:
+            assert str(e)
 
 
 def test_constants_of_many_forms() -> None:
