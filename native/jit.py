@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -79,11 +80,14 @@ def load_object(
     """Link object bytes into this process and find ``exports``.
 
     Symbols that the object needs are resolved from ``symbols`` (name to address) and then from the whitelist in
-    `shardc.native.symbols`; anything else is an error.
+    `shardc.native.symbols`; anything else is a LookupError.
     """
     needed = undefined_symbols(code)
     given = dict(symbols or {})
     known, keep = addresses_for([n for n in needed if n not in given])
+    missing = [n for n in needed if n not in given and n not in known]
+    if missing:
+        raise LookupError(f"the object needs symbols that it may not have: {', '.join(missing)}")
     jit = llvm.create_lljit_compiler(target_machine(target), use_jit_link=True)
     library = llvm.JITLibraryBuilder().add_object_img(code)
     for name, address in sorted({**known, **given}.items()):
@@ -98,9 +102,11 @@ def undefined_symbols(code: bytes) -> list[str]:
     """Names that an ELF64 object needs from outside, sorted; empty for other formats (the linker then reports)."""
     if code[:5] != b"\x7fELF\x02":
         return []
-    u16 = lambda at: int.from_bytes(code[at : at + 2], "little")  # noqa: E731
-    u32 = lambda at: int.from_bytes(code[at : at + 4], "little")  # noqa: E731
-    u64 = lambda at: int.from_bytes(code[at : at + 8], "little")  # noqa: E731
+
+    def number_at(at: int, nbytes: int) -> int:
+        return int.from_bytes(code[at : at + nbytes], "little")
+
+    u16, u32, u64 = partial(number_at, nbytes=2), partial(number_at, nbytes=4), partial(number_at, nbytes=8)
     sections, entry_size, count = u64(0x28), u16(0x3A), u16(0x3C)
     names: set[str] = set()
     for number in range(count):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.native.vector import F32, I32, constant, intrinsic, lanes_of, scalar_of, undef, with_scalar
 

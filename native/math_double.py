@@ -7,8 +7,9 @@ some 1e-12 relative, which is far below half an ulp there, and their range is th
 from __future__ import annotations
 
 import math
+from functools import partial
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.native.math_common import (
     copysign,
@@ -116,7 +117,7 @@ def atanh(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def atan2(b: ir.IRBuilder, y: ir.Value, x: ir.Value) -> ir.Value:
     """The angle from the smaller over the larger magnitude, unfolded by octant."""
     t = x.type
-    c = lambda v: constant(t, v)  # noqa: E731
+    c = partial(constant, t)
     u, v = magnitude(b, x), magnitude(b, y)
     steep = b.fcmp_ordered(">", v, u)
     large, small = b.select(steep, v, u), b.select(steep, u, v)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.native import math_double
 from shardc.native.math_common import (
@@ -220,7 +221,7 @@ tan = _trigonometric("tan", _fast_tan)
 def power(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     """exp(y log|x|) in double precision, then the sign and the special cases of IEEE 754's pow."""
     t = x.type
-    c = lambda v: constant(t, v)  # noqa: E731
+    c = partial(constant, t)
     a = magnitude(b, x)
     value = in_double(lambda b, u, v: math_double.exp(b, b.fmul(v, math_double.log(b, u))))(b, a, y)
     whole = b.fcmp_ordered("==", intrinsic(b, "llvm.trunc", t, [y]), y)

@@ -14,8 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 __all__ = [
-    "F32", "F64", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of", "scalar_of",
-    "shuffle", "splat", "undef", "vector_constant", "with_lanes", "with_scalar", "zero",
+    "F32", "F64", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of",
+    "scalar_of", "shuffle", "splat", "undef", "vector_constant", "with_lanes", "with_scalar", "zero",
 ]  # fmt: skip
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -52,12 +52,12 @@ def with_scalar(t: ir.Type, scalar: ir.Type) -> ir.Type:
     return with_lanes(scalar, lanes_of(t))
 
 
-class _Text(ir.Constant):
+class _Text(ir.Constant):  # type: ignore[misc]
     """A constant whose text is ready; splats of any width stay short."""
 
     def __init__(self, t: ir.Type, text: str) -> None:
         self.type = t
-        self.constant = text
+        self.constant: Any = text
 
     def _get_reference(self) -> str:
         return str(self.constant)

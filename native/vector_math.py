@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.native import math_double, math_single
 from shardc.native.math_common import by_lane

@@ -2,7 +2,8 @@
 
 Every array element that a kernel reads is addressed by an `Expr` per dimension: a constant plus loop variables times
 integers. Division and remainder, which reshapes need, stay affine where divisibility and ranges allow; otherwise they
-become variables of their own (`Quotient`, `Remainder`), as do values read from memory (`Loaded`: a dynamic-slice start).
+become variables of their own (`Quotient`, `Remainder`), as do values read from memory (`Loaded`, such as the start of
+a dynamic slice).
 """
 
 from __future__ import annotations

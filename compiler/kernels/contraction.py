@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
@@ -116,7 +118,7 @@ class _Roles:
     def joint_stride(self, dims: Sequence[int]) -> int | None:
         """The stride of several dimensions taken as one long one; None when they do not follow one another."""
         dims = [d for d in dims if self.dims[d] != 1]
-        for a, b in zip(dims, dims[1:], strict=False):
+        for a, b in pairwise(dims):
             if self.stride(a) != self.stride(b) * self.dims[b]:
                 return None
         return self.stride(dims[-1]) if dims else 0
@@ -194,12 +196,12 @@ def _step(frame: Frame, pointer: ir.Value, index: ir.Value, stride: int, kind: D
 
 def _gemm(b: ir.IRBuilder, plan: _Sides, kind: DType, left: Matrix, right: Matrix, places: list[ir.Value]) -> None:
     function = blas.declare_gemm(b.module, kind.name)
-    c = lambda v: constant(I32, v)  # noqa: E731
-    trans = lambda m: c(blas.TRANS if m.transposed else blas.NO_TRANS)  # noqa: E731
+    c = partial(constant, I32)
+    trans = [c(blas.TRANS if m.transposed else blas.NO_TRANS) for m in (left, right)]
     one, nothing = _scale(b, kind, 1.0), _scale(b, kind, 0.0)
     sizes = [c(plan.m), c(plan.n), c(plan.k)]
     a = [places[0], c(left.leading), places[1], c(right.leading)]
-    b.call(function, [c(blas.ROW_MAJOR), trans(left), trans(right), *sizes, one, *a, nothing, places[2], c(plan.n)])
+    b.call(function, [c(blas.ROW_MAJOR), *trans, *sizes, one, *a, nothing, places[2], c(plan.n)])
 
 
 def _scale(b: ir.IRBuilder, kind: DType, value: float) -> ir.Value:

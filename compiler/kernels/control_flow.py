@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.native.vector import I64, constant
 

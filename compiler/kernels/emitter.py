@@ -133,7 +133,7 @@ class Emitter(Elements):
             shape = instruction.shape
             found = self._load(self.pointers[instruction], shape.size, shape.dtype, offset, mask)
             self._sums[key] = found
-        return found  # type: ignore[no-any-return]
+        return found
 
     def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
         from shardc.compiler.kernels.reduction import emit_fold
@@ -209,8 +209,8 @@ class Emitter(Elements):
 
     def _reversed(self, v: Val, lanes: int) -> Val:
         def emit(b: ir.IRBuilder, x: Any) -> Any:
-            flip = lambda p: shuffle(b, p, None, range(lanes - 1, -1, -1))  # noqa: E731
-            return tuple(flip(p) for p in x) if isinstance(x, tuple) else flip(x)
+            parts = x if isinstance(x, tuple) else (x,)
+            return tuple(shuffle(b, p, None, range(lanes - 1, -1, -1)) for p in parts)
 
         return apply(emit, [v], self.entry, lanes)
 

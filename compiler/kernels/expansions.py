@@ -239,10 +239,15 @@ def _batch_norm_grad(i: Instruction) -> Computation:
     zero, add = p.b.constant(0.0, x.shape.dtype), binary_computation("add", x.shape.dtype)
     scale_gradient = p.op("reduce", p.op("multiply", gradient, y), zero, dimensions=dims, to_apply=add)
     offset_gradient = p.op("reduce", gradient, zero, dimensions=dims, to_apply=add)
-    by = lambda v: p.spread(v, x.shape.dims, (feature,))  # noqa: E731
-    share = lambda v: p.op("divide", v, p.full(count, v.shape))  # noqa: E731
-    inner = p.op("subtract", gradient, by(share(offset_gradient)))
-    inner = p.op("subtract", inner, p.op("multiply", y, by(share(scale_gradient))))
+
+    def by(v: Instruction) -> Instruction:
+        return p.spread(v, x.shape.dims, (feature,))
+
+    def share(v: Instruction) -> Instruction:
+        return by(p.op("divide", v, p.full(count, v.shape)))
+
+    inner = p.op("subtract", gradient, share(offset_gradient))
+    inner = p.op("subtract", inner, p.op("multiply", y, share(scale_gradient)))
     return _out(p, i.shape, p.op("multiply", by(p.op("multiply", scale, root)), inner), scale_gradient, offset_gradient)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _reduce_precision(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
     wide = scalar_of(x.type) != F32
     width, own_exponent, own_mantissa = (64, 11, 52) if wide else (32, 8, 23)
     t = with_scalar(x.type, ir.IntType(width))
-    c = lambda v: constant(t, v)  # noqa: E731
+    c = partial(constant, t)
     bits = b.bitcast(x, t)
     sign = b.and_(bits, c(1 << (width - 1)))
     if mantissa < own_mantissa:

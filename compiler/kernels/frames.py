@@ -23,7 +23,7 @@ class Frame:
 
     def __init__(self, parent: Frame | None, builder: ir.IRBuilder) -> None:
         self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.builder = builder
         self.open = True
 

@@ -11,8 +11,8 @@ from shardc.compiler.kernels.affine import Mask
 from shardc.compiler.kernels.contraction import emit_dot
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
-from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.expansions import EXPANSIONS
+from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.rules import RULES
 from shardc.compiler.kernels.selection import emit_select_and_scatter
 from shardc.compiler.kernels.sorting import emit_sort, emit_topk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardc.compiler.kernels.affine import Expr, LoopVar, Quotient, VarSource
+from shardc.compiler.kernels.affine import Expr, LoopVar, Quotient, Var, VarSource
 from shardc.compiler.kernels.elements import Access, Index, bases
 from shardc.hlo.types import DType
 
@@ -42,7 +42,7 @@ class Space:
         outer, inner = self.source.loop(v.size // part), self.source.loop(part)
         at = self.variables.index(v)
         self.variables[at : at + 1] = [outer, inner]
-        by = {v: Expr.of(outer) * part + Expr.of(inner)}
+        by: dict[Var, Expr] = {v: Expr.of(outer) * part + Expr.of(inner)}
         self.index = tuple(e.substitute(by) for e in self.index)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.native.vector import I64, PTR, constant

@@ -6,6 +6,7 @@ One parametric integer algorithm serves every format; bf16 has its own short for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
@@ -54,7 +55,7 @@ def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
     f = format_of(dtype)
     integer, real = with_scalar(stored.type, I32), with_scalar(stored.type, F32)
     bits = b.zext(stored, integer)
-    c = lambda v: constant(integer, v)  # noqa: E731
+    c = partial(constant, integer)
     if dtype.name == "bf16":
         return b.bitcast(b.shl(bits, c(16)), real)
     if f.special == "e8m0":
@@ -62,12 +63,9 @@ def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
     width = f.exponent + f.mantissa
     payload = b.and_(bits, c((1 << width) - 1))
     sign = b.shl(b.and_(bits, c(1 << width)), c(31 - width))
-    # The payload as a denormal of f32's scale, times an exact power of two: handles denormals of the format too.
-    scaled = b.bitcast(b.shl(payload, c(23 - f.mantissa)), real)
     normal = b.bitcast(b.add(b.shl(payload, c(23 - f.mantissa)), c((127 - f.bias) << 23)), real)
     small = b.fmul(b.uitofp(payload, real), constant(real, 2.0 ** (1 - f.bias - f.mantissa)))
     value = b.select(b.icmp_unsigned("<", payload, c(1 << f.mantissa)), small, normal)
-    del scaled
     magnitude = b.bitcast(value, integer)
     top = ((1 << f.exponent) - 1) << f.mantissa
     if f.special == "ieee":
@@ -82,7 +80,7 @@ def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
 
 
 def _decode_e8m0(b: ir.IRBuilder, bits: ir.Value, real: ir.Type) -> ir.Value:
-    c = lambda v: constant(bits.type, v)  # noqa: E731
+    c = partial(constant, bits.type)
     code = b.select(b.icmp_unsigned("==", bits, c(0)), c(0x00400000), b.shl(bits, c(23)))
     return b.bitcast(b.select(b.icmp_unsigned("==", bits, c(255)), c(0x7FC00000), code), real)
 
@@ -93,7 +91,7 @@ def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
     integer = with_scalar(value.type, I32)
     stored = with_scalar(value.type, ir.IntType(dtype.nbytes * 8))
     bits = b.bitcast(value, integer)
-    c = lambda v: constant(integer, v)  # noqa: E731
+    c = partial(constant, integer)
     if dtype.name == "bf16":
         return b.trunc(_encode_bf16(b, bits), stored)
     if f.special == "e8m0":
@@ -124,7 +122,7 @@ def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
 def _round_to_code(b: ir.IRBuilder, magnitude: ir.Value, f: Format) -> ir.Value:
     """Sign-less code of finite magnitudes (as f32 bits), rounded to nearest even; may exceed the largest code."""
     integer, real = magnitude.type, with_scalar(magnitude.type, F32)
-    c = lambda v: constant(integer, v)  # noqa: E731
+    c = partial(constant, integer)
     drop = 23 - f.mantissa
     odd = b.and_(b.lshr(magnitude, c(drop)), c(1))
     rounded = b.add(b.add(magnitude, c((1 << (drop - 1)) - 1)), odd)
@@ -138,7 +136,7 @@ def _round_to_code(b: ir.IRBuilder, magnitude: ir.Value, f: Format) -> ir.Value:
 
 
 def _encode_bf16(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    c = lambda v: constant(bits.type, v)  # noqa: E731
+    c = partial(constant, bits.type)
     odd = b.and_(b.lshr(bits, c(16)), c(1))
     rounded = b.lshr(b.add(b.add(bits, c(0x7FFF)), odd), c(16))
     nan = b.icmp_unsigned(">", b.and_(bits, c(0x7FFFFFFF)), c(0x7F800000))
@@ -146,11 +144,11 @@ def _encode_bf16(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
 
 
 def _encode_e8m0(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    """Nearest power of two, ties to the even exponent; negative, zero and NaN have no code: NaN (255), zero to 0."""
-    c = lambda v: constant(bits.type, v)  # noqa: E731
-    odd = b.and_(b.lshr(bits, c(23)), c(1))
-    rounded = b.lshr(b.add(b.add(bits, c(0x3FFFFF)), odd), c(23))
-    invalid = b.icmp_unsigned(">", bits, c(0x7F7FFFFF))
+    """Nearest power of two, ties up; zero, negative numbers and NaN have no code and become NaN (255)."""
+    c = partial(constant, bits.type)
+    rounded = b.lshr(b.add(bits, c(0x400000)), c(23))
+    rounded = b.select(b.icmp_unsigned("<", bits, c(0x600000)), c(0), rounded)
+    invalid = b.icmp_unsigned(">", b.sub(bits, c(1)), c(0x7F7FFFFE))
     return b.select(invalid, c(255), rounded)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import llvmlite.ir as ir
+from llvmlite import ir
 
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear

@@ -96,7 +96,8 @@ def _plain(a: Array) -> Array:
     """Exotic types as f64, so that NumPy compares them."""
     if a.dtype.kind in "biu":
         return a
-    return a.astype(np.complex128) if a.dtype.kind == "c" else a.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return a.astype(np.complex128) if a.dtype.kind == "c" else a.astype(np.float64)
 
 
 def _epsilon(shape: Shape) -> float:

@@ -1,0 +1,177 @@
+"""Elementwise kernels of every type against the evaluator, special values included."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from shardc.hlo.types import DTYPES, Shape
+from shardc.hlo.types import array_shape as f
+from tests.compiler.kernel_runner import Array, check, instruction, random
+
+FLOATS = ["f32", "f64", "bf16", "f16"]
+SMALL = [d.name for d in DTYPES.values() if d.is_float and d.bits < 32]
+INTEGERS = ["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "s4", "u4", "s2", "u2"]
+COMPLEX = ["c64", "c128"]
+
+EXACT_UNARY = "abs ceil floor negate round-nearest-afz round-nearest-even sign sqrt".split()
+MATH_UNARY = (
+    "exponential exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf cbrt rsqrt asinh atanh sinh cosh"
+).split()
+
+
+def special(shape: Shape) -> Array:
+    """Pairs of awkward values meet in binary ops: the list is cycled with a period that differs per operand."""
+    d = shape.dtype
+    if d.kind == "pred":
+        return random(shape)
+    if d.is_integer:
+        least, most = (0, 2**d.bits - 1) if d.kind == "unsigned" else (-(2 ** (d.bits - 1)), 2 ** (d.bits - 1) - 1)
+        values = [least, most, 0, 1, most - 1, least + 1, min(7, most), max(-1, least), max(-3, least)]
+        return np.array(values, np.int64 if least < 0 else np.uint64).astype(d.numpy)
+    values = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 1e-30, -1e30, 2.5, 1e-45, 255.5, -3e9]
+    with np.errstate(all="ignore"):
+        return np.array(values).astype(d.numpy)
+
+
+def crossed(dtype: str, count: int) -> list[Array]:
+    """All combinations of special values for ``count`` operands."""
+    values = special(f(dtype, 1))
+    rows = list(itertools.product(range(len(values)), repeat=count))
+    return [values[[r[k] for r in rows]] for k in range(count)]
+
+
+def both(opcode: str, dtype: str, count: int, *, ulp: float = 0, **attrs: object) -> None:
+    operands = crossed(dtype, count)
+    shapes = [f(dtype, *x.shape) for x in operands]
+    check(instruction(opcode, *shapes, **attrs), operands, ulp=ulp)
+
+
+@pytest.mark.parametrize("opcode", "add subtract multiply divide maximum minimum".split())
+def test_binary(opcode: str) -> None:
+    for dtype in [*FLOATS, *INTEGERS, "f8e4m3fn", "f8e5m2"]:
+        both(opcode, dtype, 2)
+
+
+@pytest.mark.parametrize("opcode", "remainder power atan2".split())
+def test_binary_by_library(opcode: str) -> None:
+    for dtype in FLOATS:
+        operands = [np.abs(x) if opcode == "power" else x for x in crossed(dtype, 2)]
+        shapes = [f(dtype, *x.shape) for x in operands]
+        check(instruction(opcode, *shapes), operands, ulp=2)
+    if opcode != "atan2":
+        for dtype in INTEGERS:
+            both(opcode, dtype, 2)
+
+
+@pytest.mark.parametrize("opcode", "and or xor shift-left shift-right-arithmetic shift-right-logical".split())
+def test_bits(opcode: str) -> None:
+    for dtype in INTEGERS:
+        both(opcode, dtype, 2)
+    if not opcode.startswith("shift"):
+        both(opcode, "pred", 2)
+
+
+@pytest.mark.parametrize("opcode", "abs negate sign not popcnt count-leading-zeros".split())
+def test_integer_unary(opcode: str) -> None:
+    for dtype in INTEGERS:
+        both(opcode, dtype, 1)
+    if opcode == "not":
+        both(opcode, "pred", 1)
+
+
+@pytest.mark.parametrize("opcode", EXACT_UNARY)
+def test_exact_unary(opcode: str) -> None:
+    for dtype in [*FLOATS, "f8e4m3fn", "f8e5m2fnuz", "f8e3m4"]:
+        both(opcode, dtype, 1)
+
+
+@pytest.mark.parametrize("opcode", MATH_UNARY)
+def test_math_unary(opcode: str) -> None:
+    for dtype in FLOATS:
+        x = random(f(dtype, 3, 37))
+        x = np.abs(x) if opcode in ("log", "log-plus-one", "rsqrt") else np.tanh(x) if opcode == "atanh" else x
+        check(instruction(opcode, f(dtype, 3, 37)), [x.astype(f(dtype).dtype.numpy)], ulp=3)
+
+
+def test_is_finite_and_reduce_precision() -> None:
+    for dtype in FLOATS:
+        x = special(f(dtype, 1))
+        check(instruction("is-finite", f(dtype, len(x))), [x])
+    for exponent, mantissa in ((5, 10), (8, 7), (4, 3), (8, 23), (11, 52)):
+        for dtype in ("f32", "f64"):
+            x = np.concatenate([special(f(dtype, 1)), random(f(dtype, 200))])
+            i = instruction("reduce-precision", f(dtype, len(x)), exponent_bits=exponent, mantissa_bits=mantissa)
+            check(i, [x])
+
+
+@pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
+def test_compare(direction: str) -> None:
+    for dtype in [*FLOATS, *INTEGERS, "pred", "f8e4m3fn"]:
+        both("compare", dtype, 2, direction=direction)
+    for dtype in ("f32", "f64", "bf16"):
+        both("compare", dtype, 2, direction=direction, type="TOTALORDER")
+
+
+def test_select_and_clamp() -> None:
+    for dtype in ("f32", "s8", "pred", "c64", "bf16", "u64"):
+        s = f(dtype, 5, 21)
+        args = [random(f("pred", 5, 21)), random(s, 1), random(s, 2)]
+        check(instruction("select", f("pred", 5, 21), s, s), args)
+        check(instruction("select", f("pred"), s, s), [np.bool_(True), *args[1:]])
+    for dtype in ("f32", "s32", "u8", "f16"):
+        s = f(dtype, 5, 21)
+        low, high = np.array(0, s.dtype.numpy), np.array(2, s.dtype.numpy)
+        check(instruction("clamp", f(dtype), s, f(dtype)), [low, random(s), high])
+        check(instruction("clamp", s, s, s), [random(s, 3), random(s), random(s, 4)])
+
+
+TYPES = [*FLOATS, *SMALL[:-2], *INTEGERS, "pred", *COMPLEX]
+
+
+@pytest.mark.parametrize("source", TYPES)
+def test_convert(source: str) -> None:
+    for target in TYPES:
+        if source in COMPLEX and target not in COMPLEX:
+            continue
+        x = random(f(source, 1)) if source in COMPLEX else special(f(source, 1))
+        if source == "f64" and DTYPES[target].bits < 32 and DTYPES[target].is_float:
+            x = x.astype(np.float32).astype(np.float64)
+        check(instruction("convert", f(source, len(x)), shape=f(target, len(x))), [x])
+
+
+def test_small_floats_decode_and_encode_every_code() -> None:
+    rng = np.random.default_rng(0)
+    for name in SMALL:
+        d = DTYPES[name]
+        if d.bits <= 8:
+            codes = np.arange(2**d.bits, dtype=np.uint8).view(d.numpy)
+            check(instruction("convert", f(name, len(codes)), shape=f("f32", len(codes))), [codes])
+        x = rng.integers(0, 2**32, 4000, dtype=np.uint32).view(np.float32)
+        x = np.concatenate([x, (rng.standard_normal(4000) * 10).astype(np.float32)])
+        x = x[np.isfinite(x)]
+        if name == "f8e8m0fnu":
+            x = np.abs(x)
+            x = x[x > 2.0**-126]
+        check(instruction("convert", f("f32", len(x)), shape=f(name, len(x))), [x])
+
+
+def test_bitcast_convert() -> None:
+    for source, target in (("f32", "s32"), ("u64", "f64"), ("bf16", "u16"), ("s16", "f16"), ("f8e5m2", "u8")):
+        x = np.arange(0, 200, dtype=f(source).dtype.numpy) if source[0] in "su" else random(f(source, 200))
+        check(instruction("bitcast-convert", f(source, 200), shape=f(target, 200)), [x])
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_complex(dtype: str) -> None:
+    s = f(dtype, 3, 21)
+    x, y = random(s), random(s, 1)
+    part = "f32" if dtype == "c64" else "f64"
+    for opcode in ("add", "subtract", "multiply"):
+        check(instruction(opcode, s, s), [x, y], ulp=4)
+    for opcode in ("abs", "real", "imag"):
+        check(instruction(opcode, s, shape=f(part, 3, 21)), [x], ulp=4)
+    check(instruction("complex", f(part, 3, 21), f(part, 3, 21)), [x.real.copy(), y.real.copy()])
+    check(instruction("compare", s, s, direction="EQ"), [x, np.where(random(f("pred", 3, 21)), x, y)])
