@@ -35,6 +35,8 @@ class _StepEmitter:
         self._lowered = lowered
         self._kernels = KernelSet(module, emit_kernel)
         self._function = ir.Function(module, ir.FunctionType(I32, [PTR, PTR, PTR, PTR, I32]), SYMBOL)
+        for attribute in ("noinline", "optnone"):  # it only calls: optimising it would cost seconds and gain nothing
+            self._function.attributes.add(attribute)
         self._arena, self._arguments, self._results, self._constants, self._device = self._function.args
         self._memmove = ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), "memmove")
         self._builder: Any = ir.IRBuilder(self._function.append_basic_block("entry"))

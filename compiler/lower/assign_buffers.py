@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
@@ -149,28 +151,57 @@ def _ref(b: Buffer, group: _Group, offsets: dict[_Group, int]) -> BufferRef:
 def _pack(groups: Sequence[_Group]) -> tuple[dict[_Group, int], int]:
     """Offsets in the arena such that groups in use at the same time do not overlap; and the arena's bytes."""
     offsets: dict[_Group, int] = {}
-    placed: list[tuple[int, int, int]] = []
+    placed = _Placed(len(groups))
     arena = ARENA_HEADER
     order = sorted(range(len(groups)), key=lambda n: (-groups[n].nbytes, n))
     for n in order:
         group = groups[n]
         size = -(-group.nbytes // ALIGNMENT) * ALIGNMENT
-        mask = group.mask
-        busy = sorted((low, high) for low, high, m in placed if m & mask)
-        offset = offsets[group] = _tightest_gap(busy, size)
+        offset = offsets[group] = placed.tightest_gap(group.mask, size)
         if size:
-            placed.append((offset, offset + size, mask))
+            placed.add(group.mask, offset, offset + size)
         arena = max(arena, offset + size)
     return offsets, arena
 
 
-def _tightest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
-    """The start of the smallest free gap of at least ``size`` bytes between ``busy`` ranges, else after them."""
-    best: tuple[int, int] | None = None
-    end = ARENA_HEADER
-    for low, high in busy:
-        gap = low - end
-        if gap >= size and (best is None or gap < best[0]):
-            best = (gap, end)
-        end = max(end, high)
-    return end if best is None else best[1]
+class _Placed:
+    """Byte ranges that are taken, each during the bits of a mask; as arrays, because there may be many."""
+
+    def __init__(self, capacity: int) -> None:
+        self._count = 0
+        self._masks: list[int] = []
+        self._first = np.zeros(capacity, np.int64)
+        self._last = np.zeros(capacity, np.int64)
+        self._low = np.zeros(capacity, np.int64)
+        self._high = np.zeros(capacity, np.int64)
+        self._gaps = np.zeros(capacity, np.bool_)
+
+    def add(self, mask: int, low: int, high: int) -> None:
+        n = self._count
+        self._first[n], self._last[n], self._gaps[n] = _extent(mask)
+        self._low[n], self._high[n] = low, high
+        self._masks.append(mask)
+        self._count += 1
+
+    def tightest_gap(self, mask: int, size: int) -> int:
+        """The start of the smallest gap of at least ``size`` bytes that is free during ``mask``, else after them."""
+        n = self._count
+        first, last, gaps = _extent(mask)
+        near = np.flatnonzero((self._first[:n] <= last) & (self._last[:n] >= first))
+        if gaps or self._gaps[near].any():
+            near = np.array([k for k in near if self._masks[k] & mask], np.int64)
+        if not len(near):
+            return ARENA_HEADER
+        near = near[np.argsort(self._low[near], kind="stable")]
+        ends = np.maximum.accumulate(np.concatenate(([ARENA_HEADER], self._high[near])))
+        free = self._low[near] - ends[:-1]
+        fits = np.flatnonzero(free >= size)
+        return int(ends[-1] if not len(fits) else ends[fits[np.argmin(free[fits])]])
+
+
+def _extent(mask: int) -> tuple[int, int, bool]:
+    """First and last bit of a mask, and whether bits between them are missing."""
+    if not mask:
+        return 0, -1, False
+    first, last = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
+    return first, last, (mask >> first) + 1 != 1 << (last - first + 1)

@@ -22,8 +22,8 @@ from shardc.compiler.lower.fusion_rules import (
     moved_operands,
     repetition,
 )
-from shardc.compiler.lower.make import keep_reachable
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations, users_of
+from shardc.compiler.lower.make import keep_reachable, step_computations
+from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.opset import has_side_effect
 
 __all__ = ["Fuse"]
@@ -43,25 +43,10 @@ class Fuse:
 
     def run(self, module: Module) -> Module:
         new: dict[Computation, Computation] = {}
-        steps = _step_computations(module)
+        steps = step_computations(module)
         for c in module.computations:
             new[c] = _fused(c, new, self) if c in steps else c
         return keep_reachable(module, new[module.entry])
-
-
-def _step_computations(module: Module) -> set[Computation]:
-    """Computations whose instructions become steps: the entry, loop parts and branches."""
-    found: set[Computation] = set()
-    work = [module.entry]
-    while work:
-        c = work.pop()
-        if c in found:
-            continue
-        found.add(c)
-        for i in c:
-            if i.opcode in ("while", "conditional"):
-                work.extend(callee for _, callee in called_computations(i))
-    return found
 
 
 @dataclass(slots=True)

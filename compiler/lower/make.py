@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "reshape",
     "scalar_value",
     "splat_source",
+    "step_computations",
     "transpose",
 ]
 
@@ -124,12 +125,30 @@ def keep_reachable(module: Module, entry: Computation) -> Module:
     return module.with_(computations=computations, entry=entry)
 
 
-def map_computations(module: Module, change: Callable[[Computation], Computation]) -> Module:
-    """Apply ``change`` to every computation, callees first, with calls already redirected to the changed ones."""
+def map_computations(
+    module: Module, change: Callable[[Computation], Computation], *, only: Set[Computation] | None = None
+) -> Module:
+    """Apply ``change`` to every computation (or ``only`` some), callees first, calls already redirected."""
     new: dict[Computation, Computation] = {}
     for c in callees_first(module.entry):
-        new[c] = change(_redirect(c, new))
+        redirected = _redirect(c, new)
+        new[c] = change(redirected) if only is None or c in only else redirected
     return keep_reachable(module, new[module.entry])
+
+
+def step_computations(module: Module) -> set[Computation]:
+    """Computations whose instructions become steps: the entry, loop parts and branches."""
+    found: set[Computation] = set()
+    work = [module.entry]
+    while work:
+        c = work.pop()
+        if c in found:
+            continue
+        found.add(c)
+        for i in c:
+            if i.opcode in ("while", "conditional"):
+                work.extend(callee for _, callee in called_computations(i))
+    return found
 
 
 def _redirect(computation: Computation, new: dict[Computation, Computation]) -> Computation:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.compiler.lower.fusion_rules import is_alias
-from shardc.compiler.lower.make import map_computations
+from shardc.compiler.lower.make import map_computations, step_computations
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 
 __all__ = ["Order", "peak_bytes_of"]
@@ -24,7 +24,7 @@ class Order:
     why: str = "values are made late and freed early"
 
     def run(self, module: Module) -> Module:
-        return map_computations(module, _ordered)
+        return map_computations(module, _ordered, only=step_computations(module))
 
 
 def _ordered(computation: Computation) -> Computation:
