@@ -38,11 +38,11 @@ Exchange = Callable[[CollectiveCall, Mapping[int, list[Array]], Mapping[int, lis
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``chunk`` bounds the bytes that one exchange brings to a process; below ``small`` bytes an all-reduce
-    sends whole operands to everybody instead of cutting them (one exchange instead of two)."""
+    """``chunk`` bounds the bytes that one exchange brings to a process. An all-reduce sends whole operands to
+    everybody (one exchange) when that is at most ``small`` bytes more than cutting them (two exchanges)."""
 
     chunk: int = 1 << 28
-    small: int = 1 << 14
+    small: int = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,19 @@ class Engine:
     exchange: Exchange
     limits: Limits = Limits()
 
-    def perform(self, call: CollectiveCall, members: Sequence[Group], memories: Mapping[int, DeviceMemory]) -> None:
-        """Do ``call`` for all groups (or pairs) in ``members`` that this process has a part in."""
-        work = _Work(call, members, memories, self)
+    def perform(
+        self,
+        call: CollectiveCall,
+        members: Sequence[Group],
+        memories: Mapping[int, DeviceMemory],
+        most_processes: int = 1,
+    ) -> None:
+        """Do ``call`` for all groups (or pairs) in ``members`` that this process has a part in.
+
+        ``most_processes`` is the largest number of processes in any group, also of those elsewhere: all processes
+        must decide alike how often they exchange.
+        """
+        work = _Work(call, members, memories, self, most_processes)
         size = len(members[0]) if members and call.op != "collective-permute" else 1
         cut = size if call.op in ("reduce-scatter", "all-to-all") else 1
         for operands, lo, hi in _chunks(call.operands, size, cut, self.limits.chunk):
@@ -81,9 +91,15 @@ class _Work:
     """One call in progress."""
 
     def __init__(
-        self, call: CollectiveCall, members: Sequence[Group], memories: Mapping[int, DeviceMemory], engine: Engine
+        self,
+        call: CollectiveCall,
+        members: Sequence[Group],
+        memories: Mapping[int, DeviceMemory],
+        engine: Engine,
+        most_processes: int,
     ) -> None:
         self.call = call
+        self.most_processes = most_processes
         self.members = members
         self.memories = memories
         self.engine = engine
@@ -146,9 +162,8 @@ class _Work:
 
     def _all_reduce(self, ranges: list[tuple[int, int, int]]) -> None:
         nbytes = sum(count * self.call.operands[i].dtype.nbytes for i, _, count in ranges)
-        # One exchange of whole operands when they are small; otherwise every process reduces its share, and
-        # then the shares are exchanged. A group within one process is a single share.
-        whole = nbytes <= self.engine.limits.small
+        # Either everybody gets all operands, or every process reduces its share and then the shares are exchanged.
+        whole = nbytes * (self.most_processes - 2) <= self.engine.limits.small
         shares = {
             g: [(p, i, *r) for i, lo, n in ranges for p, r in self._shares(g, lo, n, whole)] for g in self.members
         }

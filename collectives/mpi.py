@@ -83,11 +83,12 @@ class MpiTransport:
             members = check_call(call, num_devices)
             channel = self._channel(connected_processes(members, table, self.process_count))
             engine = Engine(self.process_index, table.tolist(), partial(self._exchange, channel), self._limits)
-            prepared.append(Prepared(call, tuple(g for g in members if not mine.isdisjoint(g)), engine, channel))
+            most = max((len({int(table[d]) for d in g}) for g in members), default=1)
+            prepared.append(Prepared(call, tuple(g for g in members if not mine.isdisjoint(g)), engine, most))
         return tuple(prepared)
 
     def perform(self, prepared: Prepared, memories: Mapping[int, DeviceMemory]) -> None:
-        prepared.engine.perform(prepared.call, prepared.members, memories)
+        prepared.engine.perform(prepared.call, prepared.members, memories, prepared.most_processes)
 
     def exchange_objects(self, value: Any) -> list[Any]:
         import pickle
@@ -185,14 +186,13 @@ class MpiTransport:
     def _wait(self, request: Any, what: str, call: CollectiveCall | None = None, sequence: int = 0) -> None:
         """Wait until ``request`` is done; poll first, then sleep between polls so that others may run."""
         start = time.monotonic()
-        pause = 0.0
         while not request.Test():
             waited = time.monotonic() - start
             if self._timeout and waited > self._timeout:
                 raise self._late(what, call, sequence)
             if waited > self._spin:
-                time.sleep(pause)
-                pause = min(pause + 2e-5, 1e-3)
+                # Short at first: a message may take several polls of both sides.
+                time.sleep(min(waited / 50, 1e-3))
 
     def _late(self, what: str, call: CollectiveCall | None, sequence: int) -> RunError:
         number = f" (collective {call.index}, exchange {sequence} of its group)" if call else ""

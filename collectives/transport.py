@@ -19,13 +19,13 @@ __all__ = ["Prepared", "Transport"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A checked collective: ``members`` are the groups (or pairs) that this process has a part in, and
-    ``channel`` is the transport's own handle for reaching their processes."""
+    """A checked collective: ``members`` are the groups (or pairs) that this process has a part in,
+    ``most_processes`` the largest number of processes in any group of the call."""
 
     call: CollectiveCall
     members: tuple[tuple[int, ...], ...]
     engine: Engine
-    channel: Any = None
+    most_processes: int = 1
 
 
 class Transport(Protocol):

@@ -110,7 +110,7 @@ class Array:
             raise ValueError("the shards of a shardc.Array cannot be seen as one NumPy array without a copy")
         blocks = self._live()
         layout = self._layout
-        missing = [d for d in layout.holders().values() if self._held(d) is None]
+        missing = [d for d in layout.holders.values() if self._held(d) is None]
         if missing:
             raise InputError(
                 f"this process holds only a part of {self._title()}",
@@ -119,7 +119,7 @@ class Array:
                 fix="call shardc.gather(x) on every rank, then use its result where you like",
             )
         out = np.empty(layout.dims, layout.dtype.numpy)
-        for position, device in layout.holders().items():
+        for position, device in layout.holders.items():
             held = self._held(device)
             assert held is not None
             out[layout.region(position)] = layout.without_padding(blocks[held], position)
@@ -228,7 +228,7 @@ def _gather_array(array: Array) -> NDArray[Any]:
         return np.asarray(array)
     table = transport.ownership(layout.num_devices).table()
     # Each distinct shard travels once, from the first device that holds it.
-    holders = sorted(layout.holders().items(), key=lambda item: item[1])
+    holders = sorted(layout.holders.items(), key=lambda item: item[1])
     mine = [blocks[d][: layout.local_bytes] for _, d in holders if d in blocks]
     sizes = np.bincount([int(table[d]) for _, d in holders], minlength=transport.process_count) * layout.local_bytes
     everything = transport.concatenate(np.concatenate(mine) if mine else np.empty(0, np.uint8), sizes.tolist())

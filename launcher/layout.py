@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def shard_positions(sharding: Sharding | None, num_devices: int, rank: int) -> t
     return tuple(tuple(row) for row in positions.tolist())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """A global array of ``dims`` and ``dtype`` on ``num_devices`` devices under ``sharding`` (None: replicated)."""
 
@@ -52,12 +52,12 @@ class Layout:
         whole, local = spec.global_shape, spec.local_shape
         return Layout(spec.name, whole.dims, local.dims, whole.dtype, spec.sharding, num_devices)
 
-    @property
+    @cached_property
     def local_bytes(self) -> int:
         """Bytes of one device's shard, padding included."""
         return int(np.prod(self.local_dims, dtype=np.int64)) * self.dtype.nbytes
 
-    @property
+    @cached_property
     def positions(self) -> tuple[tuple[int, ...], ...]:
         """The shard number of each device along each dimension; devices with equal ones hold the same data."""
         return shard_positions(self.sharding, self.num_devices, len(self.dims))
@@ -67,6 +67,7 @@ class Layout:
         cut = zip(position, self.local_dims, self.dims, strict=True)
         return tuple(slice(min(p * c, n), min((p + 1) * c, n)) for p, c, n in cut)
 
+    @cached_property
     def holders(self) -> dict[tuple[int, ...], int]:
         """The first device that holds each distinct shard."""
         if self.sharding is not None and self.sharding.mesh.is_maximal and self.sharding.mesh.device_ids:

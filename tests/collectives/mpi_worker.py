@@ -12,7 +12,7 @@ from shardc.collectives.local import LocalTransport
 from shardc.collectives.mpi import MpiTransport
 from tests.collectives.oracle import AXES, OPS, assert_same, expected, make_case, memory_for
 
-LIMITS = [Limits(), Limits(chunk=256, small=0), Limits(chunk=1 << 20, small=0)]
+LIMITS = [Limits(), Limits(chunk=256, small=0), Limits(small=-(1 << 30)), Limits(chunk=1 << 20, small=64)]
 DTYPES = ["f32", "bf16", "f64", "s32", "u8", "c64", "pred"]
 
 
