@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -95,12 +96,23 @@ def fold(m: Machine, body: Computation, arrays: Sequence[Array], inits: Sequence
 
 
 def fold_in_order(
-    m: Machine, body: Computation, steps: Iterable[Sequence[Array]], inits: Sequence[Array], dims: Sequence[int]
+    m: Machine,
+    body: Computation,
+    steps: Iterable[Sequence[Array]],
+    inits: Sequence[Array],
+    dims: Sequence[int],
+    taking: Iterable[Array] | None = None,
 ) -> tuple[Array, ...]:
-    """Combine arrays of shape ``dims`` one after the other, starting from the initial values, rounding each time."""
+    """Combine arrays of shape ``dims`` one after the other, starting from the initial values, rounding each time.
+
+    ``taking`` gives a mask per step: elsewhere the step changes nothing.
+    """
     kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
     values = [np.broadcast_to(np.asarray(s).astype(k, copy=False), dims) for s, k in zip(inits, kinds, strict=True)]
-    for arrays in steps:
-        results = apply_body(m, body, [*values, *(a.astype(k, copy=False) for a, k in zip(arrays, kinds, strict=True))])
-        values = [np.broadcast_to(r, dims).astype(k, copy=False) for r, k in zip(results, kinds, strict=True)]
+    for arrays, mask in zip(steps, repeat(None) if taking is None else taking, strict=False):
+        given = [a.astype(k, copy=False) for a, k in zip(arrays, kinds, strict=True)]
+        results = [np.broadcast_to(r, dims) for r in apply_body(m, body, [*values, *given])]
+        if mask is not None:
+            results = [np.where(mask, r, v) for r, v in zip(results, values, strict=True)]
+        values = [r.astype(k, copy=False) for r, k in zip(results, kinds, strict=True)]
     return tuple(values)

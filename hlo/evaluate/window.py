@@ -68,14 +68,19 @@ def _convolution(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array
 
 
 def _reduce_window(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
-    """The elements of each window in row-major order; padding counts as initial values."""
+    """The elements of each window in row-major order; padding and the holes of dilation take no part."""
     count = len(operands) // 2
-    dims = i.attrs["window"].dims
+    dims: Sequence[WindowDim] = i.attrs["window"].dims if i.attrs.get("window") else ()
     arrays, inits = operands[:count], operands[count:]
     views = [_windows(x, dims, v.astype(x.dtype)) for x, v in zip(arrays, inits, strict=True)]
     places = views[0].shape[: len(dims)]
-    steps = ([v[(..., *at)] for v in views] for at in np.ndindex(*(w.size for w in dims)))
-    return one_or_tuple(i, fold_in_order(m, i.attrs["to_apply"], steps, inits, places))
+    inside = None
+    if any(w.pad_low > 0 or w.pad_high > 0 or w.lhs_dilate > 1 for w in dims):
+        inside = _windows(np.broadcast_to(np.True_, arrays[0].shape), dims, np.asarray(False))
+    offsets = list(np.ndindex(*(w.size for w in dims)))
+    steps = ([v[(..., *at)] for v in views] for at in offsets)
+    taking = None if inside is None else (inside[(..., *at)] for at in offsets)
+    return one_or_tuple(i, fold_in_order(m, i.attrs["to_apply"], steps, inits, places, taking))
 
 
 def _select_and_scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
