@@ -219,9 +219,10 @@ class Emitter(Elements):
     def bind(self, v: Var, value: Val, lanes: int = 1) -> None:
         """Say what a loop variable is from here on; a second time, what was computed from it is forgotten."""
         if v in self.bindings:
-            self._memo.clear()
-            self._sums.clear()
-            self.bindings = {w: x for w, x in self.bindings.items() if isinstance(w, LoopVar)}
+            self._memo = {k: x for k, x in self._memo.items() if v not in _variables(k)}
+            self._sums = {k: x for k, x in self._sums.items() if v not in _variables(k)}
+            made = {w: x for w, x in self.bindings.items() if isinstance(w, LoopVar) or v not in bases(Expr.of(w))}
+            self.bindings = made
         self.bindings[v] = Binding(value, lanes)
 
     def bound(self, v: Var) -> Binding:
@@ -346,6 +347,17 @@ class Emitter(Elements):
             for v in sorted(bases(e), key=lambda v: v.number)
         ]
         return deepest(values, self.entry)
+
+
+def _variables(key: object) -> frozenset[Var]:
+    """The variables in the key of a remembered value."""
+    if isinstance(key, Expr):
+        return bases(key)
+    if isinstance(key, Condition):
+        return bases(key.expr)
+    if isinstance(key, tuple):
+        return frozenset().union(*map(_variables, key))
+    return frozenset()
 
 
 def memory_lanes(t: ir.Type) -> int:
