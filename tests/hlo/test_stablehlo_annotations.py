@@ -202,6 +202,25 @@ def test_reshard_and_named_computation_are_constraints() -> None:
     assert found == ["[{x}]", "[{y}]", "[{}]"]
 
 
+def test_shardings_carried_as_text_by_older_exports() -> None:
+    sharding = r'xla.sdy.sharding = "#sdy.sharding<@mesh, [{\"x\"}]>"'
+    value = r'xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{\"x\"}]>]>"'
+    text = f"""module attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = "{{mesh = #sdy.mesh<[\\"x\\"=2]>}}"}}}} {{
+  func.func @main(%a: tensor<4xf32> {{mhlo.frontend_attributes = {{{sharding}}}, mhlo.sharding = "{{replicated}}"}}) -> tensor<4xf32> {{
+    %0 = stablehlo.custom_call @Sharding(%a) {{mhlo.frontend_attributes = {{{value}}}}} : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%0) {{mhlo.frontend_attributes = {{{value}}}}} : (tensor<4xf32>) -> tensor<4xf32>
+    return %1 : tensor<4xf32>
+  }}
+}}"""
+    module = read_stablehlo(text)
+    split = Sharding.of(Mesh({"x": 2}), "x")
+    assert module.mesh == Mesh({"x": 2})
+    assert module.parameters[0].sharding == split
+    assert [(i.attrs["custom_call_target"], i.sharding) for i in ops(module, "custom-call")] == [
+        ("Sharding", split)
+    ] * 2
+
+
 def test_names_are_unique_and_the_same_every_time() -> None:
     text = lowered().as_text(debug_info=True)
     first, second = read_stablehlo(text), read_stablehlo(text)

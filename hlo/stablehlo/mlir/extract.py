@@ -80,6 +80,7 @@ class _Extractor:
                 functions.append((kind, None, (), (), ()))  # not a function: the reader names it
         functions += self.expanded()
         attributes = self.attrs(operation)
+        meshes |= self.carried_meshes(attributes)
         name = attributes.pop("sym_name", None)
         return {
             "version": VERSION,
@@ -119,8 +120,27 @@ class _Extractor:
         for item in self.ir.ArrayAttr(attributes[key]):
             entries = self.ir.DictAttr(item)
             named = (entries[i] for i in range(len(entries)))
-            out.append({n.name: self.attribute(n.attr) for n in named})
+            out.append(self.with_carried_sharding({n.name: self.attribute(n.attr) for n in named}))
         return tuple(out)
+
+    def with_carried_sharding(self, attributes: dict[str, int]) -> dict[str, int]:
+        """Older exports carry Shardy's attributes as text in ``mhlo.frontend_attributes``."""
+        text = self.carried(attributes, "xla.sdy.sharding")
+        if text:
+            attributes["sdy.sharding"] = self.attribute(self.ir.Attribute.parse(text))
+        return attributes
+
+    def carried_meshes(self, attributes: dict[str, int]) -> dict[str, Any]:
+        text = self.carried(attributes, "xla.sdy.meshes")
+        entries = self.ir.DictAttr(self.ir.Attribute.parse(text)) if text else ()
+        named = (entries[i] for i in range(len(entries)))
+        return {n.name: self.read.mesh(n.attr) for n in named}
+
+    def carried(self, attributes: dict[str, int], key: str) -> str:
+        index = attributes.get("mhlo.frontend_attributes")
+        found = {} if index is None else self.attributes.entries[index]
+        text = found.get(key, "") if isinstance(found, dict) else ""
+        return str(text).replace('\\"', '"')
 
     def region(self, region: Any) -> tuple[Any, ...]:
         return tuple(self.block(b) for b in region)
@@ -169,7 +189,7 @@ class _Extractor:
                 out["value"] = self.complex_constant(operation)
             else:
                 out[named.name] = self.attribute(named.attr)
-        return out
+        return self.with_carried_sharding(out) if "mhlo.frontend_attributes" in out else out
 
     def complex_constant(self, operation: Any) -> int:
         text = operation.get_asm(print_generic_op_form=True, enable_debug_info=False)

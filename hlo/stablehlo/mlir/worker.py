@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import marshal
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def _answer(request: dict[str, Any]) -> tuple[str, Any]:
 
 
 def main() -> None:
+    gc.disable()  # one answer, then the process ends
     request = marshal.load(sys.stdin.buffer)
     sys.path[:] = request["path"]
     stdout, sys.stdout = sys.stdout.buffer, sys.stderr

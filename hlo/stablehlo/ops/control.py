@@ -150,6 +150,10 @@ _API_VERSIONS = {
 
 def _custom_call(op: Op) -> Sequence[Instruction]:
     target = op.get("call_target_name")
+    if target == "xla.sdy.FuncResultSharding":
+        target = "Sharding"
+    elif target.startswith("xla.sdy."):
+        raise op.unsupported(f"@{target}", "export the program again with a current JAX")
     attrs: dict[str, Any] = {"custom_call_target": target}
     if op.get("has_side_effect"):
         attrs["custom_call_has_side_effect"] = True
