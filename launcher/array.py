@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from shardc.collectives.transport import Transport
@@ -29,16 +30,16 @@ class Shard:
     data: NDArray[Any]
 
 
-class Array:
+class Array(NDArrayOperatorsMixin):
     """What a compiled program returns: global ``shape`` and ``dtype``, ``sharding``, and this process's shards.
 
     ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never communicate: they work when this process holds the
     whole value (always with virtual devices, and for replicated values everywhere) and raise `InputError`
-    otherwise. `gather` brings the value to every rank, and every rank must call it.
+    otherwise. `gather` brings the value to every rank, and every rank must call it. Arithmetic and NumPy functions
+    work on the whole value and give NumPy arrays.
     """
 
     __slots__ = ("_blocks", "_gone", "_layout", "_shared", "_transport")
-    __array_priority__ = 100
 
     def __init__(self, layout: Layout, blocks: Mapping[int, Block], transport: Transport) -> None:
         self._layout = layout
@@ -124,6 +125,15 @@ class Array:
             assert held is not None
             out[layout.region(position)] = layout.without_padding(blocks[held], position)
         return out if dtype is None else out.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [np.asarray(x) if isinstance(x, Array) else x for x in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __jax_array__(self) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.asarray(np.asarray(self))
 
     def item(self) -> Any:
         """The only element as a Python scalar."""

@@ -79,6 +79,7 @@ class Driver:
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         self._arenas = [aligned_bytes(max(executable.arena_bytes, ARENA_HEADER)) for _ in self.devices]
         self._pool = BufferPool()
+        self._compares_inputs = config.check and transport.process_count > 1
         threads = min(len(self.devices), config.num_threads or _cores())
         self._threads = ThreadPoolExecutor(threads, "shardc-device") if threads > 1 else None
         #: Steps run, and collectives done in all of them.
@@ -96,6 +97,8 @@ class Driver:
         Raises `InputError` for a wrong count, shape or element type.
         """
         self._check_count(arguments)
+        if self._compares_inputs:
+            self._compare_inputs(arguments)
         placed, ours = self._place(arguments)
         results = self._result_blocks(placed, ours)
         runs = [
@@ -198,6 +201,19 @@ class Driver:
                     "an array is donated and passed a second time",
                     where=" and ".join(self._title(k) for k in same),
                     fix="pass a copy, or do not donate it",
+                )
+
+    def _compare_inputs(self, arguments: Sequence[Any]) -> None:
+        """Raise `InputError` unless all ranks were given the same global values."""
+        plain = {k: np.ascontiguousarray(a) for k, a in enumerate(arguments) if not isinstance(a, Array)}
+        mine = {k: hashlib.sha256(a.tobytes()).hexdigest() for k, a in plain.items()}
+        for other in self.transport.exchange_objects(mine):
+            different = [k for k in plain if other.get(k) != mine[k]]
+            if different or len(other) != len(mine):
+                raise InputError(
+                    "the ranks were given different values",
+                    where=self._title(different[0]) if different else None,
+                    fix="a NumPy argument is the global value: seed random numbers alike on every rank",
                 )
 
     def _donate(self, arguments: Sequence[Any]) -> list[Block]:

@@ -18,7 +18,7 @@ from shardc.cli.options import (
     VerboseOption,
     open_program,
 )
-from shardc.cli.view import View, seconds_text
+from shardc.cli.view import View, bytes_text, seconds_text
 
 __all__ = ["bench", "run", "show_outcome"]
 
@@ -159,7 +159,8 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
     extremes += f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {outcome['steps']} steps"
     view.text(
         f"step: median {seconds_text(outcome['step_seconds'])}, {extremes}; "
-        f"{outcome['collectives_per_step']} collectives per step"
+        f"{outcome['collectives_per_step']} collectives per step; "
+        f"{bytes_text(outcome['peak_bytes'])} per device"
     )
 
 

@@ -38,6 +38,8 @@ def main(devices: int, trouble: str) -> None:
         os._exit(1)
     if trouble == "stop" and rank == 1:
         time.sleep(600)
+    if trouble == "other-values":
+        driver([X + rank, W])
     if trouble == "part":
         np.asarray(y)
     if trouble == "all-fail":

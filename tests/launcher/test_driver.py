@@ -50,6 +50,12 @@ def test_array_properties() -> None:
     with pytest.raises(TypeError):
         float(y[0:2])
     np.testing.assert_array_equal(gather({"y": [y, 3], "v": (v,)})["y"][0], np.asarray(y))
+    total = 0.5
+    total += v[:1] + y[:1]
+    assert (v + 1).tolist() == [47, 48, 49]
+    assert np.add(1, v).tolist() == [47, 48, 49]
+    assert (-v < 0).all()
+    assert f"{np.max(v):.1f}" == "48.0"
     with pytest.raises(ValueError, match="without a copy"):
         np.array(y, copy=False)
 

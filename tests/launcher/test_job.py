@@ -49,6 +49,13 @@ def test_a_failing_rank_ends_the_job(trouble: str, code: int, messages: list[str
         assert done.stderr.count(message) == 1, done.stderr
 
 
+def test_ranks_with_different_arguments_are_found_out(repository: Path) -> None:
+    done = mpiexec(4, sys.executable, *WORKER, "4", "other-values", cwd=repository, SHARDC_CHECK="1")
+    assert done.returncode == 2
+    assert "the ranks were given different values\n" in done.stderr
+    assert "where: argument 0 (x)" in done.stderr
+
+
 def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path) -> None:
     done = mpiexec(4, sys.executable, *WORKER, "4", "stop", cwd=repository, SHARDC_TIMEOUT="2")
     assert done.returncode == 1
