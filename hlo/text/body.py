@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +24,7 @@ from shardc.hlo.text.shapes import try_shape
 from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
 from shardc.hlo.types import Shape
 
-__all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft"]
+__all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft", "Shared"]
 
 #: Opcodes whose name in HLO text differs from the op set's.
 OPCODE_SPELLING: Mapping[str, str] = MappingProxyType({"optimization-barrier": "opt-barrier"})
@@ -53,20 +53,22 @@ class Draft:
     op_at: int
 
 
-class ComputationReader:
-    """Reads ``{ ... }`` into a `Computation`; ``computations`` holds those defined so far, by name."""
+@dataclass(slots=True)
+class Shared:
+    """What the computations of one text share: those defined so far, by name, and how values are read."""
 
-    def __init__(
-        self,
-        scanner: Scanner,
-        computations: dict[str, Computation],
-        metadata: MetadataReader,
-        *,
-        name: str,
-    ) -> None:
+    metadata: MetadataReader
+    allow_elided: bool = False
+    computations: dict[str, Computation] = field(default_factory=dict)
+
+
+class ComputationReader:
+    """Reads ``{ ... }`` into a `Computation`."""
+
+    def __init__(self, scanner: Scanner, shared: Shared, name: str) -> None:
         self.scanner = scanner
-        self.computations = computations
-        self.metadata = metadata
+        self.shared = shared
+        self.computations = shared.computations
         self.name = name
         self.instructions: list[Instruction] = []
         self.by_name: dict[str, Instruction] = {}
@@ -127,7 +129,7 @@ class ComputationReader:
     def _inline(self, role: str) -> Computation:
         """A computation written in place of its name."""
         name = f"{self.name}.{role}"
-        return self.register(ComputationReader(self.scanner, self.computations, self.metadata, name=name).read_body())
+        return self.register(ComputationReader(self.scanner, self.shared, name).read_body())
 
     # --- one instruction ------------------------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class ComputationReader:
         if opcode == "constant":
             if draft.shape is None:
                 raise scanner.error("a constant needs its shape", at=draft.op_at, fix="write name = f32[] constant(1)")
-            attrs["literal"] = read_literal(scanner, draft.shape)
+            attrs["literal"] = read_literal(scanner, draft.shape, allow_elided=self.shared.allow_elided)
             scanner.expect(")", "after the constant")
             return ()
         return self.read_operands()
@@ -327,7 +329,7 @@ class ComputationReader:
             elif kind == "sharding":
                 fields[key] = self._sharding(shape)
             elif kind == "metadata":
-                fields[key], extra = self.metadata.read(scanner)
+                fields[key], extra = self.shared.metadata.read(scanner)
                 if extra:
                     attrs["metadata_extra"] = extra
             elif kind == "computations":

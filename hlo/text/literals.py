@@ -35,16 +35,21 @@ _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}")
 _PREDICATES = {"true": True, "false": False}
 
 
-def read_literal(scanner: Scanner, shape: Shape) -> Literal:
-    """The constant of ``shape`` at the scanner's position (``{{1,2},{3,4}}``, ``-1.5``, ``(1, {2, 3})``)."""
+def read_literal(scanner: Scanner, shape: Shape, *, allow_elided: bool = False) -> Literal:
+    """The constant of ``shape`` at the scanner's position (``{{1,2},{3,4}}``, ``-1.5``, ``(1, {2, 3})``).
+
+    With ``allow_elided`` the ``{...}`` of a value that was left out is read as zeros.
+    """
     if scanner.match(_ELIDED):
+        if allow_elided:
+            return _zeros(shape)
         raise UnsupportedError(
             "the value of this constant was left out ('{...}')",
             where=scanner.location(),
             fix="print the program with large constants (print_large_constants=True)",
         )
     if shape.is_tuple:
-        return _read_tuple(scanner, shape)
+        return _read_tuple(scanner, shape, allow_elided)
     if not shape.is_array:
         raise scanner.error(f"a constant cannot have shape {shape}")
     start = scanner.pos
@@ -58,6 +63,12 @@ def read_literal(scanner: Scanner, shape: Shape) -> Literal:
     return _splat_if_uniform(values.reshape(shape.dims), shape)
 
 
+def _zeros(shape: Shape) -> Literal:
+    if shape.is_tuple:
+        return Literal(elements=tuple(_zeros(e) for e in shape.elements))
+    return Literal.full(shape, 0)
+
+
 def _first_element(scanner: Scanner, shape: Shape, start: int) -> Literal:
     """XLA reads a bare number for an array as its first element, the others being zero; so do we."""
     found = scanner.take(_SCALAR, f"the elements of a constant of shape {shape}, in braces")
@@ -67,13 +78,13 @@ def _first_element(scanner: Scanner, shape: Shape, start: int) -> Literal:
     return _splat_if_uniform(values, shape)
 
 
-def _read_tuple(scanner: Scanner, shape: Shape) -> Literal:
+def _read_tuple(scanner: Scanner, shape: Shape, allow_elided: bool) -> Literal:
     scanner.expect("(", "at the start of a tuple constant")
     elements = []
     for i, element in enumerate(shape.elements):
         if i:
             scanner.expect(",", "between elements of a tuple constant")
-        elements.append(read_literal(scanner, element))
+        elements.append(read_literal(scanner, element, allow_elided=allow_elided))
     scanner.expect(")", f"after {len(shape.elements)} elements of a tuple constant")
     return Literal(elements=tuple(elements))
 

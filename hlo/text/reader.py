@@ -15,7 +15,7 @@ from shardc.hlo.build import reachable_computations
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir import Computation, Module
 from shardc.hlo.sharding import Sharding, TileSharding
-from shardc.hlo.text.body import ComputationReader
+from shardc.hlo.text.body import ComputationReader, Shared
 from shardc.hlo.text.header import Header, read_header
 from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
@@ -29,13 +29,14 @@ _PARAMETER_NAME = re.compile(r"\s*%?([A-Za-z_][\w.\-]*)\s*:")
 _TAIL = re.compile(r"\s*,\s*(execution_thread|backend_config)\s*=\s*")
 
 
-def read_hlo(text: str, file: str = "") -> Module:
+def read_hlo(text: str, file: str = "", *, allow_elided: bool = False) -> Module:
     """The program that HLO text spells.
 
     ``file`` names the source in messages. Instruction names, order, layouts other than the default, metadata and
     every attribute are kept, so that printing and reading again give an equal module. Shapes are taken as written;
     `shardc.hlo.verify` checks them. Raises `ParseError` with line and column for text that is not HLO, and
-    `UnsupportedError` for opcodes and values that shardc lacks.
+    `UnsupportedError` for opcodes that shardc lacks, and for constants whose value the text leaves out
+    (``{...}``); with ``allow_elided`` those are read as zeros, for programs that are only looked at, not run.
 
     >>> read_hlo("ENTRY e { x = f32[4] parameter(0)  ROOT y = f32[4] negate(x) }").entry.root.opcode
     'negate'
@@ -44,7 +45,7 @@ def read_hlo(text: str, file: str = "") -> Module:
         raise ParseError("this is not text: it holds zero bytes", where=file or None)
     scanner = Scanner(strip_comments(text.removeprefix("\ufeff"), file), file)
     try:
-        return _ModuleReader(scanner).read()
+        return _ModuleReader(scanner, allow_elided).read()
     except RecursionError:
         raise scanner.error("this is nested too deeply") from None
     except (ValueError, OverflowError, MemoryError) as e:  # numbers beyond all bounds
@@ -54,21 +55,21 @@ def read_hlo(text: str, file: str = "") -> Module:
 class _ModuleReader:
     """Collects the computations of one text."""
 
-    def __init__(self, scanner: Scanner) -> None:
+    def __init__(self, scanner: Scanner, allow_elided: bool) -> None:
         self.scanner = scanner
-        self.computations: dict[str, Computation] = {}
+        self.shared = Shared(MetadataReader(None), allow_elided)
+        self.computations = self.shared.computations
         self.places: dict[str, int] = {}
         self.entry: Computation | None = None
         self.last: Computation | None = None
         self.tails: list[tuple[str, str]] = []
         self.frames: StackFrames | None = None
-        self.metadata = MetadataReader(None)
 
     def read(self) -> Module:
         scanner = self.scanner
         header = read_header(scanner)
         self.frames = read_stack_frames(scanner)
-        self.metadata = MetadataReader(self.frames)
+        self.shared.metadata = MetadataReader(self.frames)
         if header is None and not scanner.at_end() and _HEAD.match(scanner.text, scanner.pos) is None:
             return self._single_instruction()
         while not scanner.at_end():
@@ -81,7 +82,7 @@ class _ModuleReader:
         return self._module(header or Header("module_" + entry.name), entry)
 
     def _single_instruction(self) -> Module:
-        reader = ComputationReader(self.scanner, self.computations, self.metadata, name="entry")
+        reader = ComputationReader(self.scanner, self.shared, "entry")
         computation = reader.read_single()
         if not self.scanner.at_end():
             raise self.scanner.error(f"unexpected text after the instruction: {self.scanner.excerpt()}")
@@ -98,7 +99,7 @@ class _ModuleReader:
                 fix=f"the first is at line {scanner.location(self.places[name]).line}",
             )
         declared = self._signature()
-        reader = ComputationReader(scanner, self.computations, self.metadata, name=name)
+        reader = ComputationReader(scanner, self.shared, name)
         computation = reader.read_body()
         if declared is not None and declared[0].plain != computation.root.shape.plain:
             raise scanner.error(

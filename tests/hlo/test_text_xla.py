@@ -137,6 +137,9 @@ def test_source_lines_come_from_stack_tables(jax_texts: dict[str, str]) -> None:
 
 
 def test_constants_that_xla_leaves_out_are_refused() -> None:
+    text = "ENTRY e {\n  ROOT x = f32[64] constant({...})\n}"
     with pytest.raises(UnsupportedError, match="left out") as caught:
-        read_hlo("ENTRY e {\n  ROOT x = f32[64] constant({...})\n}")
+        read_hlo(text)
     assert str(caught.value.where) == "<input>:2:34"
+    literal = read_hlo(text, allow_elided=True).entry.root.attrs["literal"]
+    assert literal.array.shape == (64,) and not literal.array.any()
