@@ -41,7 +41,9 @@ class Engine:
         self._pool: list[Sharding] = []
         self._numbers: dict[Sharding, int] = {}
         self._memo: dict[tuple[object, ...], tuple[_Update, ...]] = {}
-        self._state = [self._number(_without_priorities(_first(s))) for s in graph.initial]
+        first = {id(s): s for s in graph.initial}
+        numbers = {key: self._number(_without_priorities(_first(s))) for key, s in first.items()}
+        self._state = [numbers[id(s)] for s in graph.initial]
 
     @property
     def shardings(self) -> list[Sharding]:

@@ -66,17 +66,24 @@ class _Finisher:
     def __init__(self, graph: Graph, shardings: Sequence[Sharding], copies: Copies) -> None:
         self.graph = graph
         self.copies = copies
-        layouts: dict[Sharding, Sharding] = {}
-        self.layout = [layouts.setdefault(s, s.as_layout) for s in shardings]
+        interned: dict[Sharding, Sharding] = {}
+        layouts = {id(s): s for s in shardings}
+        for key, s in layouts.items():
+            layout = s.as_layout
+            layouts[key] = interned.setdefault(layout, layout)
+        self.layout = [layouts[id(s)] for s in shardings]
         self.places: dict[Instruction, Instruction] = {}
         self.merged: dict[Computation, Computation] = {}
         self.known: dict[tuple[Any, ...], Computation] = {}
         self.names: dict[str, int] = {}
         self.originals: set[Computation] = set()
+        self.several: set[Computation] = set()
 
     def module(self, module: Module) -> tuple[Module, dict[Instruction, Instruction]]:
         out: list[Computation] = []
         placed: set[Computation] = set()
+        count = Counter(self.copies.get(c, c) for c in module.computations)
+        self.several = {c for c in module.computations if count[self.copies.get(c, c)] > 1}
         for c in module.computations:
             flow = c is module.entry or any(i in self.graph.values for i in c.instructions[:1])
             new = self._computation(c) if flow else c
@@ -97,8 +104,8 @@ class _Finisher:
             operands = tuple(new[o] for o in i.operands)
             sharding = self._sharding(i)
             original = self.copies.get(i, i)
-            key = (original, operands, sharding)
-            if count[original] > 1 and key in joined:
+            key = (original, operands, sharding) if count[original] > 1 else (i,)
+            if key in joined:
                 new[i] = joined[key]
                 continue
             attrs = map_callees(i.attrs, lambda k: self.merged.get(k, k)) if flow_computations(i) else i.attrs
@@ -116,19 +123,22 @@ class _Finisher:
         self, c: Computation, order: list[Instruction], new: Mapping[Instruction, Instruction]
     ) -> Computation:
         original = self.copies.get(c, c)
+        if c not in self.several:
+            self.places.update(new)
+            return Computation(c.name, order, new[c.root])
         position = {i: n for n, i in enumerate(order)}
         shape = tuple((i.opcode, i.sharding, *(position[o] for o in i.operands)) for i in order)
         callees = tuple(k for i in order for k in flow_computations(i))
         key = (original, shape, callees)
-        known = self.known.get(key)
-        if known is None:
+        found = self.known.get(key)
+        if found is None:
             name = self._copy_name(c.name) if original in self.originals else c.name
             self.originals.add(original)
-            known = self.known[key] = Computation(name, order, new[c.root])
-        replaced = dict(zip(order, known.instructions, strict=True))
+            found = self.known[key] = Computation(name, order, new[c.root])
+        replaced = dict(zip(order, found.instructions, strict=True))
         for old, i in new.items():
             self.places[old] = replaced[i]
-        return known
+        return found
 
     def _sharding(self, i: Instruction) -> AnySharding:
         leaves = tuple(self.layout[v] for v in self.graph.values[i])
