@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.evaluate.values import Array
+from shardc.hlo.types import DTYPES
 
 __all__ = [
     "absolute",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _erf = np.frompyfunc(math.erf, 1, 1)
+_NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_float and d.bits < 8)
 
 
 def unsigned_view(x: Array) -> Array:
@@ -208,6 +210,9 @@ def shift_right_arithmetic(bits: int, x: Array, amount: Array) -> Array:
 
 def total_order(x: Array) -> Array:
     """Integers that compare as IEEE's total order: -NaN < -inf < ... < -0 < 0 < ... < inf < NaN."""
+    if x.dtype in _NARROW:
+        # Their sign is not the top bit of the byte that holds them.
+        x = x.astype(np.float32)
     bits = unsigned_view(x)
     signed = bits.view(f"i{x.dtype.itemsize}")
     top = np.array(np.iinfo(signed.dtype).max, signed.dtype)

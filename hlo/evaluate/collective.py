@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.errors import RunError
+from shardc.hlo.errors import RunError, UnsupportedError
 from shardc.hlo.evaluate.body import MONOIDS, apply_body, reducer_opcode
 from shardc.hlo.evaluate.machine import Machine, Row, lockstep, unsupported
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
@@ -181,6 +181,8 @@ def _ragged_all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Ar
 
 def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """The sender's operand; zeros for devices that nobody sends to."""
+    if "slice_sizes" in i.attrs:
+        raise UnsupportedError("collective-permute of slices is not evaluated", where=f"%{i.name}", fix="slice first")
     position = {d: k for k, d in enumerate(devices)}
     source: dict[int, int] = {}
     for s, t in _pairs(m, i):
