@@ -45,9 +45,10 @@ ROWS: Mapping[str, Row] = MappingProxyType(
 def evaluate(module: Module, args: Sequence[Array], *, float64: bool = False) -> list[Array]:
     """The flattened results of a global program for the flattened arrays of its parameters.
 
-    Shardings are ignored. Arguments are never written, but results may be views of them or read-only. With ``float64`` all f16, bf16, f32 and c64 values are computed in f64 and c128, results
-    too: the reference that errors are measured against. Raises `InputError` when arguments do not fit,
-    `UnsupportedError` for ops without a meaning here, `RunError` when a ``check.*`` custom call is false.
+    Shardings are ignored. With ``float64`` all f16, bf16, f32 and c64 values are computed in f64 and c128, results
+    too: the reference that errors are measured against. Arguments are never written; results may be views of them,
+    or read-only. Raises `InputError` when arguments do not fit, `UnsupportedError` for ops without a meaning here,
+    `RunError` when a ``check.*`` custom call is false.
     Example: ``evaluate(module, [np.ones((2, 3), np.float32)])``.
     """
     return evaluate_devices(module, [args], Machine(ROWS, float64=float64))[0]
