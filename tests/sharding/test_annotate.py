@@ -1,0 +1,164 @@
+"""Annotations by name, specs as text and as P, files, and meshes of another size."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from shardc.hlo.build import Builder, make_module
+from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
+from shardc.hlo.ir import Metadata, Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.hlo.types import array_shape
+from shardc.sharding.annotate import annotate, parse_spec, read_annotations, resize_mesh
+from shardc.sharding.names import match_names
+from shardc.sharding.spec import UNCONSTRAINED, P, as_spec, spec_to_sharding
+
+MESH = Mesh({"data": 2, "model": 4})
+MATRIX = array_shape("f32", 8, 16)
+
+
+def program(mesh: Mesh | None = None) -> Module:
+    b = Builder("main")
+    w = b.parameter(MATRIX, "p0")
+    v = b.parameter(MATRIX, "p1")
+    s = b.add("add", w, v, name="sum", metadata=Metadata(op_name="jit(f)/add"))
+    t = b.add("tanh", s, name="act", metadata=Metadata(op_name="jit(f)/twice"))
+    u = b.add("sine", t, name="act2", metadata=Metadata(op_name="jit(f)/twice"))
+    root = b.add("tuple", t, u)
+    return make_module(
+        "m", b.build(root), mesh=mesh, arg_names=("st['w'][0]", "st['w'][1]"), result_names=("loss", "out['x']")
+    )
+
+
+def shardings(m: Module) -> list[str]:
+    return [str(p.sharding) for p in m.parameters]
+
+
+def test_exact_names_before_globs_and_brackets_are_literal() -> None:
+    m = annotate(program(), {"st['w'][1]": P(None, "model"), "st*[0]": "data"}, MESH)
+    assert shardings(m) == ["[{data}, {}]", "[{}, {model}]"]
+    assert (m.mesh, m.num_partitions) == (MESH, 8)
+    assert match_names("a[*]", ["a[0]", "a0", "a[1]"]) == ["a[0]", "a[1]"]
+    assert match_names("a", ["ab", "a"]) == ["a"]
+
+
+def test_results_and_values_inside() -> None:
+    m = annotate(program(), {"loss": P("data"), "act2": "?,model", "jit(f)/add": "data+model"}, MESH)
+    root = m.entry.root
+    assert isinstance(root.sharding, tuple)
+    assert [None if s is None else str(s) for s in root.sharding] == ["[{data}, {}]", None]
+    named = {i.name: str(i.sharding) for i in m.entry}
+    assert named["act2"] == "[{?}, {model}]"
+    assert named["sum"] == "[{data, model}, {}]"
+    assert shardings(program()) == ["None", "None"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "parts"),
+    [
+        ("st['v'][0]", "data", ["no argument, result or value is named \"st['v'][0]\"", "did you mean st['w'][0]"]),
+        ("jit(f)/twice", "data", ["2 values are named", "%act"]),
+        ("st['w'][0]", "dat", ["no axis 'dat'", "argument st['w'][0], dimension 0", "data, model"]),
+        ("st['w'][0]", P("data", "data"), ["axis data is used twice", "dimension 1"]),
+        ("st['w'][0]", P(None, None, "data"), ["3 entries", "2 dimensions"]),
+        ("st['w'][0]", "None,None,data", ["3 entries"]),
+        ("st['w'][0]", "model:(1)3", ["does not fit axis 'model' of size 4"]),
+        ("nothing*", "data", ["no argument, result or value"]),
+    ],
+)
+def test_bad_annotations_say_what_and_where(name: str, spec: object, parts: list[str]) -> None:
+    with pytest.raises(AnnotationError) as caught:
+        annotate(program(), {name: spec}, MESH)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_annotations_need_a_mesh() -> None:
+    with pytest.raises(AnnotationError, match="need a mesh"):
+        annotate(program(), {"loss": "data"})
+
+
+def test_parse_spec() -> None:
+    cases = {
+        "": "[{}, {}]", "None,model": "[{}, {model}]", "data+model": "[{data, model}, {}]", "?": "[{?}, {}]",
+        "data+?,": "[{data, ?}, {}]", "model:(2)2": "[{model:(2)2}, {}]",
+    }  # fmt: skip
+    assert {text: str(parse_spec(text, MESH, MATRIX)) for text in cases} == cases
+
+
+def test_partition_spec() -> None:
+    spec = P("data", UNCONSTRAINED, ("data", "model"), None)
+    assert list(spec) == ["data", UNCONSTRAINED, ("data", "model"), None]
+    assert spec == P("data", P.UNCONSTRAINED, ["data", "model"], None)
+    assert repr(P("a", None)) == "P('a', None)"
+    assert pickle.loads(pickle.dumps(UNCONSTRAINED)) is UNCONSTRAINED
+    assert str(spec_to_sharding(P(UNCONSTRAINED, "model"), MESH, 3)) == "[{?}, {model}, {}]"
+    with pytest.raises(AnnotationError, match="not 3"):
+        P(3)
+    with pytest.raises(AnnotationError, match="not a PartitionSpec"):
+        as_spec(7)
+
+
+def test_jax_specs_are_accepted() -> None:
+    sharding = pytest.importorskip("jax.sharding")
+    theirs = sharding.PartitionSpec("data", sharding.PartitionSpec.UNCONSTRAINED, ("data", "model"))
+    assert as_spec(theirs) == P("data", UNCONSTRAINED, ("data", "model"))
+    m = annotate(program(), {"loss": sharding.PartitionSpec(None, "model")}, MESH)
+    assert isinstance(m.entry.root.sharding, tuple)
+    assert str(m.entry.root.sharding[0]) == "[{}, {model}]"
+
+
+def test_resizing_keeps_axes_by_name() -> None:
+    m = annotate(program(), {"st['w'][0]": "data,model"}, Mesh({"data": 1, "model": 1}))
+    big = resize_mesh(m, Mesh({"data": 16, "model": 8}))
+    assert (big.mesh, big.num_partitions) == (Mesh({"data": 16, "model": 8}), 128)
+    assert big.parameters[0].axis_sharding.num_shards() == (16, 8)
+    part = resize_mesh(m, Mesh({"model": 4, "extra": 2}))
+    assert part.mesh == Mesh({"data": 1, "model": 4, "extra": 2})
+    assert resize_mesh(big, Mesh({"data": 16})).mesh == big.mesh
+
+
+def test_what_cannot_be_resized() -> None:
+    m = annotate(program(), {"loss": Sharding.of(MESH, None, None).with_axes([(AxisRef("model", 1, 2),), ()])}, MESH)
+    with pytest.raises(AnnotationError, match="does not fit"):
+        resize_mesh(m, Mesh({"data": 2, "model": 3}))
+    b = Builder("main")
+    x = b.parameter(MATRIX, "x")
+    c = b.add("custom-call", x, shape=MATRIX, custom_call_target="SPMDFullToShardShape", name="enter")
+    manual = make_module("m", b.build(c), mesh=MESH)
+    with pytest.raises(UnsupportedError, match="manual computations") as caught:
+        resize_mesh(manual, Mesh({"data": 4, "model": 4}))
+    assert "%enter" in str(caught.value)
+
+
+def test_annotations_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('[mesh]\ndata = 2\nmodel = 4\n[annotate]\n"st[\'w\'][0]" = "None,model"\nloss = ["data", "?"]\n')
+    read = read_annotations(path)
+    m = annotate(program(), read.specs, read.mesh)
+    assert shardings(m)[0] == "[{}, {model}]"
+    assert isinstance(m.entry.root.sharding, tuple)
+    assert str(m.entry.root.sharding[0]) == "[{data}, {?}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("[mesh", InputError, "not a TOML file"),
+        ("[meshes]\nx = 1", AnnotationError, "unknown table 'meshes'"),
+        ("[mesh]\nx = 1.5", AnnotationError, "whole numbers"),
+        ("[annotate]\nx = 3", AnnotationError, "spec of 'x'"),
+    ],
+)
+def test_bad_annotations_files(tmp_path: Path, text: str, error: type[Exception], message: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(text)
+    with pytest.raises(error, match=message) as caught:
+        read_annotations(path)
+    assert "a.toml" in str(caught.value)
+    with pytest.raises(InputError, match="cannot read"):
+        read_annotations(tmp_path / "none.toml")
