@@ -9,7 +9,7 @@ twice, so it stays outside.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from shardc.compiler.lower.fusion_rules import (
     is_duplicable,
     is_elementwise,
     is_fusable,
+    is_movement,
     moved_operands,
     repetition,
 )
@@ -30,6 +31,9 @@ __all__ = ["Fuse"]
 
 #: A space: None for the root's own elements, else the member that reads at other indices.
 Space = Instruction | None
+
+#: Most arithmetic members of a kernel that other kernels compute as well.
+_MAX_COPIED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class _Group:
     owned: set[Instruction] = field(default_factory=set)
     reductions: int = 0
     repeated: int = 0
+    copied: int = 0
 
     def spaces_read(self, producer: Instruction, readers: Sequence[Instruction]) -> set[Space]:
         """The spaces that members read ``producer`` in."""
@@ -75,7 +80,7 @@ def _fused(computation: Computation, called: Mapping[Computation, Computation], 
             continue
         needed.add(i)
         if _may_lead(i):
-            group = _grow(i, users, position, options)
+            group = _grow(i, users, position, needed, options)
             if len(group.space) > 1:
                 groups[i] = group
                 needed.update(o for m in group.space for o in m.operands if o not in group.space)
@@ -92,8 +97,10 @@ def _grow(
     root: Instruction,
     users: Mapping[Instruction, list[Instruction]],
     position: Mapping[Instruction, int],
+    needed: Set[Instruction],
     options: Fuse,
 ) -> _Group:
+    """The group of ``root``; ``needed`` values are in memory already, for readers that cannot fuse."""
     group = _Group(root)
     group.space[root] = None
     group.evaluations[root] = float(root.shape.size)
@@ -111,7 +118,8 @@ def _grow(
     enqueue(root)
     while heap and len(group.space) < options.limit:
         producer = queued[-heapq.heappop(heap)]
-        if _join(group, producer, users[producer], options):
+        stored = producer in needed and not is_movement(producer)
+        if not stored and _join(group, producer, users[producer], options):
             enqueue(producer)
     _trim(group, position)
     return group
@@ -134,7 +142,7 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
         group.evaluations[producer] = 1.0
         return True
     only_reader = all(r in group.owned for r in readers)
-    if not only_reader and not is_duplicable(producer):
+    if not only_reader and not _may_repeat(group, producer, readers):
         return False
     if len(spaces) > 1 or any(producer not in moved_operands(r) for r in readers if r in group.space):
         return False
@@ -150,6 +158,16 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
     if only_reader:
         group.owned.add(producer)
     return True
+
+
+def _may_repeat(group: _Group, producer: Instruction, readers: Sequence[Instruction]) -> bool:
+    """May this group compute ``producer`` although others need it too? Arithmetic only if then nobody stores it."""
+    if not is_duplicable(producer):
+        return False
+    if is_movement(producer):
+        return True
+    group.copied += 1
+    return group.copied <= _MAX_COPIED and all(is_fusable(r) for r in readers)
 
 
 def _pays_repeatedly(group: _Group, producer: Instruction) -> bool:

@@ -7,7 +7,16 @@ import math
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import OPS
 
-__all__ = ["is_alias", "is_cheap", "is_duplicable", "is_elementwise", "is_fusable", "moved_operands", "repetition"]
+__all__ = [
+    "is_alias",
+    "is_cheap",
+    "is_duplicable",
+    "is_elementwise",
+    "is_fusable",
+    "is_movement",
+    "moved_operands",
+    "repetition",
+]
 
 #: Elementwise ops that cost more than a load; they are never computed twice.
 _EXPENSIVE = frozenset(
@@ -62,12 +71,29 @@ def is_cheap(i: Instruction) -> bool:
 
 
 def is_duplicable(i: Instruction) -> bool:
-    """May several kernels compute it, each for itself?"""
+    """May several kernels compute it, each for itself, without reading more than its result?"""
     if i.opcode in _REPEATABLE or i.opcode == "constant":
         return True
     if i.opcode == "convert":
         return i.shape.dtype.nbytes > i.operands[0].shape.dtype.nbytes
-    return _needs_no_memory(i, 6)
+    return _needs_no_memory(i, 6) or _is_cheap_function_of_one(i)
+
+
+def _is_cheap_function_of_one(i: Instruction) -> bool:
+    """Arithmetic on one array (and splats): reading that array costs what reading the result would."""
+    if not is_elementwise(i) or not is_cheap(i) or i.opcode == "convert" or not i.shape.dims:
+        return False
+    arrays = {o for o in i.operands if not _is_splat(o)}
+    return len(arrays) == 1 and all(o.shape.dtype.nbytes <= i.shape.dtype.nbytes for o in arrays)
+
+
+def _is_splat(i: Instruction) -> bool:
+    return i.opcode == "broadcast" and not i.operands[0].shape.dims
+
+
+def is_movement(i: Instruction) -> bool:
+    """Data movement that costs nothing where it is read."""
+    return i.opcode in _REPEATABLE or i.opcode in _SOURCES
 
 
 def _needs_no_memory(i: Instruction, depth: int) -> bool:

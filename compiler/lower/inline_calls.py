@@ -10,9 +10,13 @@ from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
 __all__ = ["InlineCalls"]
 
 
+#: Ops that run a computation once, and the attribute that holds it. An async pair runs it where it starts.
+_CALLS = {"call": "to_apply", "async-start": "calls"}
+
+
 @dataclass(frozen=True, slots=True)
 class InlineCalls:
-    """Every ``call`` becomes the instructions of its computation."""
+    """Every ``call`` (and ``async-start``) becomes the instructions of its computation."""
 
     name: str = "inline-calls"
     why: str = "one function for the whole step, and nothing hidden from fusion"
@@ -21,7 +25,9 @@ class InlineCalls:
         new: dict[Computation, Computation] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            return inline(new[old.attrs["to_apply"]], operands) if old.opcode == "call" else None
+            if old.opcode in _CALLS:
+                return inline(new[old.attrs[_CALLS[old.opcode]]], operands)
+            return operands[0] if old.opcode in ("async-update", "async-done") else None
 
         for c in module.computations:
             new[c] = rebuild_computation(c, change, new)

@@ -34,7 +34,9 @@ class Simplify:
     def run(self, module: Module) -> Module:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             same = all(a is b for a, b in zip(operands, old.operands, strict=True))
-            return simplify_instruction(old if same else old.replace(operands=operands), self.rules)
+            current = old if same else old.replace(operands=operands)
+            better = simplify_instruction(current, self.rules)
+            return None if better is current else better
 
         for _ in range(_MAX_SWEEPS):
             after = rebuild_module(module, change)

@@ -51,6 +51,27 @@ outer {
     same_results(module, after)
 
 
+def test_async_computations_run_where_they_start() -> None:
+    before = "inner { i.x = f32[4] parameter(0)  ROOT i.r = f32[4] exponential(i.x) }"
+    module = program(
+        "x = f32[4] parameter(0)\ns = ((f32[4]), f32[4], u32[]) async-start(x), calls=inner\n"
+        "u = ((f32[4]), f32[4], u32[]) async-update(s)\nd = f32[4] async-done(u)\nROOT n = f32[4] negate(d)",
+        before,
+    )
+    after = InlineCalls().run(module)
+    assert opcodes(after) == ["exponential", "negate"]
+    same_results(module, after)
+
+
+def test_loop_bodies_are_simplified() -> None:
+    twice = "a4 = f32[4] negate(a2)\n  a5 = f32[4] negate(a4)\n  a3 = f32[4] add(a5, w)"
+    body = LOOP.replace("a3 = f32[4] add(a2, w)", twice)
+    module = program(LOOP_ENTRY + "ROOT r = f32[4] get-tuple-element(loop), index=1", body)
+    after = Simplify().run(module)
+    assert not any(i.opcode == "negate" for i in after.instructions())
+    same_results(module, after)
+
+
 def test_markers_go() -> None:
     module = program(
         "x = f32[4] parameter(0)\n"
