@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.compiler.kernels.affine import Condition, Expr, Mask, condition, divmod_expr
+from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.elements import Elements, Fold, Index
 from shardc.compiler.kernels.indexing import Rule
 from shardc.hlo.ir import Computation, Instruction
@@ -26,29 +27,16 @@ def adder(dtype: DType) -> Computation:
     return Computation(f"add_{dtype}", (a, b, root), root)
 
 
-@lru_cache(maxsize=64)
-def _multiply(dtype: DType) -> Instruction:
-    shape = array_shape(dtype)
-    a = Instruction("parameter", shape, attrs={"index": 0})
-    b = Instruction("parameter", shape, attrs={"index": 1})
-    return Instruction("and" if dtype.kind == "pred" else "multiply", shape, (a, b))
-
-
-@lru_cache(maxsize=1024)
-def _converter(source: DType, target: DType) -> Instruction:
-    a = Instruction("parameter", array_shape(source), attrs={"index": 0})
-    return Instruction("convert", array_shape(target), (a,))
-
-
 def converted(e: Elements, value: Any, source: DType, target: DType) -> Any:
-    return value if source is target else e.elementwise(_converter(source, target), [value])
+    return value if source is target else e.elementwise(scalar_op("convert", target, source), [value])
 
 
 def product(e: Elements, x: Any, y: Any, source: tuple[DType, DType], target: DType) -> Any:
     """x * y in ``target``; narrow floats multiply in f32, unrounded."""
     x = converted(e, x, source[0], target)
     y = converted(e, y, source[1], target)
-    return e.elementwise(_multiply(target), [x, y], wide=True)
+    opcode = "and" if target.kind == "pred" else "multiply"
+    return e.elementwise(scalar_op(opcode, target, target, target), [x, y], wide=True)
 
 
 def accumulator(dtype: DType) -> DType:

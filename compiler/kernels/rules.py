@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.compiler.kernels.affine import Mask
+from shardc.compiler.kernels.bits import bitcast_element
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.elementwise import ELEMENTWISE
 from shardc.compiler.kernels.folds import FOLDS
@@ -27,5 +28,11 @@ def _map(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
-    {**dict.fromkeys(sorted(ELEMENTWISE), _elementwise), **INDEXING, **FOLDS, "map": _map}
+    {
+        **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
+        **INDEXING,
+        **FOLDS,
+        "map": _map,
+        "bitcast-convert": bitcast_element,
+    }
 )

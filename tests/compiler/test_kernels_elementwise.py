@@ -175,3 +175,29 @@ def test_complex(dtype: str) -> None:
         check(instruction(opcode, s, shape=f(part, 3, 21)), [x], ulp=4)
     check(instruction("complex", f(part, 3, 21), f(part, 3, 21)), [x.real.copy(), y.real.copy()])
     check(instruction("compare", s, s, direction="EQ"), [x, np.where(random(f("pred", 3, 21)), x, y)])
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize(
+    "opcode",
+    "exponential exponential-minus-one log log-plus-one sqrt rsqrt sine cosine tan tanh sinh cosh logistic sign".split(),
+)
+def test_complex_functions(opcode: str, dtype: str) -> None:
+    s = f(dtype, 3, 21)
+    check(instruction(opcode, s), [random(s)], ulp=16)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_complex_division_and_powers(dtype: str) -> None:
+    s = f(dtype, 3, 21)
+    for opcode in ("divide", "power"):
+        check(instruction(opcode, s, s), [random(s), random(s, 1)], ulp=64)
+
+
+def test_bitcast_convert_between_widths() -> None:
+    for source, target, ratio in (("f32", "u8", 4), ("u64", "u32", 2), ("f64", "bf16", 4)):
+        wide, narrow = f(source, 3, 7), f(target, 3, 7, ratio)
+        x = random(wide) if source != "u64" else np.arange(21, dtype=np.uint64).reshape(3, 7) * np.uint64(0x123456789AB)
+        check(instruction("bitcast-convert", wide, shape=narrow), [x])
+        parts = x.view(narrow.dtype.numpy).reshape(narrow.dims)
+        check(instruction("bitcast-convert", narrow, shape=wide), [parts])
