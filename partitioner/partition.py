@@ -9,9 +9,10 @@ from types import MappingProxyType
 from shardc.hlo.build import reachable_computations
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
 from shardc.hlo.sharding import AnySharding, Sharding
+from shardc.hlo.types import Shape
 from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.layout import Layout
@@ -54,8 +55,24 @@ class Rewrite:
             entry=entry,
             partitioned=True,
             num_partitions=module.mesh.size,
+            aliases=_aliases(module, entry),
             attrs=_attrs(module),
         )
+
+
+def _aliases(module: Module, entry: Computation) -> tuple[Alias, ...]:
+    """Those whose parameter and result still have one shape; the others are a hint that no longer fits."""
+
+    def part(shape: Shape, path: tuple[int, ...]) -> Shape:
+        for i in path:
+            shape = shape.elements[i]
+        return shape.plain
+
+    return tuple(
+        a
+        for a in module.aliases
+        if part(entry.parameters[a.parameter].shape, a.parameter_index) == part(entry.root.shape, a.output)
+    )
 
 
 def _attrs(module: Module) -> Mapping[str, object]:

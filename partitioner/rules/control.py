@@ -7,13 +7,14 @@ devices take the same branch and meet in the same collectives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.partitioner.context import Signature
 from shardc.partitioner.layout import Layout
-from shardc.partitioner.rules.rule import Handled, Local, Refused, Row
+from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ _MANUAL_CALLS = frozenset(
         "xla.sdy.LocalToGlobalShape",
     )
 )
+
+
+#: Barriers to propagation, which is over.
+_BARRIERS = frozenset(("ShardBarrierFrom", "ShardBarrierTo"))
 
 
 def _parameter(body: Body, op: Instruction) -> Tree:
@@ -140,6 +145,8 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
     target = op.attrs["custom_call_target"]
     if target == "Sharding":
         return _constraint(body, op)
+    if target in _BARRIERS:
+        return body.values[op.operands[0]]
     if target in _MANUAL_CALLS:
         raise UnsupportedError(
             f"manual computation (custom call {target})",
@@ -150,18 +157,34 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
 
 
 def _constraint(body: Body, op: Instruction) -> Tree:
-    """The value in exactly the layout that was asked for."""
-    value = body.value(op.operands[0])
-    (layout,) = body.wanted(op)
-    local = body.get(value, layout, f"the sharding constraint %{op.name} wants")
-    return Value(op.name, op.shape, layout, local, uses=body.uses.get(op, 1), metadata=op.metadata)
+    """The value, or every leaf of a tuple, in exactly the layout that was asked for."""
+    wanted = iter(body.wanted(op))
+
+    def bring(tree: Tree) -> Tree:
+        if not isinstance(tree, Value):
+            return [bring(t) for t in tree]
+        layout = next(wanted)
+        local = body.get(tree, layout, f"the sharding constraint %{op.name} wants")
+        return Value(op.name, tree.shape, layout, local, uses=body.uses.get(op, 1), metadata=op.metadata)
+
+    return bring(body.values[op.operands[0]])
 
 
-def _tokens(body: Body, op: Instruction) -> Tree:
-    return []
+def _token(body: Body, op: Instruction) -> Tree:
+    """A token is a value without dimensions."""
+    whole = body.context.table.replicated(0)
+    operands = tuple(body.get(body.value(o), whole, f"{op.opcode} %{op.name} needs") for o in op.operands)
+    local = body.em.append(op.replace(operands=operands, sharding=None), own=True)
+    return Value(op.name, op.shape, whole, local)
 
 
-_PLAIN_CALL = Local("on shards of the dimensions known to be independent")
+def _without_layouts(site: Site) -> list[Instruction]:
+    """Layout constraints name shapes, which are local ones now."""
+    kept = {k: v for k, v in site.op.attrs.items() if k != "operand_layout_constraints"}
+    return replace(site, op=site.op.replace(attrs=kept)).emit()
+
+
+_PLAIN_CALL = Local("on shards of the dimensions known to be independent", _without_layouts)
 _ASYNC = "asynchronous operations appear after partitioning"
 _HOST = "it exchanges data with the host of one device"
 
@@ -177,7 +200,7 @@ RULES: Mapping[str, Row] = {
     "optimization-barrier": Handled("leaf by leaf", _barrier),
     "domain": Handled("passed on", _pass_on),
     "add-dependency": Handled("passed on", _pass_on),
-    "after-all": Handled("tokens carry no data", _tokens),
+    "after-all": Handled("a token on every device", _token),
     **dict.fromkeys(("copy-start", "copy-done", "async-start", "async-update", "async-done"), Refused(_ASYNC)),
     **dict.fromkeys(("infeed", "outfeed"), Refused(_HOST)),
 }

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import OPS
-from shardc.partitioner.rules.rule import Local, Row, emit_same, never_linear, pass_through
+from shardc.partitioner.rules.rule import Handled, Local, Row, emit_same, never_linear, pass_through
+from shardc.partitioner.values import Tree
+
+if TYPE_CHECKING:
+    from shardc.partitioner.body import Body
 
 __all__ = ["RULES", "Linear"]
 
@@ -57,7 +62,6 @@ def _convert(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
 
 _LINEAR: dict[str, Linear] = {
     "negate": _unary,
-    "copy": _moved,
     "real": _unary,
     "imag": _unary,
     "convert": _convert,
@@ -72,9 +76,21 @@ _LINEAR: dict[str, Linear] = {
 }
 
 
+def _copy(body: Body, op: Instruction) -> Tree:
+    """A copied tuple is its leaves."""
+    return body.values[op.operands[0]] if op.shape.is_tuple else body.partition_locally(op, _COPY)
+
+
+_COPY = Local("on shards", linear=_moved)
+
+
 def _table() -> dict[str, Row]:
     names = (o for o, op in OPS.items() if op.family == "elementwise")
-    return {o: Local("on shards", emit_same, pass_through, _LINEAR.get(o, never_linear)) for o in names}
+    table: dict[str, Row] = {
+        o: Local("on shards", emit_same, pass_through, _LINEAR.get(o, never_linear)) for o in names
+    }
+    table["copy"] = Handled("on shards, leaf by leaf", _copy)
+    return table
 
 
 RULES: Mapping[str, Row] = _table()

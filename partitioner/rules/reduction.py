@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from shardc.hlo.ir import Instruction
 from shardc.partitioner.emitter import COMBINERS, identity_of
 from shardc.partitioner.layout import Atoms
-from shardc.partitioner.rules.rule import Local, Row, Site
+from shardc.partitioner.rules.rule import Local, Row, Site, nothing
 from shardc.sharding.factors import FactorKind, FactorRule
 
 __all__ = ["RULES", "same_reduction"]
@@ -82,5 +82,5 @@ RULES: Mapping[str, Row] = {
     "reduce": Local("on shards, partial results over reduced axes", _reduce, _reducible, same_reduction),
     "topk": Local("on shards, the searched dimension whole"),
     "sort": Local("on shards, the sorted dimension whole"),
-    "scan": Local("on shards, the scanned dimension whole"),
+    "scan": Local("whole operands: the body works on whole slices", usable=nothing),
 }

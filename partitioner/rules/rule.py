@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardc.partitioner.body import Body
     from shardc.partitioner.values import Tree
 
-__all__ = ["Handled", "Local", "Refused", "Row", "Site", "emit_same", "never_linear", "pass_through"]
+__all__ = ["Handled", "Local", "Refused", "Row", "Site", "emit_same", "never_linear", "nothing", "pass_through"]
 
 
 @dataclass(slots=True)
@@ -85,6 +85,11 @@ def never_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]
 def pass_through(op: Instruction, rule: FactorRule) -> frozenset[int]:
     """Split only factors that pass through."""
     return frozenset(rule.of_kind(FactorKind.PASS_THROUGH))
+
+
+def nothing(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Split no factor: whole operands."""
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from shardc.hlo.build import make_module
@@ -13,7 +14,7 @@ from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import Shape
+from shardc.hlo.types import Shape, dtype_of
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
 from shardc.partitioner.partition import partition
@@ -146,6 +147,7 @@ def scatter_poisoned(module: Module, args: Sequence[Any]) -> list[list[Any]]:
 
 
 def poison(dtype: np.dtype[Any]) -> Any:
-    if np.issubdtype(dtype, np.inexact):
-        return dtype.type(np.nan)
-    return dtype.type(1) if dtype == np.bool_ else np.iinfo(dtype).max
+    kind = dtype_of(dtype)
+    if kind.is_float or kind.is_complex:
+        return np.asarray(np.nan).astype(dtype)[()]
+    return dtype.type(1) if dtype == np.bool_ else dtype.type(ml_dtypes.iinfo(dtype).max)
