@@ -101,13 +101,22 @@ def end_job(error: BaseException, mpi: Any) -> NoReturn:
     os._exit(code)  # some libraries come back from Abort before the launcher has ended this process
 
 
-def install_abort_hook(mpi: Any) -> None:
-    """Make an uncaught exception end the whole job, for programs started by plain ``python``."""
+def install_abort_hook(rank: int) -> None:
+    """Make an uncaught exception end the whole job, for programs started by plain ``python``.
+
+    ``rank`` is the launcher's number for this process, for errors that come up before MPI runs.
+    """
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
-            end_job(error, mpi)
+        mpi = sys.modules.get("mpi4py.MPI")
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            if mpi.COMM_WORLD.Get_size() > 1:
+                end_job(error, mpi)
+        elif isinstance(error, ShardcError):
+            tell_before_mpi(rank, describe(error))
+            sys.stdout.flush()
+            os._exit(exit_code_of(error))
         before(kind, error, trace)
 
     sys.excepthook = hook

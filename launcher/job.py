@@ -23,8 +23,10 @@ def job_transport(config: Config) -> Transport:
 
     Starts MPI at the first call in a job; raises `EnvironmentProblem` when launcher and library do not fit.
     """
-    if detect_launcher() is None:
+    launcher = detect_launcher()
+    if launcher is None:
         return LocalTransport()
+    _end_together(launcher.rank)
     return _mpi_transport(config.timeout)
 
 
@@ -47,9 +49,13 @@ def threads_per_process(config: Config) -> int:
 
 
 @cache
+def _end_together(rank: int) -> None:
+    install_abort_hook(rank)
+
+
+@cache
 def _mpi_transport(timeout: float) -> MpiTransport:
     mpi = start_mpi()
-    install_abort_hook(mpi)
     spin = _SPIN if _local_ranks() <= (os.cpu_count() or 1) else 0.0
     return MpiTransport(mpi.COMM_WORLD, timeout=timeout, spin=spin)
 

@@ -242,7 +242,7 @@ def _is_binary(path: Path) -> bool:
 
 def _kind_of(path: Path) -> str:
     """Recognise a library by strings that each MPI carries, then by its file name."""
-    marks = ((b"I_MPI_", "intel"), (b"ompi_mpi_comm_self", "openmpi"), (b"MPICH", "mpich"))
+    marks = ((b"ompi_mpi_comm_self", "openmpi"), (b"Intel(R) MPI", "intel"), (b"MPICH", "mpich"))
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             for mark, kind in marks:

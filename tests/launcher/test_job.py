@@ -90,3 +90,13 @@ def test_a_job_inside_of_a_job_is_refused(repository: Path) -> None:
 def test_other_programs_run_as_they_are(repository: Path) -> None:
     done = mpiexec(2, "echo", "-n", "x", cwd=repository)
     assert (done.returncode, done.stdout) == (0, "xx")
+
+
+def test_plain_python_under_the_launcher_of_another_mpi(repository: Path) -> None:
+    """Told once per node, exit code 2, no traceback."""
+    environ = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    line = [sys.executable, *WORKER, "4"]
+    done = subprocess.run(line, cwd=repository, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("[1] error: the job was started by Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=2)")
+    assert "Traceback" not in done.stderr

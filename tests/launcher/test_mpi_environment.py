@@ -89,9 +89,9 @@ def test_missing_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [
-        ("libmpi.so.12", b"... I_MPI_FABRICS MPICH", "intel"),
+        ("libmpi.so.12", b"... Intel(R) MPI Library MPICH", "intel"),
         ("libmpi.so.12", b"... MPICH Version", "mpich"),
-        ("libmpi.so", b"... ompi_mpi_comm_self", "openmpi"),
+        ("libmpi.so", b"... Intel(R) MPI ompi_mpi_comm_self", "openmpi"),
         ("libmpi.so.40", b"...", "openmpi"),
         ("libmpi.so", b"...", "unknown"),
     ],
