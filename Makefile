@@ -3,7 +3,9 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RUN := $(VENV)/.ready-run
+DEV := $(VENV)/.ready-dev
 JOBS ?= auto
 
 .PHONY: help demo test test-full check format bench regenerate clean
@@ -15,34 +17,39 @@ help:
 	@echo "make check      ruff, mypy, import-linter"
 	@echo "make bench      speed, as ratios"
 
-$(READY): pyproject.toml tools/find_python.sh
+# Two stages: what running needs, and what testing needs on top.
+$(RUN): pyproject.toml tools/find_python.sh
 	@python=$$(sh tools/find_python.sh "$(PYTHON)") || exit 1; \
 	echo "shardc: making $(VENV) with $$python"; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24" && \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[jax,mpich,test,dev]" && \
-	touch $@
+	$(PIP) --upgrade "pip>=24" && $(PIP) -e ".[jax,mpich]" && touch $@
 
-demo: $(READY)
+$(DEV): $(RUN)
+	@$(PIP) -e ".[jax,mpich,test,dev]" && touch $@
+
+demo: $(RUN)
 	@$(BIN)/python -m shardc.demo.run
 
-test: $(READY)
+test: $(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS)
 
-test-full: $(READY)
+test-full: $(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS) --run-full
 
-check: $(READY)
+check: $(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: $(READY)
+format: $(DEV)
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(RUN)
 	@$(BIN)/python benchmarks/run.py
+
+regenerate: $(RUN)
+	@$(BIN)/python -m shardc.demo.export
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
