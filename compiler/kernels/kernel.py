@@ -12,6 +12,8 @@ from shardc.compiler.kernels.contraction import emit_dot
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.expansions import EXPANSIONS
+from shardc.compiler.kernels.fourier import emit_fft
+from shardc.compiler.kernels.linalg import emit_cholesky, emit_triangular_solve
 from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.rules import RULES
 from shardc.compiler.kernels.selection import emit_select_and_scatter
@@ -140,6 +142,9 @@ SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType(
         "scatter": emit_scatter,
         "sort": emit_sort,
         "topk": emit_topk,
+        "cholesky": emit_cholesky,
+        "triangular-solve": emit_triangular_solve,
+        "fft": emit_fft,
         "select-and-scatter": emit_select_and_scatter,
         **dict.fromkeys(EXPANSIONS, _expanded),
     }

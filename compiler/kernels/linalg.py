@@ -1,0 +1,158 @@
+"""Cholesky factorisation and triangular solves by plain loops over each matrix of a batch."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.bits import scalar_op
+from shardc.compiler.kernels.control_flow import counted
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.frames import Val
+from shardc.compiler.kernels.registers import part_count, register_type
+from shardc.compiler.kernels.updates import copy_unless_same
+from shardc.hlo.types import DTYPES, DType
+from shardc.native.vector import I1, I64, constant
+
+if TYPE_CHECKING:
+    from shardc.compiler.kernels.kernel import Kernel
+
+__all__ = ["emit_cholesky", "emit_triangular_solve"]
+
+
+class Scalars:
+    """Scalar arithmetic of one element type on values at the builder's position."""
+
+    def __init__(self, e: Emitter, dtype: DType) -> None:
+        self.e = e
+        self.b: ir.IRBuilder = e.entry.builder
+        self.dtype = dtype
+        self.real = DTYPES[{"c64": "f32", "c128": "f64"}.get(dtype.name, dtype.name)]
+        self._slots = [e.slot(register_type(dtype)) for _ in range(part_count(dtype))]
+
+    def op(self, opcode: str, *operands: Val) -> Val:
+        """An op of equal operand and result types; narrow floats are not rounded."""
+        kinds = (self.dtype,) * len(operands)
+        return self.e.elementwise(scalar_op(opcode, self.dtype, *kinds), operands, wide=True)
+
+    def load(self, base: ir.Value, offset: ir.Value) -> Val:
+        return Val(memory.load(self.b, base, offset, self.dtype, 1), self.e.entry)
+
+    def store(self, value: Val, base: ir.Value, offset: ir.Value) -> None:
+        rounded = self.e.elementwise(scalar_op("add", self.dtype, self.dtype, self.dtype), [value, self.zero()])
+        memory.store(self.b, rounded.parts, base, offset, self.dtype, None)
+
+    def zero(self) -> Val:
+        return self.e.constant(-0.0, self.dtype)
+
+    def conjugate(self, x: Val) -> Val:
+        return Val((x.parts[0], self.b.fneg(x.parts[1])), x.frame) if len(x.parts) == 2 else x
+
+    def put(self, value: Val) -> None:
+        """Set the accumulator."""
+        for slot, part in zip(self._slots, value.parts, strict=True):
+            self.b.store(part, slot)
+
+    def get(self) -> Val:
+        t = register_type(self.dtype)
+        return Val(tuple(self.b.load(s, typ=t) for s in self._slots), self.e.entry)
+
+
+def _at(b: ir.IRBuilder, base: ir.Value, row: ir.Value, column: ir.Value, strides: tuple[int, int]) -> ir.Value:
+    offset = b.add(b.mul(row, constant(I64, strides[0])), b.mul(column, constant(I64, strides[1])))
+    return b.add(base, offset)
+
+
+def emit_cholesky(kernel: Kernel) -> None:
+    """Column by column. A matrix that is not positive definite becomes NaN; the other triangle is zero.
+
+    The upper factor is the lower one of the adjoint, so it is written with rows and columns exchanged.
+    """
+    i = kernel.instruction
+    e = kernel.emitter({})
+    s = Scalars(e, i.shape.dtype)
+    b, n = s.b, i.shape.dims[-1]
+    lower = i.attrs.get("lower", False)
+    strides = (n, 1) if lower else (1, n)
+    source, out = kernel.operands[0], kernel.results[0]
+    bad = e.slot(I1)
+    with counted(b, 0, math.prod(i.shape.dims[:-2]) if n else 0) as matrix:
+        base = b.mul(matrix, constant(I64, n * n))
+        b.store(constant(I1, 0), bad)
+        with counted(b, 0, n) as j:
+            with counted(b, 0, j) as k:
+                memory.store(b, e.constant(0, s.dtype).parts, out, _at(b, base, k, j, strides), s.dtype, None)
+            pivot_at = _at(b, base, j, j, strides)
+            with counted(b, j, n) as row:
+                s.put(_conjugate_if(s, s.load(source, _at(b, base, row, j, strides)), not lower))
+                with counted(b, 0, j) as k:
+                    left = _conjugate_if(s, s.load(out, _at(b, base, row, k, strides)), not lower)
+                    right = _conjugate_if(s, s.load(out, _at(b, base, j, k, strides)), lower)
+                    s.put(s.op("subtract", s.get(), s.op("multiply", left, right)))
+                value = s.get()
+                with b.if_else(b.icmp_unsigned("==", row, j)) as (on_diagonal, below):
+                    with on_diagonal:
+                        _pivot(s, value, out, pivot_at, bad)
+                    with below:
+                        quotient = s.op("divide", value, s.load(out, pivot_at))
+                        s.store(_conjugate_if(s, quotient, not lower), out, _at(b, base, row, j, strides))
+        with b.if_then(b.load(bad, typ=I1)):
+            nan = e.constant(math.nan, s.dtype)
+            with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
+                memory.store(b, nan.parts, out, _at(b, base, row, column, strides), s.dtype, None)
+    e.finish()
+
+
+def _conjugate_if(s: Scalars, x: Val, yes: bool) -> Val:
+    return s.conjugate(x) if yes else x
+
+
+def _pivot(s: Scalars, value: Val, out: ir.Value, at: ir.Value, bad: ir.Value) -> None:
+    """The root of a positive real pivot; anything else marks the matrix as bad."""
+    b = s.b
+    part = value.parts[0]
+    positive = b.fcmp_ordered(">", part, constant(part.type, 0.0))
+    b.store(b.or_(b.load(bad, typ=I1), b.not_(positive)), bad)
+    root = s.e.elementwise(scalar_op("sqrt", s.real, s.real), [Val((part,), value.frame)], wide=True)
+    parts = (root.value, constant(part.type, 0.0)) if len(value.parts) == 2 else (root.value,)
+    s.store(Val(parts, value.frame), out, at)
+
+
+def emit_triangular_solve(kernel: Kernel) -> None:
+    """op(a) x = b, or x op(a) = b: forward or backward substitution, one row of the solution after the other."""
+    i = kernel.instruction
+    attrs = i.attrs
+    e = kernel.emitter({})
+    s = Scalars(e, i.shape.dtype)
+    b = s.b
+    left, lower = attrs.get("left_side", False), attrs.get("lower", False)
+    transpose = attrs.get("transpose_a", "NO_TRANSPOSE")
+    n = i.operands[0].shape.dims[-1]
+    rows, columns = i.shape.dims[-2:]
+    turned = (transpose in ("TRANSPOSE", "ADJOINT")) != (not left)
+    a_strides = (1, n) if turned else (n, 1)
+    x_strides, width = ((columns, 1), columns) if left else ((1, columns), rows)
+    forward = lower != turned
+    a, out = kernel.operands[0], kernel.results[0]
+    copy_unless_same(e, out, kernel.operands[1], i.shape.nbytes)
+    last = constant(I64, n - 1)
+    with counted(b, 0, math.prod(i.shape.dims[:-2]) if i.shape.size else 0) as matrix:
+        a_base, x_base = b.mul(matrix, constant(I64, n * n)), b.mul(matrix, constant(I64, rows * columns))
+        with counted(b, 0, n) as step, counted(b, 0, width) as column:
+            k = step if forward else b.sub(last, step)
+            place = _at(b, x_base, k, column, x_strides)
+            s.put(s.load(out, place))
+            with counted(b, 0, step) as done:
+                d = done if forward else b.sub(last, done)
+                factor = _conjugate_if(s, s.load(a, _at(b, a_base, k, d, a_strides)), transpose == "ADJOINT")
+                known = s.load(out, _at(b, x_base, d, column, x_strides))
+                s.put(s.op("subtract", s.get(), s.op("multiply", factor, known)))
+            value = s.get()
+            if not attrs.get("unit_diagonal", False):
+                diagonal = s.load(a, _at(b, a_base, k, k, a_strides))
+                value = s.op("divide", value, _conjugate_if(s, diagonal, transpose == "ADJOINT"))
+            s.store(value, out, place)
+    e.finish()
