@@ -36,7 +36,7 @@ class LocalTransport:
     def perform(self, prepared: Prepared, memories: Mapping[int, DeviceMemory]) -> None:
         prepared.engine.perform(prepared.call, prepared.members, memories)
 
-    def exchange_objects(self, value: Any) -> list[Any]:
+    def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
         return [value]
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -90,12 +90,13 @@ class MpiTransport:
     def perform(self, prepared: Prepared, memories: Mapping[int, DeviceMemory]) -> None:
         prepared.engine.perform(prepared.call, prepared.members, memories, prepared.most_processes)
 
-    def exchange_objects(self, value: Any) -> list[Any]:
+    def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
         import pickle
 
         data = np.frombuffer(pickle.dumps(value), np.uint8)
         sizes = np.empty(self.process_count, np.int64)
-        self._wait(self._world.Iallgather(np.array([data.size], np.int64), sizes), "the exchange of program hashes")
+        request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
+        self._wait(request, self._late("the exchange of program hashes", self._timeout * patience), patience)
         blocks = self.concatenate(data, sizes.tolist())
         ends = np.cumsum(sizes)
         return [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
@@ -109,7 +110,8 @@ class MpiTransport:
             counts = [max(0, min(step, s - done)) for s in sizes]
             into = np.empty(sum(counts), np.uint8)
             part = block[done : done + counts[self.process_index]]
-            self._wait(self._world.Iallgatherv(part, [into, counts]), "a gather")
+            request = self._world.Iallgatherv(part, [into, counts])
+            self._wait(request, self._late("a gather", self._timeout))
             for start, count, end in zip(starts, counts, np.cumsum(counts), strict=True):
                 out[start + done : start + done + count] = into[end - count : end]
             done += step
@@ -150,7 +152,7 @@ class MpiTransport:
         received = np.empty(sum(expected), np.uint8)
         outbox = np.concatenate(send) if send else np.empty(0, np.uint8)
         request = channel.communicator.Ialltoallv([outbox, counts], [received, expected])
-        self._wait(request, f"{call.op} %{call.name}", call, channel.sequence)
+        self._wait(request, self._late_in(call, channel.sequence))
         return self._unpack(channel, call, header, received, incoming)
 
     def _unpack(
@@ -183,24 +185,28 @@ class MpiTransport:
             got[rank] = arrays
         return got
 
-    def _wait(self, request: Any, what: str, call: CollectiveCall | None = None, sequence: int = 0) -> None:
+    def _wait(self, request: Any, late: Callable[[], RunError], patience: float = 1.0) -> None:
         """Wait until ``request`` is done; poll first, then sleep between polls so that others may run."""
         start = time.monotonic()
+        limit = self._timeout * patience
         while not request.Test():
             waited = time.monotonic() - start
-            if self._timeout and waited > self._timeout:
-                raise self._late(what, call, sequence)
+            if limit and waited > limit:
+                raise late()
             if waited > self._spin:
                 # Short at first: a message may take several polls of both sides.
                 time.sleep(min(waited / 50, 1e-3))
 
-    def _late(self, what: str, call: CollectiveCall | None, sequence: int) -> RunError:
-        number = f" (collective {call.index}, exchange {sequence} of its group)" if call else ""
-        return RunError(
-            f"rank {self.process_index} waited {self._timeout:g} s in {what}{number} for other ranks",
-            where=_place(call) if call else None,
+    def _late(self, what: str, seconds: float, where: str | None = None) -> Callable[[], RunError]:
+        return lambda: RunError(
+            f"rank {self.process_index} waited {seconds:g} s in {what} for other ranks",
+            where=where,
             fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
         )
+
+    def _late_in(self, call: CollectiveCall, sequence: int) -> Callable[[], RunError]:
+        what = f"{call.op} %{call.name} (collective {call.index}, exchange {sequence} of its group)"
+        return self._late(what, self._timeout, _place(call))
 
 
 def _place(call: CollectiveCall) -> str:

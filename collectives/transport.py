@@ -53,8 +53,11 @@ class Transport(Protocol):
         """Do one collective on the memories of this process's devices."""
         ...
 
-    def exchange_objects(self, value: Any) -> list[Any]:
-        """Everybody's ``value``, by process; for small things such as hashes."""
+    def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
+        """Everybody's ``value``, by process; for small things such as hashes.
+
+        ``patience`` multiplies the time that is waited for the others, for example while they compile.
+        """
         ...
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:

@@ -42,6 +42,8 @@ STEP_TYPE = ctypes.CFUNCTYPE(
 Step = Callable[[int, Any, Any, int, int], int]
 
 _DONE = -1
+#: How much longer than usual ranks wait for each other before the first step.
+_COMPILE_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,8 @@ def program_hash(executable: Executable) -> str:
 def _agree(executable: Executable, transport: Transport) -> None:
     if transport.process_count == 1:
         return
-    hashes = transport.exchange_objects(program_hash(executable))
+    # The others may still be compiling.
+    hashes = transport.exchange_objects(program_hash(executable), patience=_COMPILE_PATIENCE)
     if len(set(hashes)) > 1:
         groups: dict[str, list[int]] = {}
         for rank, digest in enumerate(hashes):

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -155,15 +155,15 @@ def run_in_job(make: Callable[[], Executable], task: Task, config: Config) -> Ou
     from shardc.compiler.serialize import read_bytes, to_bytes
     from shardc.launcher.job import job_transport
 
-    # Compiling may take longer than ranks usually wait for each other.
-    transport = job_transport(replace(config, timeout=0.0))
+    transport = job_transport(config)
     made: bytes | ShardcError = b""
     if transport.process_index == 0:
         try:
             made = to_bytes(make())
         except ShardcError as e:
             made = e
-    first = transport.exchange_objects(made)[0]
+    # Compiling may take longer than ranks usually wait for each other.
+    first = transport.exchange_objects(made, patience=20.0)[0]
     if isinstance(first, ShardcError):
         raise SharedFailureError(first)
     return run_task(read_bytes(first), task, config)
