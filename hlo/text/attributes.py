@@ -22,7 +22,10 @@ from shardc.hlo.text.literals import print_literal, read_literal
 from shardc.hlo.text.scanner import STRING, Scanner, moved, unquote
 from shardc.hlo.text.shapes import read_shape, shape_of_text, with_layout
 
-__all__ = ["COMMON", "KINDS", "Kind", "quote", "read_attribute"]
+__all__ = ["COMMON", "KINDS", "Kind", "quote", "read_attribute", "without_shardings"]
+
+#: Pairs of name and value, see `_read_frontend`.
+Frontend = tuple[tuple[str, str], ...]
 
 #: Attributes that any instruction may carry; sharding, metadata and control-predecessors are read elsewhere.
 COMMON: Mapping[str, str] = MappingProxyType(
@@ -30,7 +33,7 @@ COMMON: Mapping[str, str] = MappingProxyType(
         "sharding": "sharding",
         "metadata": "metadata",
         "frontend_attributes": "frontend",
-        "backend_config": "raw",
+        "backend_config": "config",
         "control-predecessors": "names",
         "origin": "raw",
         "statistics": "raw",
@@ -316,19 +319,27 @@ def _read_shapes(text: str) -> Any:
 _FRONTEND_KEY = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*=\s*")
 
 
-def _read_frontend(text: str) -> tuple[tuple[str, str], ...]:
+def _read_frontend(text: str) -> Frontend:
     """Pairs of name and value; a value in braces is kept as text, a quoted one without its quotes."""
     scanner = Scanner(text)
     scanner.expect("{")
     pairs: list[tuple[str, str]] = []
     while not scanner.accept("}"):
         name = scanner.take(_FRONTEND_KEY, "name=value").group(1)
-        value = scanner.bracketed() if scanner.peek() == "{" else unquote(_cut_string(scanner))
-        pairs.append((name, value))
+        pairs.append((name, _read_config(_cut_config(scanner))))
         if scanner.accept("}"):
             break
         scanner.expect(",", "between frontend attributes")
     return tuple(pairs)
+
+
+def _cut_config(scanner: Scanner) -> str:
+    return scanner.bracketed() if scanner.peek() == "{" else _cut_string(scanner)
+
+
+def _read_config(text: str) -> str:
+    """A free text: kept as it is when in braces, without its quotes when quoted."""
+    return text if text[0] == "{" else unquote(text)
 
 
 def quote(text: str) -> str:
@@ -343,11 +354,11 @@ def _quote_controls(text: str) -> str:
     )
 
 
-def _show_frontend(value: tuple[tuple[str, str], ...]) -> str:
-    return "{" + ",".join(f"{name}={_show_frontend_value(v)}" for name, v in value) + "}"
+def _show_frontend(value: Frontend) -> str:
+    return "{" + ",".join(f"{name}={_show_config(v)}" for name, v in value) + "}"
 
 
-def _show_frontend_value(value: str) -> str:
+def _show_config(value: str) -> str:
     if value.startswith("{"):
         scanner = Scanner(value)
         try:
@@ -364,6 +375,11 @@ def _same(text: Any) -> str:
 
 def _show_bool(value: bool) -> str:
     return "true" if value else "false"
+
+
+def without_shardings(frontend: Frontend) -> Frontend:
+    """Frontend attributes but for Shardy's, which would speak of another sharding than the instruction's own."""
+    return tuple(pair for pair in frontend if not pair[0].startswith("xla.sdy."))
 
 
 _NUMBER_TEXT = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|-?inf|nan"
@@ -387,6 +403,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "shape": Kind(_cut_shape, shape_of_text, str),
         "shapes": Kind(_cut_bracketed, _read_shapes, lambda v: "{" + ", ".join(map(str, v)) + "}"),
         "raw": Kind(_cut_raw, _same, _same),
+        "config": Kind(_cut_config, _read_config, _show_config),
         "frontend": Kind(_cut_bracketed, _read_frontend, _show_frontend),
     }
 )

@@ -12,6 +12,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, Lis
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.notation import print_groups, print_pairs, print_sharding
 from shardc.hlo.text.header import TEXT_ATTRIBUTES
+from shardc.hlo.text.manual import as_written
 from shardc.hlo.text.metadata import metadata_as_written
 
 __all__ = ["difference", "same_module"]
@@ -93,11 +94,12 @@ def _instructions(
 
 
 def _attributes(a: Instruction, b: Instruction, pairs: dict[Computation, Computation]) -> str | None:
-    if a.attrs.keys() != b.attrs.keys():
-        return f"attributes {sorted(a.attrs)} and {sorted(b.attrs)}"
-    for key, value in a.attrs.items():
-        if key != "control-predecessors" and _plain(value, pairs) != _plain(b.attrs[key], {}):
-            return f"{key}: {value} and {b.attrs[key]}"
+    left, right = as_written(a), as_written(b)
+    if left.keys() != right.keys():
+        return f"attributes {sorted(left)} and {sorted(right)}"
+    for key, value in left.items():
+        if key != "control-predecessors" and _plain(value, pairs) != _plain(right[key], {}):
+            return f"{key}: {value} and {right[key]}"
     return None
 
 

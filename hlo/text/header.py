@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.hlo.ir import Alias, Module
-from shardc.hlo.text.attributes import KINDS, read_attribute
+from shardc.hlo.text.attributes import KINDS, read_attribute, without_shardings
 from shardc.hlo.text.names import identifier
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
 from shardc.hlo.types import Shape
 
-__all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header", "without_shardings"]
+__all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header"]
 
 _HEADER = re.compile(r"\s*HloModule\s+%?([A-Za-z_][\w.\-]*)\s*:?")
 _ATTRIBUTE = re.compile(r"\s*,\s*([a-z_]+)\s*=")
@@ -28,7 +28,7 @@ _KEPT = {
     "allow_spmd_sharding_propagation_to_parameters": "enums",
     "allow_spmd_sharding_propagation_to_output": "enums",
     "frontend_attributes": "frontend",
-    "backend_config": "raw",
+    "backend_config": "config",
     "debug_attributes": "raw",
     "origin_recovery_table": "raw",
 }
@@ -173,11 +173,6 @@ def print_header(module: Module) -> str:
                     continue
             parts.append(f"{name}={KINDS[kind].show(value)}")
     return ", ".join(parts)
-
-
-def without_shardings(frontend: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Frontend attributes but for Shardy's, which speak of the global program."""
-    return tuple(pair for pair in frontend if not pair[0].startswith("xla.sdy."))
 
 
 def _entry_layout(module: Module) -> tuple[tuple[Shape, ...], Shape]:

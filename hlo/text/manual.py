@@ -12,15 +12,36 @@ from typing import Any
 from shardc.hlo.groups import IotaGroups, ListGroups
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import COLLECTIVES
-from shardc.hlo.sharding import AnySharding, TileSharding
-from shardc.hlo.text.header import without_shardings
+from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
+from shardc.hlo.text.attributes import without_shardings
 
-__all__ = ["ManualForm", "as_manual"]
+__all__ = ["ManualForm", "as_manual", "as_written"]
 
 _MANUAL = TileSharding("manual")
 #: Opcodes whose called computations run instruction by instruction, as the caller does.
 _CONTROL_FLOW = frozenset({"while", "conditional", "call", "async-start"})
 _WITH_DEVICE_IDS = ("all-reduce", "all-gather", "reduce-scatter")
+
+
+def as_written(instruction: Instruction, *, manual: bool = False) -> Mapping[str, Any]:
+    """The attributes of an instruction as text has them.
+
+    Shardy's own attributes, which XLA obeys before ``sharding=``, are those of the program that was read. They are
+    left out once the compiler has put an axis-based sharding on the instruction, or partitioned the program.
+    """
+    attrs = instruction.attrs
+    frontend = attrs.get("frontend_attributes")
+    if not frontend or not (manual or _has_axes(instruction.sharding)):
+        return attrs
+    kept = without_shardings(frontend)
+    out = {k: v for k, v in attrs.items() if k != "frontend_attributes"}
+    return {**out, "frontend_attributes": kept} if kept else out
+
+
+def _has_axes(sharding: AnySharding) -> bool:
+    if isinstance(sharding, tuple):
+        return any(isinstance(s, Sharding) for s in sharding)
+    return isinstance(sharding, Sharding)
 
 
 class ManualForm:
@@ -40,14 +61,11 @@ class ManualForm:
         return (_MANUAL,) * leaves if leaves else _MANUAL
 
     def attributes(self, instruction: Instruction) -> Mapping[str, Any]:
+        attrs = as_written(instruction, manual=True)
         channel = self.channels.get(instruction)
-        if channel is None and "frontend_attributes" not in instruction.attrs:
-            return instruction.attrs
-        attrs = dict(instruction.attrs)
-        if frontend := without_shardings(attrs.pop("frontend_attributes", ())):
-            attrs["frontend_attributes"] = frontend
         if channel is None:
             return attrs
+        attrs = dict(attrs)
         attrs["channel_id"] = channel
         if attrs.get("replica_groups") == ListGroups(()):  # global device ids need their groups spelled out
             attrs["replica_groups"] = IotaGroups(1, self.devices, (self.devices,))

@@ -17,7 +17,7 @@ from shardc.hlo.text.attributes import COMMON, KINDS
 from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
 from shardc.hlo.text.literals import print_literal
-from shardc.hlo.text.manual import ManualForm, as_manual
+from shardc.hlo.text.manual import ManualForm, as_manual, as_written
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
 from shardc.hlo.types import Shape
@@ -114,7 +114,7 @@ class _Writer:
         return name if self.names is not None else f"{self.shape(operand.shape)} {name}"
 
     def attributes(self, i: Instruction) -> Iterator[str]:
-        attrs = i.attrs if self.manual is None else self.manual.attributes(i)
+        attrs = as_written(i) if self.manual is None else self.manual.attributes(i)
         row = OPS.get(i.opcode)
         kinds = row.attributes if row is not None else {}
         inside = _INSIDE.get(i.opcode)

@@ -13,7 +13,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups
 from shardc.hlo.ir import Alias, Computation, Instruction, Metadata, Module
 from shardc.hlo.literal import Literal
 from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.hlo.sharding import AxisRef, Sharding, TileSharding
 from shardc.hlo.text.equal import difference, same_module
 from shardc.hlo.text.names import unique_names
 from shardc.hlo.text.printer import print_instruction, print_module
@@ -211,6 +211,18 @@ def test_axis_shardings_print_as_tiles_or_by_name() -> None:
     assert read_hlo(named).entry.root.sharding == p.sharding
     verdicts = judge({"tiles": print_module(module), "named": named})
     assert all(v.accepted for v in verdicts.values()), verdicts
+
+
+def test_shardys_attributes_give_way_to_our_shardings() -> None:
+    attrs = {"index": 0, "frontend_attributes": (("xla.sdy.sharding", "old"), ("k", "v"))}
+    p = Instruction("parameter", array_shape("f32", 8), (), attrs, name="p", sharding=TileSharding("replicated"))
+    module = Module("m", (c := Computation("main", [p], p),), c)
+    assert "xla.sdy.sharding" in print_module(module)
+    q = p.replace(sharding=Sharding.of(Mesh({"x": 2}), "x"))
+    module = Module("m", (c := Computation("main", [q], q),), c)
+    text = print_module(module)
+    assert "xla.sdy" not in text and 'k="v"' in text
+    assert difference(module, read_hlo(text)) is None
 
 
 def test_aliases_and_donors() -> None:

@@ -146,6 +146,8 @@ def test_attribute_values() -> None:
     assert call.attrs["literal"].array.tolist() == [1, 2]
     assert call.attrs["frontend_attributes"] == (("k", "v"), ("d", '{"a": [1]}'))
     assert call.attrs["backend_config"] == '{"n":"x}y"}'
+    quoted = only('ROOT c = f32[2] custom-call(), custom_call_target="t", backend_config="a \\"b\\""')
+    assert quoted.attrs["backend_config"] == 'a "b"'
 
 
 def test_groups_and_shardings() -> None:
