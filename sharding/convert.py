@@ -57,6 +57,8 @@ def _converted(module: Module, mesh: Mesh) -> Module:
 
 def _convert_any(i: Instruction, mesh: Mesh) -> AnySharding:
     shapes = list(i.shape.leaves())
+    if not shapes:
+        return None
     if isinstance(i.sharding, tuple):
         if len(i.sharding) != len(shapes):
             raise AnnotationError(
@@ -66,7 +68,7 @@ def _convert_any(i: Instruction, mesh: Mesh) -> AnySharding:
         return tuple(_convert(s, shape, i, mesh) for s, shape in zip(i.sharding, shapes, strict=True))
     if i.shape.is_tuple and i.sharding is not None:
         return tuple(_convert(i.sharding, shape, i, mesh) for shape in shapes)
-    return _convert(i.sharding, shapes[0], i, mesh) if shapes else None
+    return _convert(i.sharding, shapes[0], i, mesh)
 
 
 def _convert(s: Sharding | TileSharding | None, shape: Shape, i: Instruction, mesh: Mesh) -> Sharding | None:

@@ -101,12 +101,16 @@ def _tensor_text(tensor: TensorFactors) -> str:
 
 
 class RuleBuilder:
-    """Collects factors; places are given as (tensor, dimension), operands first, then results."""
+    """Collects factors; places are given as (tensor, dimension), operands first, then results.
 
-    def __init__(self, operand_ranks: Sequence[int], result_ranks: Sequence[int]) -> None:
-        self.operands = len(operand_ranks)
+    ``operands`` and ``results`` are the dimensions of the tensors.
+    """
+
+    def __init__(self, operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> None:
+        self.operands = len(operands)
+        self.sizes = (*operands, *results)
         self.factors: list[Factor] = []
-        self.dims: list[list[list[int]]] = [[[] for _ in range(r)] for r in (*operand_ranks, *result_ranks)]
+        self.dims: list[list[list[int]]] = [[[] for _ in dims] for dims in self.sizes]
 
     def add(
         self,
@@ -124,8 +128,10 @@ class RuleBuilder:
         return index
 
     def build(self, *, reduction: str = "", reason: str = "") -> FactorRule:
-        """The rule; every dimension must have got a factor."""
-        for tensor in self.dims:
-            assert all(tensor), f"a dimension has no factor: {self.dims}"
+        """The rule; dimensions without a factor must be whole."""
+        for t, tensor in enumerate(self.dims):
+            for d, indices in enumerate(tensor):
+                if not indices:
+                    self.add(self.sizes[t][d], [(t, d)], FactorKind.NEED_REPLICATION, blocked=True)
         tensors = tuple(tuple(tuple(d) for d in t) for t in self.dims)
         return FactorRule(tuple(self.factors), tensors[: self.operands], tensors[self.operands :], reduction, reason)

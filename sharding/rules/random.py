@@ -23,9 +23,6 @@ def _rng_bit_generator(sig: Signature) -> FactorRule:
 def _alone(sig: Signature) -> FactorRule:
     b = sig.builder()
     result = len(sig.operands)
-    for t, shape in enumerate(sig.operands):
-        for d, size in enumerate(shape.dims):
-            b.add(size, [(t, d)], FactorKind.NEED_REPLICATION, blocked=True)
     for d, size in enumerate(sig.results[0].dims):
         b.add(size, [(result, d)])
     return b.build()

@@ -72,11 +72,8 @@ def reshape(source: Sequence[int], target: Sequence[int]) -> FactorRule:
 
     Example: ``reshape((2, 4, 8), (8, 8))`` is ``([i, j, k])->([ij, k]) {i=2, j=4, k=8}``.
     """
-    builder = RuleBuilder([len(source)], [len(target)])
+    builder = RuleBuilder([tuple(source)], [tuple(target)])
     if math.prod(source) == 0:
-        for t, dims in enumerate((source, target)):
-            for d, size in enumerate(dims):
-                builder.add(size, [(t, d)], FactorKind.NEED_REPLICATION, blocked=True)
         return builder.build(reason="the array is empty")
     a, b = _Side(source), _Side(target)
     major, minor, middle, ones = _Plan(), _Plan(), _Plan(), _Plan()
@@ -95,7 +92,7 @@ def reshape(source: Sequence[int], target: Sequence[int]) -> FactorRule:
 @lru_cache(maxsize=4096)
 def identity(dims: tuple[int, ...], sources: int = 1) -> FactorRule:
     """The rule of an edge: ``sources`` operands and one result of the same dimensions."""
-    builder = RuleBuilder([len(dims)] * sources, [len(dims)])
+    builder = RuleBuilder([dims] * sources, [dims])
     for d, size in enumerate(dims):
         builder.add(size, [(t, d) for t in range(sources + 1)])
     return builder.build()

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import Shape
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.factors import FactorRule, RuleBuilder
 
 __all__ = ["DataFlow", "Replicate", "Row", "Rule", "Signature", "Unsupported", "reducer", "replicate_rule", "signature"]
 
@@ -23,7 +23,7 @@ class Signature:
     attrs: tuple[Any, ...] = ()
 
     def builder(self) -> RuleBuilder:
-        return RuleBuilder([s.rank for s in self.operands], [s.rank for s in self.results])
+        return RuleBuilder([s.dims for s in self.operands], [s.dims for s in self.results])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,4 @@ def reducer(computation: Computation) -> str:
 
 def replicate_rule(sig: Signature, why: str) -> FactorRule:
     """A rule that needs every dimension of every operand and result whole, and propagates nothing."""
-    b = sig.builder()
-    for t, shape in enumerate((*sig.operands, *sig.results)):
-        for d, size in enumerate(shape.dims):
-            b.add(size, [(t, d)], FactorKind.NEED_REPLICATION, blocked=True)
-    return b.build(reason=why)
+    return sig.builder().build(reason=why)
