@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BaseException as e:
         return _fail(e)
