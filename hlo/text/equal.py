@@ -12,7 +12,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, Lis
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.notation import print_groups, print_pairs, print_sharding
 from shardc.hlo.text.header import TEXT_ATTRIBUTES
-from shardc.hlo.text.manual import as_written
+from shardc.hlo.text.manual import as_written, computations_as_written
 from shardc.hlo.text.metadata import metadata_as_written
 
 __all__ = ["difference", "same_module"]
@@ -33,9 +33,10 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
     for key in TEXT_ATTRIBUTES:
         if a.attrs.get(key) != b.attrs.get(key):
             return f"{key}: {a.attrs.get(key)} and {b.attrs.get(key)}"
-    if len(a.computations) != len(b.computations):
-        return f"{len(a.computations)} and {len(b.computations)} computations"
-    pairs = dict(zip(a.computations, b.computations, strict=True))
+    left_side, right_side = computations_as_written(a), computations_as_written(b)
+    if len(left_side) != len(right_side):
+        return f"{len(left_side)} and {len(right_side)} computations"
+    pairs = dict(zip(left_side, right_side, strict=True))
     if pairs.get(a.entry) is not b.entry:
         return "entry computations differ in place"
     found = _metadata(a, b, pairs)

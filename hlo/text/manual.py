@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardc.hlo.build import reachable_computations
 from shardc.hlo.groups import IotaGroups, ListGroups
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.text.attributes import without_shardings
 
-__all__ = ["ManualForm", "as_manual", "as_written"]
+__all__ = ["ManualForm", "as_manual", "as_written", "computations_as_written"]
 
 _MANUAL = TileSharding("manual")
 #: Opcodes whose called computations run instruction by instruction, as the caller does.
@@ -36,6 +37,20 @@ def as_written(instruction: Instruction, *, manual: bool = False) -> Mapping[str
     kept = without_shardings(frontend)
     out = {k: v for k, v in attrs.items() if k != "frontend_attributes"}
     return {**out, "frontend_attributes": kept} if kept else out
+
+
+def computations_as_written(module: Module) -> tuple[Computation, ...]:
+    """What the entry needs, callees first: in the module's order where that has callees first too."""
+    needed = reachable_computations(module.entry)
+    missing = set(needed)
+    in_order: list[Computation] = []
+    for c in module.computations:
+        if c in missing and c is not module.entry:
+            missing.discard(c)
+            in_order.append(c)
+            if any(callee in missing for i in c for _, callee in called_computations(i)):
+                return tuple(needed)
+    return (*in_order, module.entry) if missing == {module.entry} else tuple(needed)
 
 
 def _has_axes(sharding: AnySharding) -> bool:

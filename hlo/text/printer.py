@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardc.hlo.build import reachable_computations
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module
 from shardc.hlo.notation import print_sharding
 from shardc.hlo.opset import OPS
@@ -17,7 +16,7 @@ from shardc.hlo.text.attributes import COMMON, KINDS
 from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
 from shardc.hlo.text.literals import print_literal
-from shardc.hlo.text.manual import ManualForm, as_manual, as_written
+from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
 from shardc.hlo.types import Shape
@@ -34,10 +33,7 @@ def print_module(module: Module, *, named_shardings: bool = False) -> str:
     Axis-based shardings print as tile assignments, which every XLA reads; with ``named_shardings`` in the named-mesh
     notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique.
     """
-    entry = module.entry
-    known = module.computations if entry in module.computations else (*module.computations, entry)
-    inside = set(known)
-    known = (*(c for c in reachable_computations(entry) if c not in inside), *known)
+    known = computations_as_written(module)
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)
     writer.written = metadata_as_written(module)
@@ -45,7 +41,7 @@ def print_module(module: Module, *, named_shardings: bool = False) -> str:
     parts = [print_header(module)]
     if writer.frames is not None:
         parts.append(str(writer.frames))
-    parts += [writer.computation(c, is_entry=c is entry, tail=tails.get(c.name, "")) for c in known]
+    parts += [writer.computation(c, is_entry=c is module.entry, tail=tails.get(c.name, "")) for c in known]
     return "\n\n".join(parts) + "\n"
 
 

@@ -191,6 +191,15 @@ def test_groups_of_everybody_are_spelled_out_with_global_device_ids() -> None:
     assert "%add" in text  # what is called is printed though the module does not list it
 
 
+def test_computations_print_callees_first_and_only_those_needed() -> None:
+    module = read_hlo(FULL)
+    unused = adder()
+    shuffled = module.with_(computations=(module.entry, unused, *module.computations[:-1]))
+    text = print_module(shuffled)
+    assert text == print_module(module)
+    assert difference(shuffled, read_hlo(text)) is None
+
+
 def test_shapes_of_the_global_program_do_not_leak_into_the_partitioned_text() -> None:
     module = partitioned()
     glob = array_shape("f32", 16, 8)
