@@ -92,8 +92,9 @@ class Layout:
 
     def without_padding(self, block: NDArray[np.uint8], position: Iterable[int]) -> NDArray[Any]:
         """A shard's elements that are part of the global array."""
+        part: tuple[Any, ...] = tuple(slice(0, s.stop - s.start) for s in self.region(position))
         # The ellipsis keeps an array without dimensions an array.
-        return self.typed(block)[*(slice(0, s.stop - s.start) for s in self.region(position)), ...]
+        return self.typed(block)[(*part, ...)]
 
     def fill(self, block: NDArray[np.uint8], value: NDArray[Any], position: Iterable[int]) -> None:
         """Copy the shard at ``position`` out of a global array; padding becomes zero."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shardc.cli.options import JsonOption
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
 from shardc.cli.view import View
 
 __all__ = ["demo"]
@@ -22,6 +22,8 @@ def demo(
     seed: Annotated[int, typer.Option("--seed", help="For weights and tokens.")] = 0,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Draw a weight over the mesh.")] = None,
     json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """A transformer's training step: partitioned over a 2x2 mesh, run on 4 MPI ranks, compared with one device.
 
@@ -30,7 +32,7 @@ def demo(
     from shardc.demo.run import run_demo, show_with
     from shardc.launcher.atomic import check_writable
 
-    view = View(json)
+    view = View(json, verbose, quiet)
     check_writable(svg)
     show = (lambda part: None) if json else show_with(view)
     facts = run_demo(show, ranks=ranks, seed=seed, picture=svg, use_jax=jax)

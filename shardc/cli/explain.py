@@ -12,6 +12,8 @@ from shardc.cli.options import (
     FileArgument,
     JsonOption,
     MeshOption,
+    QuietOption,
+    VerboseOption,
     open_program,
 )
 from shardc.cli.view import View
@@ -29,12 +31,14 @@ def explain(
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
     json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Why each collective is there; with --value, where the sharding of a value comes from.
 
     Example: shardc explain step.hlo --value w1
     """
-    view = View(json)
+    view = View(json, verbose, quiet)
     propagated = open_program(file, mesh, annotate, annotations).propagate()
     if value:
         stories = {name: propagated.explain(name) for name in value}

@@ -6,15 +6,22 @@ from typing import Annotated
 
 import typer
 
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
+from shardc.cli.view import View
+
 __all__ = ["mpiexec"]
 
 
 def mpiexec(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments.")],
+    *,
     ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", metavar="N", help="Number of ranks.")] = 1,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="WORD", help="Passed to the launcher as it is. Repeatable.")
     ] = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Start COMMAND on N ranks; an uncaught exception on one of them ends the job.
 
@@ -22,6 +29,11 @@ def mpiexec(
     """
     from shardc.launcher.mpiexec import python_command, start_job
 
-    code = start_job(ranks, python_command(command), options=option or ())
+    view = View(json, verbose, quiet)
+    line = python_command(command)
+    view.detail(f"{ranks} ranks of: {' '.join(line)}")
+    code = start_job(ranks, line, options=option or ())
+    if json:
+        view.result({"ranks": ranks, "exit_code": code}, lambda: None)
     if code:
         raise typer.Exit(code)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardc.cli.options import JsonOption
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
 from shardc.cli.view import View
 
 __all__ = ["devices", "ops"]
@@ -16,6 +16,8 @@ def ops(
     *,
     family: Annotated[str, typer.Option("--family", help="Only one family, such as contraction.")] = "",
     json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """The op x concern matrix: what each operation has a rule for, and why not where it has none.
 
@@ -28,7 +30,7 @@ def ops(
     if family and family not in FAMILIES:
         raise InputError(f"no family {family!r}", where="--family", fix=f"the families are {', '.join(FAMILIES)}")
     rows = [r.as_dict() for r in op_matrix() if not family or r.family == family]
-    view = View(json)
+    view = View(json, verbose, quiet)
     columns = ("opcode", "family", *CONCERNS)
     notes: dict[str, int] = {}
     cells = [[_cell(r[c], notes) for c in columns] for r in rows]
@@ -52,13 +54,13 @@ def _cell(text: str, notes: dict[str, int]) -> str:
     return f"{word} [{notes.setdefault(why, len(notes) + 1)}]"
 
 
-def devices(*, json: JsonOption = False) -> None:
+def devices(*, json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
     """What programs can run on here: processor, MPI library and launcher. Loads neither MPI nor a GPU driver.
 
     Example: shardc devices
     """
     facts = _facts()
-    view = View(json)
+    view = View(json, verbose, quiet)
     view.result(facts, lambda: view.table("", ("what", "found"), list(facts.items())))
 
 

@@ -178,3 +178,12 @@ def test_quiet_says_nothing(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["propagate", mlp, "-q", "-o", str(tmp_path / "o.hlo")]) == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "command", ["propagate", "partition", "run", "bench", "explain", "verify", "ops", "devices", "mpiexec", "demo"]
+)
+def test_every_command_has_the_common_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(option in text for option in ("--json", "--verbose", "--quiet"))
