@@ -1,6 +1,6 @@
 """Resharding: the cheapest way from one layout to another.
 
-`Resharder.path` searches over layouts (uniform-cost search on bytes sent, then number of collectives). Moves are
+`Resharder.path` searches over layouts (A* on bytes sent, then number of collectives). Moves are
 those of `moves.py`. States never exceed the larger padded shard of the two ends, so a path through full
 replication is only taken when an end is replicated. Where the padding of small uneven sizes rules that out, states
 are at least split into as many shards as the less split end. Atoms that always move together are treated as one at
@@ -32,6 +32,10 @@ from shardc.partitioner.moves import (
 __all__ = ["Path", "Resharder"]
 
 
+#: States looked at before a search takes what it has or gives up; simple reshards need fewer than twenty.
+_PATIENCE = 400
+
+
 @dataclass(frozen=True, slots=True)
 class Path:
     """Steps in order, and what they cost together."""
@@ -50,6 +54,8 @@ class _Goal:
     blocks: tuple[int, ...]
     limit: float = math.inf
     shards: int = 1
+    patience: float = math.inf
+    size: int = 0
 
 
 class Resharder:
@@ -75,29 +81,35 @@ class Resharder:
         if source is target:
             return Path((0.0, 0), ())
         ends = [math.prod(self.table.local_dims(x, dims)) for x in (source, target)]
-        coarse = _blocks(self.table, source, target)
-        fine = tuple(range(self.table.count))
-        bounds: list[tuple[tuple[int, ...], float, int]] = [(b, max(ends), 1) for b in (coarse, fine)]
+        coarse, fine = _blocks(self.table, source, target), tuple(range(self.table.count))
         fewest = min(self.table.extent(x.used) for x in (source, target))
-        for blocks, limit, shards in (*bounds, (fine, math.inf, fewest), (coarse, math.inf, 1)):
-            found = self._dijkstra(_Goal(dims, nbytes, target, blocks, limit, shards), source)
+        for blocks, limit, shards, patience in (
+            (coarse, max(ends), 1, _PATIENCE),
+            (fine, max(ends), 1, _PATIENCE),
+            (fine, math.inf, fewest, _PATIENCE),
+            (coarse, math.inf, 1, math.inf),
+        ):
+            goal = _Goal(dims, nbytes, target, blocks, limit, shards, patience, ends[1])
+            found = self._find(goal, source)
             if found is not None:
                 return found
         raise AssertionError(f"no path from {source} to {target}")
 
-    def _dijkstra(self, goal: _Goal, source: Layout) -> Path | None:
+    def _find(self, goal: _Goal, source: Layout) -> Path | None:
+        """A* with `_at_least` as the bound; after ``goal.patience`` states the best path so far, if any."""
         best: dict[Layout, tuple[float, int, int]] = {source: (0.0, 0, 0)}
         back: dict[Layout, Step] = {}
         heap: list[tuple[float, int, int, int, Layout]] = [(0.0, 0, 0, 0, source)]
         done: set[Layout] = set()
         pushed = 0
-        while heap:
-            wire, collectives, length, _, state = heapq.heappop(heap)
+        while heap and len(done) < goal.patience:
+            state = heapq.heappop(heap)[-1]
             if state in done:
                 continue
             done.add(state)
             if state is goal.target:
-                return Path((wire, collectives), _walk_back(back, source, state))
+                break
+            wire, collectives, length = best[state]
             for move, after in _moves(self.table, goal, state):
                 if after in done or not self._allowed(goal, after):
                     continue
@@ -108,8 +120,23 @@ class Resharder:
                     best[after] = total
                     back[after] = step
                     pushed += 1
-                    heapq.heappush(heap, (*total, pushed, after))
-        return None
+                    bound = total[0] + self._at_least(goal, after)
+                    heapq.heappush(heap, (bound, total[1], total[2], pushed, after))
+        if goal.target not in best:
+            return None
+        return Path(best[goal.target][:2], _walk_back(back, source, goal.target))
+
+    def _at_least(self, goal: _Goal, state: Layout) -> float:
+        """Bytes that a device must still receive: what of its target shard it does not hold, or has to reduce."""
+        table, target = self.table, goal.target
+        held = 1
+        for old, new in zip(state.dims, target.dims, strict=True):
+            common = 0
+            while common < min(len(old), len(new)) and old[common] == new[common]:
+                common += 1
+            held *= table.extent(old[common:])
+        partial = table.extent(a for a in state.unreduced if a not in target.unreduced)
+        return goal.nbytes * goal.size * (1 - 1 / max(held, partial))
 
     def _allowed(self, goal: _Goal, state: Layout) -> bool:
         small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit
