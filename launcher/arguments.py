@@ -81,7 +81,7 @@ def place(value: Any, layout: Layout, devices: Sequence[int], pool: BufferPool, 
             return [blocks[d] for d in devices], False
     array = np.asarray(value) if isinstance(value, Array) else as_global(value, layout.dtype, where)
     check_global(array.shape, array.dtype, layout, where)
-    whole = layout.local_dims == layout.dims
+    whole = layout.local_dims == layout.dims and len(set(layout.positions)) == 1
     if whole and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
         return [array.reshape(-1).view(np.uint8)] * len(devices), False
     made: dict[tuple[int, ...], Block] = {}

@@ -67,6 +67,17 @@ def _replicas(layout: Layout) -> int:
     return layout.num_devices // math.prod(layout.sharding.num_shards())
 
 
+def test_padding_is_zero_also_where_a_shard_is_as_large_as_the_whole() -> None:
+    sharding = Sharding.of(Mesh({"x": 4}), "x")
+    layout = Layout("v", (1,), (1,), DTYPES["f32"], sharding, 4)
+    block = np.empty(4 + 64, np.uint8)
+    start = -block.ctypes.data % 64
+    value = block[start : start + 4].view(np.float32)
+    value[:] = 7
+    blocks, _ = place(value, layout, range(4), BufferPool(), "")
+    assert [float(layout.typed(b)[0]) for b in blocks] == [7, 0, 0, 0]
+
+
 def test_a_value_that_needs_no_copy_is_not_copied() -> None:
     layout = Layout("v", (4,), (4,), DTYPES["f32"], None, 2)
     block = np.empty(4 * 4 + 64, np.uint8)
