@@ -11,6 +11,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,17 @@ def lower_function(
         options["static_argnums"] = tuple(numbers)
     jitted = jax.jit(fn, **options)
     with _mesh_context(jax, abstract):
-        return _from_jitted(jax, jitted, args, kwargs or {}, (tuple(numbers), ()), keep_shardings=in_shardings is None)
+        program = _from_jitted(
+            jax, jitted, args, kwargs or {}, (tuple(numbers), ()), keep_shardings=in_shardings is None
+        )
+    if abstract is None or program.module.mesh is not None:
+        return program
+    # Nothing was sharded, or this JAX writes shardings without names.
+    from shardc.sharding.convert import with_axis_shardings
+
+    wanted = Mesh(dict(zip(abstract.axis_names, abstract.axis_sizes, strict=True)))
+    module = with_axis_shardings(program.module.with_(mesh=wanted, num_partitions=wanted.size))
+    return replace(program, module=module)
 
 
 def exported_from_bytes(data: bytes, file: str = "") -> JaxProgram:
@@ -170,7 +181,7 @@ def _from_jitted(
     try:
         lowered = jitted.trace(*positional, **named).lower(lowering_platforms=("cpu",))
     except ValueError as e:
-        if type(e).__name__ != "IndivisibleError":
+        if "was given the sharding" not in str(e):
             raise
         raise AnnotationError(
             f"JAX takes only even shardings of arguments and results: {e}",

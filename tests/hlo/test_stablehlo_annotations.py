@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardc.hlo.ir import Instruction, Module
@@ -96,7 +97,8 @@ def test_source_is_the_innermost_user_frame() -> None:
     assert dot.metadata.source_file == __file__
     line = Path(__file__).read_text().splitlines()[dot.metadata.source_line - 1]
     assert "jnp.tanh(x @ state" in line
-    assert dot.metadata.op_name == "jit(step)/dot_general"
+    assert dot.metadata.op_name.startswith("jit(step)/")
+    assert dot.metadata.op_name.endswith("dot_general")
     assert dot.metadata.source_column > 0
 
 
@@ -108,7 +110,7 @@ def test_text_bytecode_and_portable_artifact_are_the_same() -> None:
     direct = shape_of(module_from_mlir(mlir))
     assert shape_of(read_stablehlo(stage.as_text(debug_info=True))) == direct
     assert shape_of(read_stablehlo(buffer.getvalue())) == direct
-    artifact = jax.export.export(jax.jit(lambda x: jnp.sin(x) @ x), platforms=["cpu"])(np.ones((3, 3), np.float32))
+    artifact = export.export(jax.jit(lambda x: jnp.sin(x) @ x), platforms=["cpu"])(np.ones((3, 3), np.float32))
     module = read_stablehlo(bytes(artifact.mlir_module_serialized))
     verify(module)
     assert [i.opcode for i in module.entry] == ["parameter", "sine", "dot", "tuple"]

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
@@ -54,7 +55,7 @@ def stages() -> list[Any]:
         functools.partial(module_from_jax, jitted, *args),
         functools.partial(module_from_jax, traced),
         functools.partial(module_from_jax, traced.lower()),
-        functools.partial(module_from_jax, jax.export.export(jitted, platforms=["cpu"])(*args)),
+        functools.partial(module_from_jax, export.export(jitted, platforms=["cpu"])(*args)),
     ]
 
 
@@ -75,7 +76,7 @@ def test_names_are_those_of_the_function() -> None:
 
 def test_an_exported_program_goes_through_bytes() -> None:
     pytest.importorskip("flatbuffers")
-    exported = jax.export.export(jax.jit(lambda x, y: x * y + 1), platforms=["cpu"])(np.ones(3, np.float32), 2.0)
+    exported = export.export(jax.jit(lambda x, y: x * y + 1), platforms=["cpu"])(np.ones(3, np.float32), 2.0)
     program = exported_from_bytes(bytes(exported.serialize()))
     np.testing.assert_array_equal(call(program, np.arange(3, dtype=np.float32), 3.0), [1, 4, 7])
 
@@ -215,6 +216,12 @@ def test_without_jax_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_importing_the_front_end_loads_no_jax() -> None:
     code = "import sys, shardc.launcher.jax_frontend; assert 'jax' not in sys.modules and 'jaxlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_mesh_that_nothing_uses_is_kept() -> None:
+    program = lower_function(lambda x: x + 1, Mesh({"data": 4}), args=(np.ones(3, np.float32),))
+    assert program.module.mesh == Mesh({"data": 4})
+    assert program.module.num_partitions == 4
 
 
 def test_more_devices_than_the_machine_has() -> None:

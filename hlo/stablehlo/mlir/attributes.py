@@ -9,6 +9,9 @@ from shardc.hlo.stablehlo.mlir.bindings import Bindings
 
 __all__ = ["AttributeReader"]
 
+#: Element types of which the bindings give the bytes; asking for others may end the process.
+_BUFFERED = frozenset({"i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"})
+
 
 class AttributeReader:
     """Attribute values in the plain form.
@@ -106,15 +109,17 @@ class AttributeReader:
         type_ = attribute.type
         dims = tuple(type_.shape)
         plain = ("tensor", str(type_.element_type), dims)
+        if plain[1] not in _BUFFERED:
+            return self.dense_text(attribute, plain)
         splat = bool(attribute.is_splat) and len(attribute) > 0
-        try:
-            if splat and dims:
-                scalar = self.ir.RankedTensorType.get([], type_.element_type)
-                attribute = self.ir.DenseElementsAttr.get_splat(scalar, attribute.get_splat_value())
-            return ("dense", plain, memoryview(attribute).tobytes(), splat)
-        except (BufferError, TypeError, ValueError):
-            text = re.fullmatch(r"dense<(.*)> : [^:]*", str(attribute), re.DOTALL)
-            return ("dense_text", plain, text.group(1)) if text else ("other", str(attribute))
+        if splat and dims:
+            scalar = self.ir.RankedTensorType.get([], type_.element_type)
+            attribute = self.ir.DenseElementsAttr.get_splat(scalar, attribute.get_splat_value())
+        return ("dense", plain, memoryview(attribute).tobytes(), splat)
+
+    def dense_text(self, attribute: Any, plain: tuple[Any, ...]) -> tuple[Any, ...]:
+        text = re.fullmatch(r"dense<(.*)> : [^:]*", str(attribute), re.DOTALL)
+        return ("dense_text", plain, text.group(1)) if text else ("other", str(attribute))
 
     def mesh(self, attribute: Any) -> tuple[Any, ...]:
         mesh = self.sdy.MeshAttr(attribute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -27,7 +28,7 @@ class Bindings:
         self.ir, self.passmanager = ir, passmanager
         self.stablehlo, self.sdy, self.chlo, self.func = stablehlo, sdy, chlo, func
         for module, names in (
-            (ir, ("Module", "Operation", "Attribute", "DenseElementsAttr", "NameLoc", "CallSiteLoc", "FusedLoc")),
+            (ir, ("Module", "Operation", "Attribute", "DenseElementsAttr", "Location")),
             (stablehlo, ("register_dialect", "GatherDimensionNumbers", "deserialize_portable_artifact")),
             (sdy, ("register_dialect", "TensorShardingAttr", "TensorShardingPerValueAttr", "MeshAttr")),
         ):
@@ -38,14 +39,16 @@ class Bindings:
     def context(self) -> Any:
         """A fresh context that knows the dialects JAX emits."""
         context = self.ir.Context()
-        try:
-            from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-
-            registry = self.ir.DialectRegistry()
-            _jax_mlir_ext.register_dialects(registry)
-            context.append_dialect_registry(registry)
-        except (ImportError, AttributeError):
-            pass  # older and newer releases load func by themselves
+        for name in ("_jax_mlir_ext", "register_jax_dialects"):  # newer and older releases
+            try:
+                extension = importlib.import_module(f"jaxlib.mlir._mlir_libs.{name}")
+            except ImportError:
+                continue
+            if hasattr(extension, "register_dialects"):
+                registry = self.ir.DialectRegistry()
+                extension.register_dialects(registry)
+                context.append_dialect_registry(registry)
+                break
         for dialect in (self.stablehlo, self.chlo, self.sdy):
             dialect.register_dialect(context)
         context.load_all_available_dialects()

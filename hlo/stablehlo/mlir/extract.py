@@ -27,6 +27,7 @@ from typing import Any
 from shardc.hlo.stablehlo.mlir.attributes import AttributeReader
 from shardc.hlo.stablehlo.mlir.bindings import Bindings, simplify_dynamism
 from shardc.hlo.stablehlo.mlir.expansions import DEPRECATED, Expansions
+from shardc.hlo.stablehlo.mlir.locations import LocationReader
 
 __all__ = ["VERSION", "plain_form"]
 
@@ -61,6 +62,7 @@ class _Extractor:
         self.ir, self.sdy = bindings.ir, bindings.sdy
         self.types, self.attributes, self.locations = _Table(), _Table(), _Table()
         self.read = AttributeReader(bindings, self.type_of)
+        self.read_location = LocationReader(bindings)
         self.values: dict[Any, int] = {}
         self.expansions = Expansions(bindings)
         self.unknown = self.locations.add(None, ("", "", 0, 0, 0, 0))
@@ -224,38 +226,4 @@ class _Extractor:
             return self.unknown
         key = location.attr
         at = self.locations.index.get(key)
-        return self.locations.add(key, self.place(location)) if at is None else at
-
-    def place(self, location: Any) -> tuple[Any, ...]:
-        """(name, file, line, column, end line, end column): outermost name, innermost frame."""
-        ir = self.ir
-        if not isinstance(location, ir.Location) or type(location) is ir.Location:
-            location = _downcast_location(ir, location)
-        if isinstance(location, ir.NameLoc):
-            return (location.name_str.rstrip(":"), *self.place(location.child_loc)[1:])
-        if isinstance(location, ir.FileLineColLoc):
-            return (
-                "",
-                location.filename,
-                location.start_line,
-                location.start_col,
-                location.end_line,
-                location.end_col,
-            )
-        if isinstance(location, ir.CallSiteLoc):
-            callee = self.place(location.callee)
-            return callee if callee[1] else self.place(location.caller)
-        if isinstance(location, ir.FusedLoc):
-            parts = [self.place(part) for part in location.locations]
-            name = next((p[0] for p in parts if p[0]), "")
-            return (name, *next((p[1:] for p in parts if p[1]), ("", 0, 0, 0, 0)))
-        return ("", "", 0, 0, 0, 0)
-
-
-def _downcast_location(ir: Any, location: Any) -> Any:
-    for kind in (ir.NameLoc, ir.FileLineColLoc, ir.CallSiteLoc, ir.FusedLoc):
-        try:
-            return kind(location)
-        except (TypeError, ValueError):
-            continue
-    return None
+        return self.locations.add(key, self.read_location(location)) if at is None else at
