@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
 from llvmlite import ir
 
@@ -15,6 +14,7 @@ from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.frames import Frame, Loop
+from shardc.compiler.kernels.function import Kernel, loop_kernel
 from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.registers import memory_type
 from shardc.compiler.kernels.scratch import allocate, release
@@ -23,10 +23,7 @@ from shardc.hlo.types import DTYPES, DType, Shape, array_shape
 from shardc.native import blas
 from shardc.native.vector import I32, I64, constant
 
-if TYPE_CHECKING:
-    from shardc.compiler.kernels.kernel import Kernel
-
-__all__ = ["emit_dot"]
+__all__ = ["Matrix", "convert_all", "emit_dot", "gemm", "gemm_type"]
 
 #: Products with fewer multiplications than this are loops: a BLAS call costs about a microsecond.
 _SMALL = 512
@@ -44,10 +41,8 @@ class Matrix:
 
 def emit_dot(kernel: Kernel) -> None:
     """A loop over batch positions with one matrix product each; loops of our own for integers and tiny products."""
-    from shardc.compiler.kernels.kernel import loop_kernel
-
     i = kernel.instruction
-    kind = _gemm_type(i)
+    kind = gemm_type(i)
     plan = _Sides(i)
     if kind is None or plan.work < _SMALL or 0 in i.shape.dims:
         loop_kernel(kernel)
@@ -63,12 +58,12 @@ def emit_dot(kernel: Kernel) -> None:
         scratch.append(out)
     _products(e, plan, kind, left, right, out)
     if not direct:
-        _convert_all(e, out, kind, kernel.results[0], i.shape)
+        convert_all(e, out, kind, kernel.results[0], i.shape)
     release(e, scratch)
     e.finish()
 
 
-def _gemm_type(i: Instruction) -> DType | None:
+def gemm_type(i: Instruction) -> DType | None:
     """The type to multiply in; None for integers."""
     result = i.shape.dtype
     if result.name in blas.GEMM:
@@ -184,7 +179,8 @@ def _products(e: Emitter, plan: _Sides, kind: DType, left: Matrix, right: Matrix
         frame = loop.frame
         strides = (left.batch_strides[number], right.batch_strides[number], out_strides[number])
         places = [_step(frame, p, loop.index, s, kind) for p, s in zip(places, strides, strict=True)]
-    _gemm(frame.builder, plan, kind, left, right, places)
+    left, right = replace(left, pointer=places[0]), replace(right, pointer=places[1])
+    gemm(frame.builder, kind, (plan.m, plan.n, plan.k), left, right, places[2])
     for loop in reversed(loops):
         loop.close()
 
@@ -194,14 +190,14 @@ def _step(frame: Frame, pointer: ir.Value, index: ir.Value, stride: int, kind: D
     return frame.builder.gep(pointer, [offset], source_etype=memory_type(kind))
 
 
-def _gemm(b: ir.IRBuilder, plan: _Sides, kind: DType, left: Matrix, right: Matrix, places: list[ir.Value]) -> None:
+def gemm(b: ir.IRBuilder, kind: DType, sizes: tuple[int, int, int], left: Matrix, right: Matrix, out: ir.Value) -> None:
+    """Call BLAS for one dense (m, n) result of (m, n, k)."""
     function = blas.declare_gemm(b.module, kind.name)
     c = partial(constant, I32)
     trans = [c(blas.TRANS if m.transposed else blas.NO_TRANS) for m in (left, right)]
     one, nothing = _scale(b, kind, 1.0), _scale(b, kind, 0.0)
-    sizes = [c(plan.m), c(plan.n), c(plan.k)]
-    a = [places[0], c(left.leading), places[1], c(right.leading)]
-    b.call(function, [c(blas.ROW_MAJOR), *trans, *sizes, one, *a, nothing, places[2], c(plan.n)])
+    a = [left.pointer, c(left.leading), right.pointer, c(right.leading)]
+    b.call(function, [c(blas.ROW_MAJOR), *trans, *map(c, sizes), one, *a, nothing, out, c(sizes[1])])
 
 
 def _scale(b: ir.IRBuilder, kind: DType, value: float) -> ir.Value:
@@ -218,7 +214,7 @@ def _scale(b: ir.IRBuilder, kind: DType, value: float) -> ir.Value:
     return place
 
 
-def _convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
+def convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
     """Element by element from the product's type to the result's."""
     value = Instruction("parameter", array_shape(kind, *shape.dims), attrs={"index": 0})
     inner = e.with_leaf(value, source)

@@ -17,7 +17,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType, Shape
 
-__all__ = ["Access", "Elements", "Fold", "Recorder", "bases"]
+__all__ = ["Access", "Element", "Elements", "Fold", "Recorder", "bases"]
 
 Index = tuple[Expr, ...]
 
@@ -108,6 +108,10 @@ class Elements:
         if mask:
             mask = relevant(mask, index)
         return Expr.of(self.source.loaded((instruction, index, mask), low, high, (instruction, index, mask)))
+
+
+#: What an element of an array to be filled is: a value of ``Elements`` for an index under a mask.
+Element = Callable[[Elements, Index, Mask], Any]
 
 
 @dataclass(frozen=True, slots=True)

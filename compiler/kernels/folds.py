@@ -14,7 +14,7 @@ from shardc.compiler.kernels.indexing import Rule
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DTYPES, DType, array_shape
 
-__all__ = ["FOLDS", "adder"]
+__all__ = ["FOLDS", "adder", "converted", "window_position"]
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +94,7 @@ def _dot_index(
     return tuple(known[d] if d in known else next(rest) for d in range(rank))
 
 
-def _window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> tuple[Expr, list[Condition] | None]:
+def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> tuple[Expr, list[Condition] | None]:
     """Input position that window offset ``inner`` of output ``out`` reads, and when it exists (None: never)."""
     offset = (Expr(w.size - 1) - inner if w.reversal else inner) * w.rhs_dilate
     position = out * w.stride + offset - w.pad_low
@@ -117,7 +117,7 @@ def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any
         where: list[Expr] = []
         conditions: list[Condition] = []
         for out, inner, n, w in zip(index, position, shape, window, strict=True):
-            at, tests = _window_position(e, out, inner, n, w)
+            at, tests = window_position(e, out, inner, n, w)
             if tests is None:
                 return [e.value(x, ()) for x in inits]
             where.append(at)
@@ -161,7 +161,7 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
         conditions: list[Condition] = []
         for number, w in enumerate(window):
             dim = d.lhs_spatial[number]
-            at, tests = _window_position(e, index[d.out_spatial[number]], inner[number], lhs.shape.dims[dim], w)
+            at, tests = window_position(e, index[d.out_spatial[number]], inner[number], lhs.shape.dims[dim], w)
             if tests is None:
                 return [e.constant(0, kind)]
             left[dim] = at

@@ -10,7 +10,6 @@ import cmath
 import hashlib
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -19,13 +18,11 @@ from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.control_flow import counted, nest
 from shardc.compiler.kernels.convert import convert
 from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.scratch import allocate, release
 from shardc.compiler.kernels.sorting import Rows
 from shardc.hlo.types import DTYPES, DType
 from shardc.native.vector import F64, I8, I64, constant
-
-if TYPE_CHECKING:
-    from shardc.compiler.kernels.kernel import Kernel
 
 __all__ = ["emit_fft"]
 

@@ -7,54 +7,30 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
-from shardc.compiler.kernels.affine import Mask
 from shardc.compiler.kernels.contraction import emit_dot
-from shardc.compiler.kernels.elements import Elements, Index
-from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.convolution import emit_convolution
 from shardc.compiler.kernels.expansions import EXPANSIONS
 from shardc.compiler.kernels.fourier import emit_fft
+from shardc.compiler.kernels.function import Kernel, fused_kernel, loop_kernel
 from shardc.compiler.kernels.linalg import emit_cholesky, emit_triangular_solve
-from shardc.compiler.kernels.mapping import Output, emit_map
-from shardc.compiler.kernels.rules import RULES
 from shardc.compiler.kernels.selection import emit_select_and_scatter
 from shardc.compiler.kernels.sorting import emit_sort, emit_topk
 from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import Shape
+from shardc.hlo.ir import Instruction
 from shardc.native.target import Target, host_target
 from shardc.native.vector import I32, PTR
 
-__all__ = ["SPECIAL", "Kernel", "emit_kernel", "loop_kernel"]
-
-
-class Kernel:
-    """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number."""
-
-    def __init__(self, function: ir.Function, instruction: Instruction, target: Target) -> None:
-        self.function = function
-        self.instruction = instruction
-        self.target = target
-        shapes = [s for o in instruction.operands for s in o.shape.leaves()]
-        self.operands: list[ir.Value] = list(function.args[: len(shapes)])
-        self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
-        self.results: list[ir.Value] = list(function.args[len(shapes) : -1])
-        self.device: ir.Value = function.args[-1]
-
-    def pointers(self) -> dict[Instruction, ir.Value]:
-        """Where each (array) operand lies."""
-        return dict(zip(self.instruction.operands, self.operands, strict=True))
-
-    def emitter(self, pointers: Mapping[Instruction, ir.Value] | None = None) -> Emitter:
-        """An element emitter whose leaves are the operands (or what ``pointers`` says)."""
-        return Emitter(self.function, self.pointers() if pointers is None else pointers, RULES, self.target.vector_bits)
+__all__ = ["SPECIAL", "emit_kernel"]
 
 
 def emit_kernel(module: ir.Module, instruction: Instruction, name: str, target: Target | None = None) -> ir.Function:
     """Define the function ``name`` in ``module`` that computes ``instruction``.
 
     Its signature is ``void name(ptr operand leaf 0, ..., ptr result leaf 0, ..., i32 device)``; all arrays are dense,
-    row-major and aligned to their elements. A result may share memory with an operand only where `can_share` says so.
+    row-major and aligned to their elements. A result may lie in an operand's memory only
+    where element k of the result reads nothing of that operand but element k, or where the op updates its operand 0
+    (scatter, dynamic-update-slice; triangular-solve: operand 1).
     Raises UnsupportedError for what has no native code.
 
     Example: ``emit_kernel(module, add, "k0")`` for ``add = f32[8] add(x, y)`` defines ``void k0(ptr, ptr, ptr, i32)``.
@@ -71,66 +47,13 @@ def emit_kernel(module: ir.Module, instruction: Instruction, name: str, target: 
     return function
 
 
-def loop_kernel(kernel: Kernel) -> None:
-    """Any op with an element rule: a map over its result."""
-    i = kernel.instruction
-    if i.opcode not in RULES:
-        raise UnsupportedError(f"{i.opcode} has no CPU code", where=f"%{i.name}")
-    e = kernel.emitter()
-
-    def element(part: int) -> Callable[[Elements, Index, Mask], object]:
-        def get(e: Elements, index: Index, mask: Mask) -> object:
-            value = RULES[i.opcode](e, i, index, mask) if not i.shape.is_tuple else e.value(i, index, mask)
-            return value[part] if isinstance(value, list) else value
-
-        return get
-
-    outputs = [Output(p, s, element(n)) for n, (p, s) in enumerate(_results(kernel))]
-    _fill(e, outputs)
-    e.finish()
-
-
-def _results(kernel: Kernel) -> list[tuple[ir.Value, Shape]]:
-    return list(zip(kernel.results, kernel.result_shapes, strict=True))
-
-
-def _fill(e: Emitter, outputs: list[Output]) -> None:
-    """One loop nest for each run of results of the same dimensions."""
-    start = 0
-    for end in range(1, len(outputs) + 1):
-        if end == len(outputs) or outputs[end].shape.dims != outputs[start].shape.dims:
-            emit_map(e, outputs[start].shape.dims, outputs[start:end])
-            start = end
-
-
 def _fusion(kernel: Kernel) -> None:
     """The fused computation, evaluated per element of its root (or of each element of a root tuple)."""
-    fused(kernel, kernel.instruction.attrs["calls"])
+    fused_kernel(kernel, kernel.instruction.attrs["calls"])
 
 
 def _expanded(kernel: Kernel) -> None:
-    fused(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
-
-
-def fused(kernel: Kernel, computation: Computation) -> None:
-    """A kernel that evaluates ``computation`` on the instruction's operands."""
-    e = kernel.emitter(dict(zip(computation.parameters, kernel.operands, strict=True)))
-    root = computation.root
-    roots = root.operands if root.opcode == "tuple" else (root,)
-
-    def element(i: Instruction, part: int | None) -> Callable[[Elements, Index, Mask], object]:
-        def get(e: Elements, index: Index, mask: Mask) -> object:
-            value = e.value(i, index, mask)
-            return value if part is None else value[part]
-
-        return get
-
-    elements = [
-        element(r, part if r.shape.is_tuple else None) for r in roots for part, _ in enumerate(r.shape.leaves())
-    ]
-    outputs = [Output(p, s, f) for (p, s), f in zip(_results(kernel), elements, strict=True)]
-    _fill(e, outputs)
-    e.finish()
+    fused_kernel(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
 
 
 #: Opcodes whose kernels are not (only) maps over elements.
@@ -138,6 +61,7 @@ SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType(
     {
         "fusion": _fusion,
         "dot": emit_dot,
+        "convolution": emit_convolution,
         "dynamic-update-slice": emit_dynamic_update_slice,
         "scatter": emit_scatter,
         "sort": emit_sort,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
@@ -12,13 +11,11 @@ from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.control_flow import counted
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
+from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.registers import part_count, register_type
 from shardc.compiler.kernels.updates import copy_unless_same
 from shardc.hlo.types import DTYPES, DType
 from shardc.native.vector import I1, I64, constant
-
-if TYPE_CHECKING:
-    from shardc.compiler.kernels.kernel import Kernel
 
 __all__ = ["emit_cholesky", "emit_triangular_solve"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
-from shardc.compiler.kernels.elements import Access, Elements, Index, Recorder
+from shardc.compiler.kernels.elements import Access, Element, Elements, Index, Recorder
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above
@@ -32,7 +31,7 @@ class Output:
 
     pointer: ir.Value
     shape: Shape
-    element: Callable[[Elements, Index, Mask], Any]
+    element: Element
     place: Callable[[Elements, Index], Index] | None = None
 
     @property
@@ -40,8 +39,8 @@ class Output:
         return self.shape.dtype
 
 
-def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None:
-    """Fill, for every index below ``dims``, that element of each output."""
+def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output], frame: Frame | None = None) -> None:
+    """Fill, for every index below ``dims``, that element of each output; the loops go into ``frame``."""
     if 0 in dims:
         return
     space, recorder = _plan(e, dims, outputs)
@@ -52,7 +51,7 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None
     across = _across(groups, recorder) if lanes > 1 else None
     tiled = [] if across is None else groups.pop(across)
     body = _Body(e, space, outputs, stores)
-    frame = e.entry
+    frame = frame or e.entry
     open_loops: list[Loop] = []
     for group in groups[: len(groups) - 1]:
         loop = Loop(frame, group_size(group))
@@ -67,7 +66,7 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> None
     if groups:
         _inner(e, frame, groups[-1], lanes, body)
     else:
-        body.emit(e.entry, ())
+        body.emit(frame, ())
     for loop in reversed(open_loops):
         loop.close()
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.control_flow import counted, nest
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
+from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.registers import part_count, register_type
 from shardc.hlo.types import DType
 from shardc.native.vector import I1, I64, constant
-
-if TYPE_CHECKING:
-    from shardc.compiler.kernels.kernel import Kernel
 
 __all__ = ["emit_select_and_scatter"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
@@ -11,13 +10,11 @@ from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.control_flow import counted, nest, while_
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
+from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.scratch import allocate, release
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType, array_shape
 from shardc.native.vector import I32, I64, PTR, constant, intrinsic
-
-if TYPE_CHECKING:
-    from shardc.compiler.kernels.kernel import Kernel
 
 __all__ = ["emit_sort", "emit_topk"]
 

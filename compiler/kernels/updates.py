@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
-from shardc.compiler.kernels.elements import Elements, Index
+from shardc.compiler.kernels.elements import Element, Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, apply, deepest
+from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.indexing import start_position, starts
 from shardc.compiler.kernels.loops import element_bits, power_above
 from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape
 from shardc.native.vector import I1, I64, constant, intrinsic
-
-if TYPE_CHECKING:
-    from shardc.compiler.kernels.kernel import Kernel
 
 __all__ = ["emit_dynamic_update_slice", "emit_scatter"]
 
@@ -47,7 +43,7 @@ def emit_dynamic_update_slice(kernel: Kernel) -> None:
     e.finish()
 
 
-def _value_of(instruction: Instruction):  # type: ignore[no-untyped-def]
+def _value_of(instruction: Instruction) -> Element:
     def element(e: Elements, index: Index, mask: Mask) -> object:
         return e.value(instruction, index, mask)
 

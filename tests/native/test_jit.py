@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from functools import partial
 
-import llvmlite.ir as ir
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from shardc.native import blas, jit, symbols
 from shardc.native.target import Target, host_target
@@ -117,7 +118,7 @@ def test_every_intrinsic_lowers(lanes: int, target: Target) -> None:
                 intrinsic(b, name, ir.VoidType(), [f.args[1], f.args[0], constant(I64, 1000), constant(I1, 0)])
             elif name == "llvm.memset":
                 intrinsic(b, name, ir.VoidType(), [f.args[1], constant(I8, 0), constant(I64, 1000), constant(I1, 0)])
-            elif name == "llvm.bswap" and scalar == I8 or name.startswith(("llvm.masked", "llvm.vector")):
+            elif (name == "llvm.bswap" and scalar == I8) or name.startswith(("llvm.masked", "llvm.vector")):
                 continue
             else:
                 keep(intrinsic(b, name, t, [value(t)] * (2 if name in TWO else ARITY.get(name, 1))))
@@ -133,7 +134,7 @@ def test_blas_is_on_one_thread_and_multiplies() -> None:
     module = jit.new_module("m")
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR] * 3), "f")
     b = ir.IRBuilder(f.append_basic_block())
-    c = lambda v: constant(I32, v)  # noqa: E731
+    c = partial(constant, I32)
     one, zero = constant(F32, 1.0), constant(F32, 0.0)
     a, x, out = f.args
     sizes = [c(blas.ROW_MAJOR), c(blas.NO_TRANS), c(blas.TRANS), c(5), c(6), c(7)]

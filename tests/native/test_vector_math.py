@@ -6,10 +6,10 @@ import ctypes
 import functools
 from collections.abc import Callable
 
-import llvmlite.ir as ir
 import mpmath
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from shardc.native import jit, vector_math
 from shardc.native.vector import F32, F64, I64, PTR, constant, with_lanes
