@@ -57,6 +57,7 @@ class AxisTable:
         self.names: list[str] = []
         self._pre: list[int] = []
         self._of_axis: dict[str, Atoms] = {}
+        self._positions: dict[Atoms, int] = {}
         self._layouts: dict[tuple[tuple[Atoms, ...], Atoms, str], Layout] = {}
         self._converted: dict[Sharding, Layout] = {}
         self._by_id: dict[int, tuple[Sharding, Layout]] = {}
@@ -75,7 +76,11 @@ class AxisTable:
 
     def extent(self, atoms: Iterable[int]) -> int:
         """Number of positions over ``atoms`` together."""
-        return math.prod(self.extents[a] for a in atoms)
+        key = tuple(atoms)
+        found = self._positions.get(key)
+        if found is None:
+            found = self._positions[key] = math.prod(self.extents[a] for a in key)
+        return found
 
     def atoms(self, axes: Iterable[AxisRef]) -> Atoms:
         """The atoms of axes and sub-axes, in their order."""

@@ -49,7 +49,7 @@ class Rewrite:
         parameters = [_reduced(context, p) for p in module.entry.parameters]
         results = _reduced(context, module.entry.root)
         entry = partition_computation(context, RULES, module.entry, parameters, results)
-        entry = _with_shardings(context, entry, parameters, results)
+        _stamp(context, entry, parameters, results)
         return module.with_(
             computations=tuple(reachable_computations(entry)),
             entry=entry,
@@ -89,26 +89,14 @@ def _reduced(context: Context, op: Instruction) -> tuple[Layout, ...]:
     return tuple(table.reduced(table.from_sharding(s, f"%{op.name}")) for s in op.leaf_shardings())
 
 
-def _with_shardings(
+def _stamp(
     context: Context, entry: Computation, parameters: Sequence[tuple[Layout, ...]], results: Sequence[Layout]
-) -> Computation:
-    """The entry whose parameters and root tell their global shardings."""
+) -> None:
+    """The new entry's parameters and root tell their global shardings."""
     table = context.table
-    given: dict[Instruction, AnySharding] = {}
+    entry.root.sharding = _any(entry.root, [table.to_sharding(x) for x in results])
     for p, layouts in zip(entry.parameters, parameters, strict=True):
-        given[p] = _any(p, [table.to_sharding(x) for x in layouts])
-    root = entry.root
-    if root not in given:
-        given[root] = _any(root, [table.to_sharding(x) for x in results])
-    new: dict[Instruction, Instruction] = {}
-    for i in entry:
-        operands = tuple(new[o] for o in i.operands)
-        same = all(a is b for a, b in zip(operands, i.operands, strict=True))
-        changes: dict[str, object] = {} if same else {"operands": operands}
-        if i in given:
-            changes["sharding"] = given[i]
-        new[i] = i.replace(**changes) if changes else i
-    return Computation(entry.name, new.values(), new[root])
+        p.sharding = _any(p, [table.to_sharding(x) for x in layouts])
 
 
 def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:

@@ -19,19 +19,26 @@ class DeduplicateCollectives:
     why: str = "the same bytes need not travel twice"
 
     def run(self, module: Module) -> Module:
+        seen = [_identity(i, i.operands) for i in module.instructions() if i.opcode in COLLECTIVES]
+        if len(set(seen)) == len(seen):
+            return module
         known: dict[Any, Instruction] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             if old.opcode not in COLLECTIVES:
                 return None
-            attrs = tuple(sorted((k, _key(v)) for k, v in old.attrs.items() if k != "channel_id"))
-            key = (old.opcode, operands, attrs)
-            found = known.get(key)
-            if found is None:
-                found = known[key] = old if operands == old.operands else old.replace(operands=operands)
-            return found
+            key = _identity(old, operands)
+            if key not in known:
+                known[key] = old if operands == old.operands else old.replace(operands=operands)
+            return known[key]
 
         return rebuild_module(module, change)
+
+
+def _identity(op: Instruction, operands: tuple[Instruction, ...]) -> Any:
+    """What makes two collectives the same, on given operands."""
+    names = sorted(k for k in op.attrs if k != "channel_id")
+    return (op.opcode, operands, *((k, _key(op.attrs[k])) for k in names))
 
 
 def _key(value: Any) -> Any:
