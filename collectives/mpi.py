@@ -1,19 +1,21 @@
-"""MPI ranks, through mpi4py: communicators per set of replica groups, byte exchanges, a bounded wait.
+"""MPI ranks, through mpi4py: communicators per set of replica groups, messages of bytes, a bounded wait.
 
 Ranks that exchange data in a collective, directly or through others, share one communicator. It is created by
 all ranks together before the first step, in program order, and kept for every collective over the same sets, so
 that creation cannot deadlock. The caller starts MPI (`shardc.launcher.mpi_environment`) and passes
 ``MPI.COMM_WORLD``; this module never imports ``mpi4py.MPI`` itself.
 
-Every message starts with the sequence number and index of its collective: ranks that took different ways through
-the program are told apart from data.
+The first message between two ranks in an exchange starts with the number of the exchange and the index of the
+collective: ranks that took different ways through the program are found out.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,15 +34,27 @@ __all__ = ["MpiTransport"]
 Bytes = NDArray[np.uint8]
 
 _HEADER = struct.Struct("<QQ")
+#: Messages up to this many bytes travel with their header.
+_SHORT = 4096
+#: Every MPI has at least this many tags.
+_TAGS = 1 << 14
+#: Bytes per second that any network moves; slower than that, a wait may sleep.
+_SLOWEST = 50e6
 
 
 class _Channel:
     """A communicator, the world ranks in it by position, and how many exchanges it has done."""
 
     def __init__(self, communicator: Any, ranks: Sequence[int]) -> None:
-        self.communicator = communicator
-        self.position = {rank: i for i, rank in enumerate(ranks)}
+        self._communicator = communicator
+        self._position = {rank: i for i, rank in enumerate(ranks)}
         self.sequence = 0
+
+    def send(self, data: Bytes, rank: int) -> Any:
+        return self._communicator.Isend(data, self._position[rank], self.sequence % _TAGS)
+
+    def receive(self, into: Bytes, rank: int) -> Any:
+        return self._communicator.Irecv(into, self._position[rank], self.sequence % _TAGS)
 
 
 class MpiTransport:
@@ -96,7 +110,7 @@ class MpiTransport:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
         sizes = np.empty(self.process_count, np.int64)
         request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
-        self._wait(request, self._late("the exchange of program hashes", self._timeout * patience), patience)
+        self._wait([request], _Doing("the exchange of program hashes"), patience=patience)
         blocks = self.concatenate(data, sizes.tolist())
         ends = np.cumsum(sizes)
         return [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
@@ -111,7 +125,7 @@ class MpiTransport:
             into = np.empty(sum(counts), np.uint8)
             part = block[done : done + counts[self.process_index]]
             request = self._world.Iallgatherv(part, [into, counts])
-            self._wait(request, self._late("a gather", self._timeout))
+            self._wait([request], _Doing("a gather"), into.size)
             for start, count, end in zip(starts, counts, np.cumsum(counts), strict=True):
                 out[start + done : start + done + count] = into[end - count : end]
             done += step
@@ -133,82 +147,117 @@ class MpiTransport:
         outgoing: Mapping[int, list[NDArray[Any]]],
         incoming: Mapping[int, list[Piece]],
     ) -> dict[int, list[NDArray[Any]]]:
-        """One alltoallv of bytes among the ranks of a channel; ranks without data for each other send nothing."""
-        size = len(channel.position)
-        if size == 1:
-            return {}
+        """Send and receive pieces, rank by rank.
+
+        First every sender announces itself to its receivers; few bytes travel with the announcement, more follow
+        when all have arrived: a rank may sleep while it waits for others, but not while data moves.
+        """
         channel.sequence += 1
+        doing = _doing(call, channel.sequence)
         header = np.frombuffer(_HEADER.pack(channel.sequence, call.index), np.uint8)
-        send: list[Bytes] = []
-        counts = [0] * size
-        for rank in sorted(outgoing):
-            parts = [header, *(np.ascontiguousarray(a).view(np.uint8).reshape(-1) for a in outgoing[rank])]
-            counts[channel.position[rank]] = sum(p.size for p in parts)
-            send += parts
-        expected = [0] * size
-        for rank, pieces in incoming.items():
-            nbytes = sum(p.length * call.operands[p.operand].dtype.nbytes for p in pieces)
-            expected[channel.position[rank]] = header.size + nbytes
-        received = np.empty(sum(expected), np.uint8)
-        outbox = np.concatenate(send) if send else np.empty(0, np.uint8)
-        request = channel.communicator.Ialltoallv([outbox, counts], [received, expected])
-        self._wait(request, self._late_in(call, channel.sequence))
-        return self._unpack(channel, call, header, received, incoming)
+        sizes = {rank: sum(_nbytes(call, p) for p in pieces) for rank, pieces in incoming.items()}
+        opened = {r: np.empty(header.size + (n if n <= _SHORT else 0), np.uint8) for r, n in sizes.items()}
+        requests = [channel.receive(buffer, rank) for rank, buffer in opened.items()]
+        long: dict[int, list[Bytes]] = {}
+        for rank, arrays in outgoing.items():
+            parts = [np.ascontiguousarray(a).view(np.uint8).reshape(-1) for a in arrays]
+            if sum(p.size for p in parts) <= _SHORT:
+                requests.append(channel.send(np.concatenate([header, *parts]), rank))
+            else:
+                requests.append(channel.send(header, rank))
+                long[rank] = parts
+        self._wait(requests, doing)
+        for rank, buffer in opened.items():
+            self._check_header(channel, call, rank, buffer[: header.size])
+        bodies = {
+            r: [np.empty(_nbytes(call, p), np.uint8) for p in incoming[r]] for r, n in sizes.items() if n > _SHORT
+        }
+        requests = [channel.receive(body, rank) for rank, blocks in bodies.items() for body in blocks]
+        requests += [channel.send(part, rank) for rank, parts in long.items() for part in parts]
+        moved = sum(b.size for blocks in (*bodies.values(), *long.values()) for b in blocks)
+        self._wait(requests, doing, moved)
+        short = {r: _cut(call, incoming[r], b[header.size :]) for r, b in opened.items() if r not in bodies}
+        found = {**bodies, **short}
+        return {
+            rank: [b.view(call.operands[p.operand].dtype.numpy) for b, p in zip(found[rank], pieces, strict=True)]
+            for rank, pieces in incoming.items()
+        }
 
-    def _unpack(
-        self,
-        channel: _Channel,
-        call: CollectiveCall,
-        header: Bytes,
-        received: Bytes,
-        incoming: Mapping[int, list[Piece]],
-    ) -> dict[int, list[NDArray[Any]]]:
-        got: dict[int, list[NDArray[Any]]] = {}
-        at = 0
-        for rank in sorted(incoming):
-            if not np.array_equal(received[at : at + header.size], header):
-                there = _HEADER.unpack(received[at : at + header.size].tobytes())
-                raise RunError(
-                    f"rank {rank} is in collective {there[1]} (exchange {there[0]}), rank {self.process_index} in "
-                    f"collective {call.index} (exchange {channel.sequence})",
-                    where=_place(call),
-                    fix="the ranks took different branches; a condition that guards collectives must agree on all",
-                )
-            at += header.size
-            arrays = []
-            for piece in incoming[rank]:
-                dtype = call.operands[piece.operand].dtype
-                end = at + piece.length * dtype.nbytes
-                array = received[at:end].view(dtype.numpy)
-                arrays.append(array if array.flags.aligned else array.copy())
-                at = end
-            got[rank] = arrays
-        return got
+    def _check_header(self, channel: _Channel, call: CollectiveCall, rank: int, header: Bytes) -> None:
+        sequence, index = _HEADER.unpack(header.tobytes())
+        if (sequence, index) != (channel.sequence, call.index):
+            raise RunError(
+                f"rank {rank} is in collective {index} (exchange {sequence}), rank {self.process_index} in "
+                f"collective {call.index} (exchange {channel.sequence})",
+                where=_place(call),
+                fix="the ranks took different branches; a condition that guards collectives must agree on all",
+            )
 
-    def _wait(self, request: Any, late: Callable[[], RunError], patience: float = 1.0) -> None:
-        """Wait until ``request`` is done; poll first, then sleep between polls so that others may run."""
+    def _wait(self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0) -> None:
+        """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.
+
+        While ``moved`` bytes are on their way both sides must keep polling: MPI moves them in small steps.
+        """
+        if not requests:
+            return
         start = time.monotonic()
         limit = self._timeout * patience
-        while not request.Test():
-            waited = time.monotonic() - start
-            if limit and waited > limit:
-                raise late()
-            if waited > self._spin:
-                # Short at first: a message may take several polls of both sides.
-                time.sleep(min(waited / 50, 1e-3))
+        busy = self._spin + moved / _SLOWEST
+        try:
+            while not requests[0].Testall(requests):
+                waited = time.monotonic() - start
+                if limit and waited > limit:
+                    raise doing.late(self.process_index, limit)
+                if waited < busy:
+                    _let_others_run()
+                else:
+                    time.sleep(min(waited / 50, 1e-3))
+        except RuntimeError as e:  # mpi4py's exceptions are of this kind
+            raise doing.failed(self.process_index, e) from None
 
-    def _late(self, what: str, seconds: float, where: str | None = None) -> Callable[[], RunError]:
-        return lambda: RunError(
-            f"rank {self.process_index} waited {seconds:g} s in {what} for other ranks",
-            where=where,
+
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """What a rank waits in, for messages."""
+
+    what: str
+    where: str | None = None
+
+    def late(self, rank: int, seconds: float) -> RunError:
+        return RunError(
+            f"rank {rank} waited {seconds:g} s in {self.what} for other ranks",
+            where=self.where,
             fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
         )
 
-    def _late_in(self, call: CollectiveCall, sequence: int) -> Callable[[], RunError]:
-        what = f"{call.op} %{call.name} (collective {call.index}, exchange {sequence} of its group)"
-        return self._late(what, self._timeout, _place(call))
+    def failed(self, rank: int, error: Exception) -> RunError:
+        return RunError(
+            f"MPI failed on rank {rank} in {self.what}: {error}",
+            where=self.where,
+            fix="another rank died, or took a different branch and sent something else",
+        )
+
+
+def _doing(call: CollectiveCall, sequence: int) -> _Doing:
+    what = f"{call.op} %{call.name} (collective {call.index}, exchange {sequence} of its group)"
+    return _Doing(what, _place(call))
 
 
 def _place(call: CollectiveCall) -> str:
     reason = f" ({call.reason})" if call.reason else ""
     return (call.source or f"%{call.name}") + reason
+
+
+def _nbytes(call: CollectiveCall, piece: Piece) -> int:
+    return piece.length * call.operands[piece.operand].dtype.nbytes
+
+
+def _cut(call: CollectiveCall, pieces: Sequence[Piece], block: Bytes) -> list[Bytes]:
+    """A block of several pieces as aligned arrays."""
+    ends = np.cumsum([_nbytes(call, p) for p in pieces])
+    return [block[e - _nbytes(call, p) : e].copy() for p, e in zip(pieces, ends, strict=True)]
+
+
+def _let_others_run() -> None:
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()

@@ -14,8 +14,8 @@ from shardc.launcher.mpi_environment import detect_launcher, start_mpi
 
 __all__ = ["job_transport", "process_count", "process_index", "threads_per_process"]
 
-#: Seconds that a wait polls before it sleeps, when every local rank has a core.
-_SPIN = 0.002
+#: Seconds that a wait polls before it sleeps: when every local rank has a core, and when ranks share cores.
+_SPIN, _SHORT_SPIN = 0.005, 0.0002
 
 
 def job_transport(config: Config) -> Transport:
@@ -56,7 +56,7 @@ def _end_together(rank: int) -> None:
 @cache
 def _mpi_transport(timeout: float) -> MpiTransport:
     mpi = start_mpi()
-    spin = _SPIN if _local_ranks() <= (os.cpu_count() or 1) else 0.0
+    spin = _SPIN if _local_ranks() <= (os.cpu_count() or 1) else _SHORT_SPIN
     return MpiTransport(mpi.COMM_WORLD, timeout=timeout, spin=spin)
 
 
