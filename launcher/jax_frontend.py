@@ -204,7 +204,7 @@ def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
 
 
 def _from_lowered(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())) -> JaxProgram:
-    module = module_from_mlir(lowered.compiler_ir("stablehlo"))
+    module = module_from_mlir(lowered.compiler_ir("stablehlo"), own_file=__file__)
     infos = jax.tree_util.tree_leaves(lowered.args_info)
     avals = jax.tree_util.tree_leaves(lowered.in_avals)
     arguments = tuple(_leaf(jax, aval, donated=bool(info.donated)) for aval, info in zip(avals, infos, strict=True))

@@ -29,42 +29,47 @@ def read_stablehlo(data: bytes | str, file: str = "") -> Module:
     Raises ParseError (with line and column) for what is not StableHLO, UnsupportedError for ops and types without
     a counterpart here, EnvironmentProblem when jaxlib is not installed. Needs the extra ``shardc[jax]``.
     """
-    return _module(read_plain(data.encode() if isinstance(data, str) else data, file), file)
+    module, located = _module(read_plain(data.encode() if isinstance(data, str) else data, file), file)
+    if not located:
+        log.warning(
+            "%s has no source locations, so messages cannot name your code; export it with "
+            "lowered.as_text(debug_info=True)",
+            file or "this StableHLO module",
+        )
+    return module
 
 
-def module_from_mlir(mlir_module: Any, file: str = "") -> Module:
-    """A module from an MLIR module object of jaxlib's bindings, such as ``lowered.compiler_ir("stablehlo")``."""
+def module_from_mlir(mlir_module: Any, file: str = "", *, own_file: str = "") -> Module:
+    """A module from an MLIR module object of jaxlib's bindings, such as ``lowered.compiler_ir("stablehlo")``.
+
+    Locations in ``own_file`` (the one that called JAX) are left out: they are nobody's source.
+    """
     try:
         bindings = Bindings()
     except MissingJaxlibError as e:
         raise missing_jaxlib(str(e)) from None
-    return _module(plain_form(bindings, mlir_module), file)
+    return _module(plain_form(bindings, mlir_module), file, own_file)[0]
 
 
 def convert(
-    plain: dict[str, Any], file: str, made: dict[int, tuple[str, ...]] | None = None
+    plain: dict[str, Any], file: str, made: dict[int, tuple[str, ...]] | None = None, own_file: str = ""
 ) -> tuple[str, tuple[Converter, Computation, tuple[str, ...], tuple[str, ...]]]:
     """The entry function's name, and the converted entry with its argument and result names. ``made`` collects the
     names of the instructions that each op became, by the op's first value."""
-    converter = Converter(Tables(plain, file))
+    converter = Converter(Tables(plain, file, own_file))
     converter.made = made
     name = _entry_name(plain, file)
     return name, (converter, *converter.entry(name))
 
 
-def _module(plain: dict[str, Any], file: str) -> Module:
-    name, (converter, entry, arg_names, result_names) = convert(plain, file)
+def _module(plain: dict[str, Any], file: str, own_file: str = "") -> tuple[Module, bool]:
+    """The module, and whether any location names a source file."""
+    name, (converter, entry, arg_names, result_names) = convert(plain, file, own_file=own_file)
     tables = converter.tables
     argument_attrs = [tables.attributes(a) for a in converter.functions[name][2]]
-    if not tables.found_user_source:
-        log.warning(
-            "%s has no source locations, so messages cannot name your code; export it with "
-            "lowered.as_text(debug_info=True), or with shardc.save",
-            file or "this StableHLO module",
-        )
     mesh = tables.mesh
     declared = tables.attributes(plain["module_attrs"])
-    return make_module(
+    module = make_module(
         plain["module"] or "main",
         entry,
         mesh=mesh,
@@ -78,6 +83,7 @@ def _module(plain: dict[str, Any], file: str) -> Module:
         donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
         source_file=file,
     )
+    return module, tables.found_user_source
 
 
 def _entry_name(plain: dict[str, Any], file: str) -> str:
