@@ -44,8 +44,14 @@ def threads_per_process(config: Config) -> int:
     """Threads that one process may use: the machine's cores shared among the ranks on it."""
     if config.num_threads:
         return config.num_threads
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if detect_launcher() is None else max(1, cores // _local_ranks())
+    if detect_launcher() is None or _cores() == 1:
+        return _cores()
+    return max(1, _cores() // _local_ranks())
+
+
+def _cores() -> int:
+    """Cores that this process may run on; a launcher that binds ranks gives each its own."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -56,7 +62,7 @@ def _end_together(rank: int) -> None:
 @cache
 def _mpi_transport(timeout: float) -> MpiTransport:
     mpi = start_mpi()
-    spin = _SPIN if _local_ranks() <= (os.cpu_count() or 1) else _SHORT_SPIN
+    spin = _SPIN if _cores() == 1 or _local_ranks() <= _cores() else _SHORT_SPIN
     return MpiTransport(mpi.COMM_WORLD, timeout=timeout, spin=spin)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.evaluate import evaluate
+from shardc.launcher.array import gather
 from shardc.launcher.random_inputs import random_arguments
 from shardc.launcher.stages import Program
 from shardc.partitioner.equivalence import agree
@@ -26,7 +27,7 @@ def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dic
     rows = []
     for trial in range(trials):
         arguments = random_arguments([p.shape for p in module.parameters], seed + trial)
-        got = [np.asarray(r) for r in compiled.run(arguments)]
+        got = [gather(r) for r in compiled.run(arguments)]
         with np.errstate(all="ignore"):
             want = evaluate(module, arguments)
             reference = evaluate(module, arguments, float64=True)

@@ -54,7 +54,7 @@ def random_values(rng: np.random.Generator, dtype: DType, n: int) -> np.ndarray:
     return rng.integers(0, 1 << min(dtype.bits - 1, 30), n).astype(dtype.numpy)
 
 
-def make_case(  # noqa: PLR0917
+def make_case(
     seed: int, op: str, axes_index: int, dtypes: tuple[str, ...], n: int, reduction: str = "add", index: int = 0
 ) -> Case:
     rng = np.random.default_rng(seed)

@@ -46,9 +46,7 @@ def check(case: Case, limits: Limits = LIMITS[0]) -> None:
     st.integers(0, 40),
     st.sampled_from(LIMITS),
 )
-def test_random(  # noqa: PLR0917
-    seed: int, op: str, axes: int, dtypes: list[str], n: int, limits: Limits
-) -> None:
+def test_random(seed: int, op: str, axes: int, dtypes: list[str], n: int, limits: Limits) -> None:
     check(make_case(seed, op, axes, tuple(d for d in dtypes if d != "s4" or op not in OPS[::2]), n), limits)
 
 

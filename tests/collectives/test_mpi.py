@@ -32,6 +32,13 @@ def test_random_collectives(ranks: int, cases: int, repository: Path) -> None:
     assert done.stdout.startswith("compared ")
 
 
+def test_ranks_in_different_collectives_are_found_out(repository: Path) -> None:
+    done = job(4, "-m", "tests.collectives.mpi_worker", "diverge", cwd=repository)
+    assert done.returncode != 0
+    assert "RunError" in done.stderr
+    assert "different branch" in done.stderr
+
+
 @pytest.mark.full
 def test_many_random_collectives(repository: Path) -> None:
     done = job(4, "-m", "tests.collectives.mpi_worker", "3000", cwd=repository)
