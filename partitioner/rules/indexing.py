@@ -121,7 +121,7 @@ def _gather_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 
 def _scatter_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     usable = set(rule.of_kind(FactorKind.PASS_THROUGH))
-    if rule.reduction and len(rule.results) == 1:
+    if rule.reduction in ("sum", "max", "min", "multiply") and len(rule.results) == 1:
         usable |= set(rule.of_kind(FactorKind.REDUCTION))
     return frozenset(usable)
 
