@@ -43,6 +43,12 @@ class CanonicaliseCollectives:
 
 
 def _group_size(i: Instruction, devices: int) -> int:
+    """Members of a group; shapes tell where the text leaves the groups out."""
+    if i.opcode in ("all-gather", "reduce-scatter"):
+        (d,) = i.attrs["dimensions"]
+        before, after = i.operands[0].shape.dims[d], next(i.shape.leaves()).dims[d]
+        if before and after:
+            return max(before, after) // min(before, after)
     groups = i.attrs.get("replica_groups", ListGroups())
     return groups.group_size or devices
 
