@@ -48,7 +48,7 @@ def _group_size(i: Instruction, devices: int) -> int:
         (d,) = i.attrs["dimensions"]
         before, after = i.operands[0].shape.dims[d], next(i.shape.leaves()).dims[d]
         if before and after:
-            return max(before, after) // min(before, after)
+            return int(max(before, after) // min(before, after))
     groups = i.attrs.get("replica_groups", ListGroups())
     return groups.group_size or devices
 
