@@ -12,7 +12,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.types import DTYPES, DType
 from shardc.native.vector import constant, intrinsic, scalar_of, with_scalar, zero
 
-__all__ = ["bitcast_convert", "convert"]
+__all__ = ["as_index", "bitcast_convert", "convert"]
 
 
 def convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> Any:
@@ -76,11 +76,6 @@ def bitcast_convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> An
     if goal != stored.type:
         stored = b.bitcast(stored, goal)
     return decode(b, stored, target)
-
-
-def integer_value(b: ir.IRBuilder, index: ir.Value, target: DType) -> Any:
-    """An i64 index as an element of ``target`` (iota), wrapping like a conversion from s64."""
-    return convert(b, index, DTYPES["s64"], target)
 
 
 def as_index(b: ir.IRBuilder, x: ir.Value, source: DType, low: int, high: int) -> ir.Value:

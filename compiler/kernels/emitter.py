@@ -27,14 +27,14 @@ from shardc.compiler.kernels.affine import (
     Var,
     VarSource,
 )
-from shardc.compiler.kernels.convert import as_index, integer_value
+from shardc.compiler.kernels.convert import as_index, convert
 from shardc.compiler.kernels.elements import Elements, Fold, Index, bases
 from shardc.compiler.kernels.elementwise import combine
 from shardc.compiler.kernels.frames import Frame, Val, apply, deepest
 from shardc.compiler.kernels.registers import register_type
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import DType
+from shardc.hlo.types import DTYPES, DType
 from shardc.native.vector import I8, I32, I64, constant, shuffle, splat, with_lanes
 
 __all__ = ["Binding", "Emitter"]
@@ -111,7 +111,14 @@ class Emitter(Elements):
         return Val((constant(t, number),), self.entry)
 
     def iota(self, position: Expr, dtype: DType) -> Val:
-        return apply(lambda b, x: integer_value(b, x, dtype), [self.index(position)], self.entry)
+        """Counted in 32 bits where the range allows: vectors of 64-bit integers are slow."""
+        low, high = position.range
+        narrow = dtype.name not in ("s64", "u64") and low > -(1 << 31) and high < 1 << 31
+        kind = DTYPES["s32" if narrow else "s64"]
+        value = self.index(position, kind.bits)
+        if value.value.type == I64 and narrow:
+            value = apply(lambda b, x: b.trunc(x, I32), [value], self.entry)
+        return apply(lambda b, x: convert(b, x, kind, dtype), [value], self.entry)
 
     def table(self, instruction: Instruction, offset: Expr, mask: Mask) -> Val:
         array = np.ascontiguousarray(instruction.attrs["literal"].array)

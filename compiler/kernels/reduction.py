@@ -19,9 +19,13 @@ from shardc.compiler.kernels.registers import is_small_float, part_count, regist
 from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.ir import Computation
 from shardc.hlo.types import DType
-from shardc.native.vector import I32, I64, constant, shuffle
+from shardc.native.vector import I32, I64, constant, intrinsic, shuffle
 
 __all__ = ["emit_fold", "identity_of"]
+
+
+#: Steps that one accumulator lane takes before it is added to a second one.
+_CHUNK = 512
 
 
 def identity_of(reducer: Computation, dtype: DType) -> Any:
@@ -130,15 +134,22 @@ class _Fold:
     seeded: bool
     slots: list[list[ir.Value]] = field(default_factory=list)
     counters: list[Val] = field(default_factory=list)
+    totals: list[ir.Value] = field(default_factory=list)
 
     def start(self, parent: Frame, identities: Sequence[Any]) -> None:
+        if self._is_long():
+            kind = self.fold.dtypes[0]
+            self.totals = [self.e.slot(register_type(kind, self.width)) for _ in range(part_count(kind))]
+            zero = self.e.constant(identities[0], kind)
+            for slot, part in zip(self.totals, zero.wide(self.width), strict=True):
+                parent.builder.store(part, slot)
         for number, dtype in enumerate(self.fold.dtypes):
             t = register_type(dtype, self.width)
             slots = [self.e.slot(t) for _ in range(part_count(dtype))]
             self.slots.append(slots)
             if not self.seeded:
-                value = self.e.constant(identities[number], dtype)
-                for slot, part in zip(slots, value.wide(self.width), strict=True):
+                self.neutral = self.e.constant(identities[number], dtype)
+                for slot, part in zip(slots, self.neutral.wide(self.width), strict=True):
                     parent.builder.store(part, slot)
 
     def loops(self, parent: Frame) -> None:
@@ -163,7 +174,9 @@ class _Fold:
     def _inner(self, frame: Frame, group: list[LoopVar]) -> None:
         size = group_size(group)
         whole, rest = divmod(size, self.lanes)
-        if whole:
+        if self.totals:
+            self._chunks(frame, group, whole * self.lanes)
+        elif whole:
             loop = Loop(frame, whole * self.lanes, self.lanes)
             self.bind(group, Val((loop.index,), loop.frame), self.lanes)
             self._accumulate(loop.frame, self.mask, None)
@@ -171,6 +184,36 @@ class _Fold:
             loop.close()
         if rest:
             self._rest(frame, group, size, whole * self.lanes)
+
+    def _is_long(self) -> bool:
+        """Would so many steps in one accumulator lose accuracy?"""
+        kind = self.fold.dtypes[0]
+        if not self.groups or group_size(self.groups[-1]) // self.lanes <= 2 * _CHUNK:
+            return False
+        return not self.seeded and self.fold.reducer.root.opcode == "add" and (kind.is_float or kind.is_complex)
+
+    def _chunks(self, frame: Frame, group: list[LoopVar], end: int) -> None:
+        """A long sum in pieces that are added up in accumulators of their own: errors grow with the piece only."""
+        chunk = _CHUNK * self.lanes
+        outer = Loop(frame, end, chunk)
+        b = outer.frame.builder
+        past = intrinsic(b, "llvm.umin", I64, [b.add(outer.index, constant(I64, chunk)), constant(I64, end)])
+        loop = Loop(outer.frame, past, self.lanes, outer.index)
+        self.bind(group, Val((loop.index,), loop.frame), self.lanes)
+        self._accumulate(loop.frame, self.mask, None)
+        self.counters.pop()
+        loop.close()
+        self._flush(outer.frame)
+        outer.close()
+
+    def _flush(self, frame: Frame) -> None:
+        """Add the accumulator to the totals and start it anew."""
+        total = self._read(frame, [self.totals])
+        summed = self.e.call(self.fold.reducer, [*total, *self._read(frame, self.slots)], self.fold.wide)[0]
+        for slot, part in zip(self.totals, summed.wide(self.width), strict=True):
+            frame.builder.store(part, slot)
+        for slot, part in zip(self.slots[0], self.neutral.wide(self.width), strict=True):
+            frame.builder.store(part, slot)
 
     def _rest(self, frame: Frame, group: list[LoopVar], size: int, start: int) -> None:
         """One masked vector for what does not fill one."""
@@ -183,7 +226,7 @@ class _Fold:
         e = self.e
         new = list(self.fold.element(e, self.space.index, mask))
         frame = deepest(new if holds is None else [*new, holds], frame)
-        old = self._read(frame)
+        old = self._read(frame, self.slots)
         total = e.call(self.fold.reducer, [*old, *new], self.fold.wide)
         first = self._first(frame) if self.seeded else None
         for slots, value, before, fresh in zip(self.slots, total, old, new, strict=True):
@@ -206,18 +249,21 @@ class _Fold:
             result = frame.builder.and_(result, same)
         return result
 
-    def _read(self, frame: Frame) -> list[Val]:
+    def _read(self, frame: Frame, places: Sequence[Sequence[ir.Value]]) -> list[Val]:
         return [
             Val(
                 tuple(frame.builder.load(s, typ=register_type(d, self.width)) for s in slots),
                 frame,
                 self.width,
             )
-            for slots, d in zip(self.slots, self.fold.dtypes, strict=True)
+            for slots, d in zip(places, self.fold.dtypes, strict=True)
         ]
 
     def results(self, parent: Frame) -> list[Val]:
-        return self._read(parent)
+        if self.totals:
+            self._flush(parent)
+            return self._read(parent, [self.totals])
+        return self._read(parent, self.slots)
 
 
 def _across_lanes(e: Emitter, values: list[Val], fold: Fold, lanes: int) -> list[Val]:

@@ -25,7 +25,19 @@ def _rows() -> dict[str, str]:
     return rows
 
 
-_REASONS: Mapping[str, str] = MappingProxyType({})
+_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "stochastic-convert": "random rounding has no native code yet",
+        "ragged-dot": "dots whose group sizes are run-time values have no native code yet",
+        "scaled-dot": "multiply by the scales first, then dot",
+        "scan": "use a while loop; XLA's scan instruction has no native code yet",
+        "get-dimension-size": "dimensions are static: the reader folds it",
+        "set-dimension-size": "dimensions are static",
+        "dynamic-reshape": "dimensions are static",
+        "rng": "its numbers are unspecified: programs use rng-bit-generator",
+        "rng-get-and-update-state": "its state lies outside the program",
+    }
+)
 
 #: Per opcode: empty when there is native code, otherwise the reason why not.
 KERNELS: Mapping[str, str] = MappingProxyType(_rows())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shardc.hlo.build import Builder, binary_computation
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import array_shape as f
-from tests.compiler.kernel_runner import check, fusion, instruction, random
+from tests.compiler.kernel_runner import check, compile_and_run, fusion, instruction, random
 
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True)
 DIM = st.sampled_from([0, 1, 2, 3, 5, 8, 16, 17, 33, 64])
@@ -131,10 +131,12 @@ def test_argmax(rows: int, columns: int, dim: int) -> None:
 def test_long_sums_keep_their_accuracy() -> None:
     x = np.abs(random(f("f32", 3, 200_000)))
     for dims, shape in (((1,), (3, 200_000)), ((0,), (200_000, 3)), ((0, 1), (3, 200_000))):
+        y = x.reshape(shape)
         i = instruction(
             "reduce", f("f32", *shape), f("f32"), dimensions=dims, to_apply=binary_computation("add", "f32")
         )
-        check(i, [x.reshape(shape), np.float32(0)], ulp=16)
+        [got] = compile_and_run(i, [y, np.float32(1)])
+        np.testing.assert_allclose(got, y.sum(axis=dims, dtype=np.float64) + 1, rtol=4e-7)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
