@@ -91,9 +91,7 @@ def measure(name: str) -> dict[str, Any]:
         warm = ours.compile_seconds(Path(folder))
         ours.prepare()
         xla.ask("1")
-        pairs = []
-        for _ in range(ROUNDS):
-            pairs.append((ours.run(STEPS), xla.ask(str(STEPS))))
+        pairs = [(ours.run(STEPS), xla.ask(str(STEPS))) for _ in range(ROUNDS)]
         xla.close()
     np.testing.assert_allclose(pairs[0][0]["loss"], pairs[0][1]["loss"], rtol=1e-3)
     mine = statistics.median(a["step"] for a, _ in pairs)

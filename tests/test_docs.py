@@ -31,8 +31,8 @@ def test_every_error_text_is_one_of_ours(repository: Path, source: str) -> None:
     assert len(texts) > 15
     for text in texts:
         for fragment in re.split(r"\.\.\.", text):
-            if len(fragment.strip(' ,')) > 3:
-                assert fragment.strip(' ,') in source, f"{text!r}: {fragment!r} stands nowhere in the code"
+            if len(fragment.strip(" ,")) > 3:
+                assert fragment.strip(" ,") in source, f"{text!r}: {fragment!r} stands nowhere in the code"
 
 
 def test_public_names_in_the_docs_exist(repository: Path) -> None:
