@@ -28,7 +28,7 @@ $(DEV): $(RUN)
 	@$(PIP) -e ".[jax,mpich,test,dev]" && touch $@
 
 demo: $(RUN)
-	@$(BIN)/python -m shardc.demo.run
+	@$(BIN)/python -m shardc demo --jax --svg shardc-demo.svg
 
 test: $(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS)

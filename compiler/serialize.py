@@ -17,8 +17,8 @@ from typing import Any
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
 from shardc.compiler.executable import ArraySpec, Executable
-from shardc.compiler.files import write_atomically
 from shardc.hlo.errors import InputError
+from shardc.hlo.files import write_atomically
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding

@@ -1,15 +1,15 @@
-"""Output files that are never half written: a temporary file beside the target, renamed when complete."""
+"""Output files of commands: never half written, and our errors where they cannot be."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.files import replacing
 
 __all__ = ["atomic_output", "check_writable", "write_text"]
 
@@ -32,24 +32,10 @@ def atomic_output(path: Path) -> Iterator[IO[bytes]]:
     """A binary file that appears under ``path`` when the block ends, and not at all when it fails."""
     check_writable(path)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as e:
-        raise InputError(f"{path} cannot be written: {e.strerror}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
     except OSError as e:
         raise InputError(f"{path} cannot be written: {e.strerror or e}") from None
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -47,7 +47,7 @@ def sharding_svg(name: str, dims: Sequence[int], sharding: Sharding) -> str:
         _tile(_rows(key, shown, shape), _columns(key, shown, shape), devices, i)
         for i, (key, devices) in enumerate(sorted(tiles.items()))
     ]
-    title = f"{name}: {list(shape)} over {sharding.mesh}"
+    title = (name, f"{list(shape)} over {sharding.mesh}")
     labels = [_label(d, shape, sharding) for d in shown]
     return _document(title, labels, body)
 
@@ -92,13 +92,14 @@ def _label(dim: int, shape: tuple[int, ...], sharding: Sharding) -> str:
     return f"dimension {dim}: {shape[dim]}" + (f", split over {axes}" if axes else ", whole")
 
 
-def _document(title: str, labels: Sequence[str], body: Sequence[str]) -> str:
+def _document(title: tuple[str, str], labels: Sequence[str], body: Sequence[str]) -> str:
     width, height = _WIDTH + 2 * _MARGIN, _HEIGHT + 2 * _MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{_MARGIN}" y="{_MARGIN - 30}" font-size="14" fill="#222">{html.escape(title)}</text>',
+        f'<text x="{_MARGIN}" y="{_MARGIN - 32}" font-size="14" fill="#222">{html.escape(title[0])}</text>',
+        f'<text x="{_MARGIN}" y="{_MARGIN - 14}" font-size="12" fill="#222">{html.escape(title[1])}</text>',
         *body,
     ]
     if labels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,8 @@ def demo(
     view = View(json, verbose, quiet)
     check_writable(svg)
     show = (lambda part: None) if json else show_with(view)
+    start = time.perf_counter()
     facts = run_demo(show, ranks=ranks, seed=seed, picture=svg, use_jax=jax)
-    view.result(facts, lambda: None)
+    view.result(facts, lambda: view.text(f"Done in {time.perf_counter() - start:.1f} s."))
     if not facts["agrees"]:
         raise typer.Exit(1)

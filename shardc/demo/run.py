@@ -18,11 +18,12 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir import Module
+from shardc.launcher.atomic import write_text
 from shardc.launcher.draw import sharding_svg
 from shardc.launcher.stages import Partitioned, Program
 from shardc.partitioner.equivalence import Agreement, agree
 
-__all__ = ["DRAWN", "Table", "main", "run_demo", "show_with"]
+__all__ = ["DRAWN", "Table", "run_demo", "show_with"]
 
 #: The parameter that the picture shows.
 DRAWN = "state['params']['layers'][0]['w1']"
@@ -129,10 +130,7 @@ def _kilobytes(count: float) -> str:
 
 def _draw(module: Module, picture: Path) -> None:
     parameter = module.parameters[module.arg_names.index(DRAWN)]
-    text = sharding_svg(DRAWN, parameter.shape.dims, parameter.axis_sharding)
-    with tempfile.NamedTemporaryFile("w", dir=picture.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    Path(file.name).replace(picture)
+    write_text(picture, sharding_svg(DRAWN, parameter.shape.dims, parameter.axis_sharding))
 
 
 def _run(partitioned: Partitioned, arguments: Sequence[Array], ranks: int) -> list[Array]:
@@ -195,26 +193,3 @@ def show_with(view: Any) -> Callable[[str | Table], None]:
         view.text("")
 
     return show
-
-
-def main() -> int:
-    """The demo with its defaults, as ``make demo`` runs it; returns the exit code."""
-    from shardc.cli.view import View
-
-    show = show_with(View())
-    start = time.perf_counter()
-    outcome = run_demo(show, picture=Path("shardc-demo.svg"))
-    show(f"Done in {time.perf_counter() - start:.1f} s.")
-    return 0 if outcome["agrees"] else 1
-
-
-if __name__ == "__main__":
-    import sys
-
-    from shardc.hlo.errors import ShardcError
-
-    try:
-        sys.exit(main())
-    except ShardcError as e:
-        print(e, file=sys.stderr)
-        sys.exit(e.exit_code)
