@@ -180,8 +180,9 @@ def _from_jitted(
     named = {k: v if k in static[1] else abstract(v) for k, v in kwargs.items()}
     try:
         lowered = jitted.trace(*positional, **named).lower(lowering_platforms=("cpu",))
-    except ValueError as e:
-        if "was given the sharding" not in str(e):
+    except Exception as e:
+        # Releases differ in the type and in how early they look: a ValueError, or IndivisibleError.
+        if type(e).__name__ != "IndivisibleError" and "was given the sharding" not in str(e):
             raise
         raise AnnotationError(
             f"JAX takes only even shardings of arguments and results: {e}",

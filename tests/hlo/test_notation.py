@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from shardc.hlo.notation import (
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.types import array_shape
 
+JAXLIB = tuple(int(n) for n in version("jaxlib").split(".")[:2])
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=150)
 
 TEXTS = [
@@ -68,7 +70,9 @@ def test_named_texts_print_as_they_were_read(text: str) -> None:
 def test_xla_accepts_and_prints_the_same() -> None:
     module = "HloModule m, num_partitions=8\nENTRY e {{ ROOT p = {} parameter(0), sharding={} }}"
     shapes = {TEXTS[-2]: "(f32[8,8], f32[8,8], f32[8,8])", TEXTS[-1]: "()"}
-    texts = {t: module.format(shapes.get(t, "f32[8,8]"), t) for t in TEXTS + NAMED}
+    newer = ("unreduced=max", "single_device")  # spellings that came with 0.12
+    spoken = [t for t in NAMED if JAXLIB >= (0, 12) or not any(n in t for n in newer)]
+    texts = {t: module.format(shapes.get(t, "f32[8,8]"), t) for t in TEXTS + spoken}
     for text, verdict in judge(texts).items():
         assert verdict.accepted, (text, verdict.error)
         assert f"sharding={text}" in verdict.printed or "op_name" in text, verdict.printed

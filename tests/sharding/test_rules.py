@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from shardc.sharding.factors import FactorKind, factor_name
 from shardc.sharding.rules import RULES, factor_rule, is_data_flow
 from shardc.sharding.rules.reshape import reshape
 from shardc.sharding.rules.signature import DataFlow, Replicate, Unsupported
+
+JAXLIB = tuple(int(n) for n in version("jaxlib").split(".")[:2])
 
 
 def parameter(*dims: int, dtype: str = "f32") -> Instruction:
@@ -148,7 +151,7 @@ def test_rules_are_shardys() -> None:
     text = (Path(__file__).parent / "rules_program.mlir").read_text()
     printed = run_passes(text, "builtin.module(func.func(sdy-populate-op-sharding-rules))")
     functions = re.split(r"\n  func\.func", printed)[1:]
-    compared = 0
+    compared = different = 0
     for n, function in enumerate(functions):
         theirs = [canonical(r) for r in re.findall(r"op_sharding_rule<(\(.*?)>}", function)]
         theirs = [r for r in theirs if r[1]]
@@ -161,6 +164,9 @@ def test_rules_are_shardys() -> None:
                 if rule.factors:
                     ours.append(canonical(str(rule)))
         missing = [r for r in theirs if r not in ours]
-        assert not missing, "\n".join(f"Shardy: {r}" for r in missing)
+        # Releases before 0.12 have other rules for a few operations.
+        assert not missing or JAXLIB < (0, 12), "\n".join(f"Shardy: {r}" for r in missing)
         compared += len(theirs)
+        different += len(missing)
     assert compared > 60
+    assert different <= compared // 6
