@@ -10,7 +10,6 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +24,7 @@ from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
+from shardc.launcher.phases import PhaseRunner
 
 __all__ = ["STEP_TYPE", "Driver", "Step", "program_hash"]
 
@@ -83,15 +83,14 @@ class Driver:
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
         threads = min(len(self.devices), config.num_threads or _cores())
-        self._threads = ThreadPoolExecutor(threads, "shardc-device") if threads > 1 else None
+        self._phases = PhaseRunner(threads)
         #: Steps run, and collectives done in all of them.
         self.steps = 0
         self.collectives_done = 0
 
     def close(self) -> None:
         """End the threads."""
-        if self._threads is not None:
-            self._threads.shutdown()
+        self._phases.close()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Array]:
         """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
@@ -159,8 +158,9 @@ class Driver:
         memories = {run.device: run.memory for run in runs}
         for run in runs:
             run.memory.arena[:ARENA_HEADER] = 0
+        phase = _DONE
         while True:
-            stops = list(self._threads.map(self._advance, runs) if self._threads else map(self._advance, runs))
+            stops = self._phases.run(phase, self._advance, runs)
             if stops.count(stops[0]) != len(stops):
                 raise self._diverged(runs, stops)
             if stops[0] == _DONE:
@@ -173,6 +173,7 @@ class Driver:
                 )
             self.transport.perform(prepared, memories)
             self.collectives_done += 1
+            phase = stops[0]
 
     def _advance(self, run: _Run) -> int:
         arena, constants = run.memory.arena.ctypes.data, self._constants.ctypes.data
