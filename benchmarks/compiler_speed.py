@@ -11,8 +11,9 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 
-LAYERS = (4, 16, 48)
-MESHES = ({"data": 2, "model": 2}, {"data": 64, "model": 4}, {"data": 4096, "model": 4})
+LAYERS = (4, 24, 96)
+LINES = (10_000, 40_000, 160_000)
+MESHES = ({"data": 2, "model": 4}, {"data": 64, "model": 4}, {"data": 4096, "model": 4})
 
 
 def rows() -> list[tuple[str, str, str, str, str, str]]:
@@ -34,3 +35,27 @@ def rows() -> list[tuple[str, str, str, str, str, str]]:
             times = (f"{read:.2f} s", f"{seconds['propagate']:.2f} s", f"{seconds['partition']:.2f} s")
             out.append((str(layers), f"{count:,}", f"{devices:,}", *times))
     return out
+
+
+def text_rows() -> list[tuple[str, str, str]]:
+    """(instructions, read, print) as text, for HLO text with source lines and shardings."""
+    out = []
+    for count in LINES:
+        text = _long_text(count)
+        start = time.perf_counter()
+        module = read_hlo(text, "long.hlo")
+        read = time.perf_counter() - start
+        print_module(module)
+        out.append((f"{count:,}", f"{read:.2f} s", f"{time.perf_counter() - start - read:.2f} s"))
+    return out
+
+
+def _long_text(count: int) -> str:
+    shape = "f32[128,128]{1,0}"
+    lines = [f"  %x0 = {shape} parameter(0)"]
+    for i in range(1, count):
+        source = f'metadata={{op_name="jit(step)/layer_{i % 97}/add" source_file="step.py" source_line={i % 1000}}}'
+        other = max(0, i - 3)
+        long = f"add({shape} %x{i - 1}, {shape} %x{other}), sharding={{devices=[2,4]<=[8]}}, {source}"
+        lines.append(f"  %x{i} = {shape} {long if i % 2 else f'tanh(%x{i - 1})'}")
+    return "HloModule long\n\nENTRY %main {\n" + "\n".join(lines) + "\n}\n"

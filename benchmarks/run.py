@@ -11,6 +11,8 @@ import platform
 from pathlib import Path
 
 import compiler_speed
+import partitioning
+import propagation
 import training_steps
 
 NOTE = """# Benchmarks
@@ -40,6 +42,13 @@ def main() -> None:
             ("layers", "instructions", "devices", "read HLO text", "propagate", "partition"),
             compiler_speed.rows(),
         ),
+        table(
+            "Propagation beside Shardy's pipeline (C++)",
+            ("layers", "instructions", "devices", "shardc", "Shardy", "shardc / Shardy"),
+            propagation.rows(),
+        ),
+        partitioning.section(),
+        table("HLO text", ("instructions", "read", "print"), compiler_speed.text_rows()),
     ]
     text = "\n".join(parts)
     print(text)

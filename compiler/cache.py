@@ -44,6 +44,7 @@ def module_key(module: Module, target: Target) -> str:
     parts += [p.sharding for p in module.parameters] + [module.entry.root.sharding]
     parts += [(i.name, i.source, i.origin) for i in module.instructions() if "replica_groups" in i.attrs]
     parts += [(i.name, i.source, i.origin) for i in module.instructions() if "source_target_pairs" in i.attrs]
+    parts += [(i.name, i.source) for i in module.instructions() if i.opcode == "custom-call"]
     for part in parts:
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()

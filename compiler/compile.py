@@ -14,20 +14,22 @@ from numpy.typing import NDArray
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.compiler.cache import cached, module_key
 from shardc.compiler.emit.kernels import EmitKernel
-from shardc.compiler.emit.step import DONE, SYMBOL, emit_step
-from shardc.compiler.executable import ARENA_HEADER, ArraySpec, Executable
+from shardc.compiler.emit.step import SYMBOL, emit_step
+from shardc.compiler.executable import ARENA_HEADER, DONE, ArraySpec, CheckSite, Executable, check_error
 from shardc.compiler.kernels import emit_kernel
+from shardc.compiler.kernels.custom_call import custom_call_symbol
 from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
 from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
-from shardc.compiler.lower.pipeline import lower
+from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower
 from shardc.hlo.config import Config
+from shardc.hlo.custom_calls import CustomCalls, need_computable
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
-from shardc.native.jit import Loaded, compile_ir, load_object, new_module
+from shardc.native.jit import Loaded, compile_ir, load_object, new_module, undefined_symbols
 from shardc.native.target import Target, host_target
 
 __all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run_single"]
@@ -50,15 +52,18 @@ def compile_module(module: Module, config: Config | None = None, target: str = "
     machine = host_target()
     if config.check or config.dump_to is not None:
         return build_executable(module, config, machine)
+    need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     return cached(module_key(module, machine), config, lambda: build_executable(module, config, machine))
 
 
 def build_executable(
-    module: Module, config: Config, machine: Target, *, kernels: EmitKernel = emit_kernel
+    module: Module, config: Config, machine: Target, *, kernels: EmitKernel = emit_kernel, fold: bool = True
 ) -> Executable:
-    """`compile_module` without the cache; ``kernels`` makes the native kernels."""
+    """`compile_module` without the cache. ``kernels`` makes the native kernels; without ``fold`` nothing is computed
+    before the program runs."""
+    need_computable(module, config.custom_calls)
     clock = _Clock()
-    lowered = lower(module, config)
+    lowered = lower(module, config, passes=PASSES if fold else WITHOUT_FOLDING)
     clock.mark("lower")
     ir_module = new_module(module.name, machine)
     emit_step(ir_module, lowered, kernels)
@@ -81,6 +86,7 @@ def build_executable(
         aliases=lowered.plan.aliases,
         features=machine.features,
         memory=memory_analysis(lowered),
+        checks=tuple(_check_site(c.instruction) for c in lowered.checks),
     )
 
 
@@ -95,6 +101,10 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[name] = now - self._last
         self._last = now
+
+
+def _check_site(i: Instruction) -> CheckSite:
+    return CheckSite(i.attrs["custom_call_target"], i.name, i.source)
 
 
 def _num_devices(module: Module) -> int:
@@ -164,8 +174,11 @@ class LoadedStep:
         return int(self.function(arena, arguments, results, constants, device))
 
 
-def load_step(executable: Executable) -> LoadedStep:
-    """Link ``executable`` into this process. `EnvironmentProblem` when it was made for another kind of CPU."""
+def load_step(executable: Executable, custom_calls: CustomCalls | None = None) -> LoadedStep:
+    """Link ``executable`` into this process; ``custom_calls`` has the addresses of the user's own functions.
+
+    `EnvironmentProblem` when it was made for another kind of CPU, `InputError` when an address is missing.
+    """
     machine = host_target()
     triple = executable.target.split(" ")[0]
     wanted = {f for f in executable.features.split(",") if f.startswith("+")}
@@ -176,9 +189,22 @@ def load_step(executable: Executable) -> LoadedStep:
             f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
             fix="compile the program on this kind of machine",
         )
-    loaded = load_object(executable.object_code, [executable.symbol])
+    loaded = load_object(executable.object_code, [executable.symbol], _addresses(executable, custom_calls or {}))
     address = loaded.address(executable.symbol)
     return LoadedStep(address, _STEP(address), loaded)
+
+
+def _addresses(executable: Executable, custom_calls: CustomCalls) -> dict[str, int]:
+    """The addresses of users' functions by symbol."""
+    given = {custom_call_symbol(target): c for target, c in custom_calls.items() if c.address}
+    for symbol in undefined_symbols(executable.object_code):
+        if symbol.startswith(custom_call_symbol("")) and symbol not in given:
+            target = symbol.removeprefix(custom_call_symbol(""))
+            raise InputError(
+                f"{executable.name} calls the user's function for custom call {target!r}",
+                fix=f"give it: custom_calls={{{target!r}: shardc.CustomCall(address=...)}}",
+            )
+    return {symbol: c.address for symbol, c in given.items()}
 
 
 def run_single(
@@ -186,7 +212,7 @@ def run_single(
 ) -> list[NDArray[Any]]:
     """Run an executable without collectives on one device; the flattened results.
 
-    Raises `InputError` when the arguments do not fit or a collective comes up.
+    Raises `InputError` when the arguments do not fit or a collective comes up, `RunError` when a check is false.
     """
     if len(args) != len(executable.arguments):
         raise InputError(f"{executable.name} takes {len(executable.arguments)} arguments, not {len(args)}")
@@ -202,6 +228,9 @@ def run_single(
     arena = _aligned(np.zeros(max(executable.arena_bytes, ARENA_HEADER), np.uint8))
     loaded = step or load_step(executable)
     stop = loaded(arena.ctypes.data, _pointers(blocks), _pointers(outputs), constants.ctypes.data, device)
+    false = check_error(executable, stop)
+    if false is not None:
+        raise false
     if stop != DONE:
         raise InputError(f"{executable.name} stopped at collective {stop}", fix="run it on several devices")
     return [

@@ -4,10 +4,11 @@ The native entry point is a resumable step::
 
     int32_t step(uint8_t *arena, uint8_t **arguments, uint8_t **results, uint8_t *constants, int32_t device)
 
-It runs to the next collective and returns that `CollectiveCall`'s ``index``, or -1 when the program is done. The
-driver performs the collective on the buffers the call names and calls ``step`` again with the same pointers. The
-first `ARENA_HEADER` bytes of the arena belong to the step (its resume point lies there); the driver zeroes them
-before a run and touches nothing else. ``device`` is the partition id.
+It runs to the next collective and returns that `CollectiveCall`'s ``index``, or `DONE` when the program is done, or
+`failed_check` of the number of a check that is false (`check_error` says which; the run is over). The driver performs
+the collective on the buffers the call names and calls ``step`` again with the same pointers. The first `ARENA_HEADER`
+bytes of the arena belong to the step (its resume point lies there); the driver zeroes them before a run and touches
+nothing else. ``device`` is the partition id.
 """
 
 from __future__ import annotations
@@ -15,13 +16,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardc.collectives.call import CollectiveCall
+from shardc.hlo.errors import RunError
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 
-__all__ = ["ARENA_HEADER", "ArraySpec", "Executable"]
+__all__ = ["ARENA_HEADER", "DONE", "ArraySpec", "CheckSite", "Executable", "check_error", "failed_check"]
 
 #: Bytes at the start of the arena that hold the step's resume point. Arenas and buffers are 64-byte aligned.
 ARENA_HEADER = 64
+
+#: Returned at the end of the program.
+DONE = -1
+
+
+def failed_check(number: int) -> int:
+    """What the step returns when check ``number`` is false."""
+    return DONE - 1 - number
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSite:
+    """A check that the step makes: target of the custom call, instruction, source line."""
+
+    target: str
+    name: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +77,16 @@ class Executable:
     aliases: tuple[tuple[int, int], ...] = ()
     features: str = ""
     memory: dict[str, int] = field(default_factory=dict)
+    checks: tuple[CheckSite, ...] = ()
+
+
+def check_error(executable: Executable, answer: int) -> RunError | None:
+    """The error that ``answer`` of the step stands for; None when it is `DONE` or a collective."""
+    if answer >= DONE:
+        return None
+    site = executable.checks[DONE - 1 - answer]
+    return RunError(
+        f"{site.target} is false in {executable.name}",
+        where=f"%{site.name}, {site.source}" if site.source else f"%{site.name}",
+        fix="the two values that it compares differ: return them to see where",
+    )

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.compiler.executable import ArraySpec, Executable
+from shardc.compiler.executable import ArraySpec, CheckSite, Executable
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
@@ -27,7 +27,7 @@ from shardc.hlo.types import DTYPES, DType, Layout, Shape
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 1
+FORMAT = 2
 
 _MANIFEST, _OBJECT, _CONSTANTS = "manifest.json", "step.o", "constants.bin"
 
@@ -41,6 +41,7 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             AxisPairs,
             AxisRef,
             BufferRef,
+            CheckSite,
             CollectiveCall,
             CollectiveOperand,
             DimSharding,

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 
 from shardc.hlo.errors import InputError
+
+if TYPE_CHECKING:
+    from shardc.hlo.custom_calls import CustomCalls
 
 __all__ = ["Config"]
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core."""
+    """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core.
+
+    ``custom_calls`` are not from the environment: the user's own targets, which a program takes along.
+    """
 
     dump_to: Path | None = None
     dump_passes: str = ""
@@ -25,6 +32,7 @@ class Config:
     check: bool = False
     timeout: float = 60.0
     num_threads: int = 0
+    custom_calls: CustomCalls = field(default_factory=dict, hash=False)
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] = os.environ) -> Config:

@@ -35,7 +35,11 @@ NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where an instruction comes from: JAX's name stack, source file and line, as HLO's ``metadata={...}``."""
+    """Where an instruction comes from: JAX's name stack, source file and line, as HLO's ``metadata={...}``.
+
+    ``place`` is where its text stands (``step.hlo:12``), for programs that name no source; it is not part of the
+    program, so it is neither compared nor printed.
+    """
 
     op_name: str = ""
     op_type: str = ""
@@ -45,11 +49,12 @@ class Metadata:
     source_end_line: int = 0
     source_end_column: int = 0
     stack_frame_id: int = 0
+    place: str = field(default="", compare=False)
 
     @property
     def source(self) -> str:
-        """``file:line`` or an empty string."""
-        return f"{self.source_file}:{self.source_line}" if self.source_file else ""
+        """``file:line`` of the source, else of the program's text, or an empty string."""
+        return f"{self.source_file}:{self.source_line}" if self.source_file else self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,11 @@ class Instruction:
     @property
     def source(self) -> str:
         return self.metadata.source if self.metadata else ""
+
+    @property
+    def place(self) -> str:
+        """The name and the source line, for errors."""
+        return f"%{self.name}, {self.source}" if self.source else f"%{self.name}"
 
     def __repr__(self) -> str:
         args = ", ".join("%" + o.name for o in self.operands)
@@ -283,6 +293,8 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
 
 def _remap_called(attrs: Mapping[str, Any], called: Mapping[Computation, Computation]) -> Mapping[str, Any]:
     """``attrs`` with computations replaced by ``called``; the same object when none is."""
+    if not any(isinstance(v[0] if v and type(v) is tuple else v, Computation) for v in attrs.values()):
+        return attrs
 
     def swap(value: Any) -> Any:
         if isinstance(value, Computation):

@@ -16,9 +16,11 @@ from shardc.hlo.text.scanner import STRING, Scanner, unquote
 
 __all__ = [
     "merged_axes",
+    "parse_dims",
     "parse_mesh",
     "parse_mesh_axes",
     "parse_mesh_sharding",
+    "parse_parts",
     "print_mesh",
     "print_mesh_sharding",
 ]
@@ -26,7 +28,7 @@ __all__ = [
 _MESH = re.compile(r"\s*mesh\s*\[")
 _SINGLE = re.compile(r"\s*(?:single_device|maximal_mesh)\s*\[\s*device_id\s*=\s*(\d+)\s*\]")
 _DEVICE_IDS = re.compile(r"\s*,?\s*device_ids\s*=\s*\(")
-_IOTA = re.compile(r"\s*\[([\d,\s]*)\]\s*T\s*\(([\d,\s]*)\)\s*\)")
+_IOTA = re.compile(r"\s*\[([\d,\s]*)\]\s*(?:T\s*\(([\d,\s]*)\)\s*)?\)")
 _ID_LIST = re.compile(r"\s*([\d,\s]*)\)")
 _NUMBER = re.compile(r"\s*(\d+)")
 _SUB_AXIS = re.compile(r"\s*:\s*\(\s*(\d+)\s*\)\s*(\d+)")
@@ -62,7 +64,7 @@ def _device_ids(scanner: Scanner) -> tuple[int, ...] | None:
         text = scanner.take(_ID_LIST, "device ids such as (1,0)").group(1)
         return tuple(int(d) for d in text.split(","))
     reshape = [int(d) for d in found.group(1).split(",")]
-    order = [int(d) for d in found.group(2).split(",")]
+    order = [int(d) for d in found.group(2).split(",")] if found.group(2) else list(range(len(reshape)))
     if sorted(order) != list(range(len(reshape))):
         raise scanner.error(f"T{tuple(order)} is not a permutation of the iota's dimensions")
     strides = [math.prod(reshape[i + 1 :]) for i in range(len(reshape))]
@@ -80,7 +82,7 @@ def parse_mesh_axes(scanner: Scanner, mesh: Mesh) -> tuple[AxisRef, ...]:
     return axes
 
 
-def _axes(scanner: Scanner, mesh: Mesh) -> tuple[tuple[AxisRef, ...], bool]:
+def _axes(scanner: Scanner, mesh: Mesh, place: str = "") -> tuple[tuple[AxisRef, ...], bool]:
     scanner.expect("{", "at the start of a list of axes")
     axes: list[AxisRef] = []
     closed = True
@@ -89,7 +91,7 @@ def _axes(scanner: Scanner, mesh: Mesh) -> tuple[tuple[AxisRef, ...], bool]:
         if scanner.accept("?"):
             closed = False
         else:
-            axes.append(_axis(scanner, mesh))
+            axes.append(_axis(scanner, mesh, place))
         if scanner.accept("}"):
             break
         scanner.expect(",", "between axes")
@@ -98,13 +100,13 @@ def _axes(scanner: Scanner, mesh: Mesh) -> tuple[tuple[AxisRef, ...], bool]:
     return tuple(axes), closed
 
 
-def _axis(scanner: Scanner, mesh: Mesh) -> AxisRef:
+def _axis(scanner: Scanner, mesh: Mesh, place: str) -> AxisRef:
     start = scanner.pos
     name = unquote(scanner.take(STRING, "a quoted axis name").group())
     if name not in mesh.axis_names:
         if not name.isdigit() or int(name) >= len(mesh.axes):
             known = ", ".join(mesh.axis_names)
-            raise scanner.error(f"the mesh has no axis {name!r}", at=start, fix=f"its axes are {known}")
+            raise scanner.error(f"{place}the mesh has no axis {name!r}", at=start, fix=f"its axes are {known}")
         name = mesh.axis_names[int(name)]
     found = scanner.match(_SUB_AXIS)
     if found is None:
@@ -112,7 +114,8 @@ def _axis(scanner: Scanner, mesh: Mesh) -> AxisRef:
     pre, size = int(found.group(1)), int(found.group(2))
     if pre < 1 or size < 1 or mesh.axis_size(name) % (pre * size):
         raise scanner.error(
-            f"sub-axis {name}:({pre}){size} does not divide the axis, whose size is {mesh.axis_size(name)}", at=start
+            f"{place}sub-axis {name}:({pre}){size} does not divide the axis, whose size is {mesh.axis_size(name)}",
+            at=start,
         )
     return AxisRef(name) if (pre, size) == (1, mesh.axis_size(name)) else AxisRef(name, pre, size)
 
@@ -121,7 +124,7 @@ def parse_mesh_sharding(scanner: Scanner, rank: int | None) -> Sharding | None:
     """A V3 sharding behind its opening brace, up to and with the closing one; None when it is no V3 sharding."""
     single = scanner.match(_SINGLE)
     if single is not None:
-        _parts(scanner, Mesh())
+        parse_parts(scanner, Mesh())
         return Sharding(Mesh((), (int(single.group(1)),)), (DimSharding(),) * (rank or 0))
     if _MESH.match(scanner.text, scanner.pos) is None:
         return None
@@ -131,9 +134,9 @@ def parse_mesh_sharding(scanner: Scanner, rank: int | None) -> Sharding | None:
     if whole is not None:
         return _whole_mesh(mesh, whole.group(1), whole.group(2) or "sum", rank or 0)
     scanner.accept(",")
-    dims = _dims(scanner, mesh) if scanner.peek() == "[" else ()
+    dims = parse_dims(scanner, mesh) if scanner.peek() == "[" else ()
     scanner.accept(",")
-    parts, reduction = _parts(scanner, mesh)
+    parts, reduction = parse_parts(scanner, mesh)
     if any(not a.is_full for a in parts["manual"]):
         raise scanner.error("manual axes must be whole axes", at=start)
     sharding = Sharding(
@@ -148,13 +151,13 @@ def parse_mesh_sharding(scanner: Scanner, rank: int | None) -> Sharding | None:
     return sharding
 
 
-def _parts(scanner: Scanner, mesh: Mesh) -> tuple[dict[str, tuple[AxisRef, ...]], str]:
-    """``replicated={..}, unreduced=max{..}, manual={..}, metadata={..}`` in any order, and the closing brace."""
+def parse_parts(scanner: Scanner, mesh: Mesh, end: str = "}") -> tuple[dict[str, tuple[AxisRef, ...]], str]:
+    """``replicated={..}, unreduced=max{..}, manual={..}, metadata={..}`` in any order, and the closing ``end``."""
     parts: dict[str, tuple[AxisRef, ...]] = {}
     reduction = "sum"
     scanner.accept(",")
-    while not scanner.accept("}"):
-        found = scanner.take(_PART, "replicated=, unreduced=, manual=, metadata= or '}' in a sharding")
+    while not scanner.accept(end):
+        found = scanner.take(_PART, "replicated=, unreduced=, manual=, metadata= or the end of a sharding")
         kind = found.group(1)
         if kind in parts or (found.group(2) and kind != "unreduced"):
             raise scanner.error(f"malformed {kind!r} part of a sharding", at=found.start(1))
@@ -164,7 +167,7 @@ def _parts(scanner: Scanner, mesh: Mesh) -> tuple[dict[str, tuple[AxisRef, ...]]
             parts[kind] = ()
         else:
             parts[kind] = parse_mesh_axes(scanner, mesh)
-        if scanner.accept("}"):
+        if scanner.accept(end):
             break
         scanner.expect(",", "between parts of a sharding")
     return {k: parts.get(k, ()) for k in ("replicated", "unreduced", "manual")}, reduction
@@ -180,11 +183,12 @@ def _whole_mesh(mesh: Mesh, kind: str, reduction: str, rank: int) -> Sharding:
     return Sharding(mesh, dims)
 
 
-def _dims(scanner: Scanner, mesh: Mesh) -> tuple[DimSharding, ...]:
+def parse_dims(scanner: Scanner, mesh: Mesh) -> tuple[DimSharding, ...]:
+    """``[{'x'}, {'y', ?}p1]``, one entry per dimension."""
     scanner.expect("[", "at the start of the dimensions of a sharding")
     dims: list[DimSharding] = []
     while not scanner.accept("]"):
-        axes, closed = _axes(scanner, mesh)
+        axes, closed = _axes(scanner, mesh, f"dimension {len(dims)}: ")
         priority = scanner.match(_PRIORITY)
         dims.append(DimSharding(axes, closed, int(priority.group(1)) if priority else 0))
         if scanner.accept("]"):
@@ -194,14 +198,19 @@ def _dims(scanner: Scanner, mesh: Mesh) -> tuple[DimSharding, ...]:
 
 
 def _check_overlap(scanner: Scanner, sharding: Sharding, start: int) -> None:
-    taken: list[tuple[str, int, int]] = []
-    axes = (*sharding.used_axes(), *sharding.replicated, *(AxisRef(n) for n in sharding.manual))
-    for a in axes:
-        low = 1 if a.is_full else a.pre
-        high = low * a.extent(sharding.mesh)
-        if any(n == a.name and low < h and l < high for n, l, h in taken):
-            raise scanner.error(f"axis {a} is used twice in a sharding", at=start)
-        taken.append((a.name, low, high))
+    taken: list[tuple[str, int, int, str]] = []
+    groups = [(f"dimension {n}", d.axes) for n, d in enumerate(sharding.dims)]
+    groups += [("the unreduced axes", sharding.unreduced), ("the replicated axes", sharding.replicated)]
+    groups += [("the manual axes", tuple(AxisRef(n) for n in sharding.manual))]
+    for place, axes in groups:
+        for a in axes:
+            low = 1 if a.is_full else a.pre
+            high = low * a.extent(sharding.mesh)
+            found = next((p for n, l, h, p in taken if n == a.name and low < h and l < high), None)
+            if found is not None:
+                both = f"in {found}" if found == place else f"in {found} and {place}"
+                raise scanner.error(f"axis {a} is used twice in a sharding, {both}", at=start)
+            taken.append((a.name, low, high, place))
 
 
 def print_mesh(mesh: Mesh) -> str:

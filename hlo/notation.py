@@ -40,6 +40,14 @@ _DIMS = re.compile(r"\s*\[\s*((?:\d+\s*,\s*)*\d+)\s*\]")
 _PERMUTATION = re.compile(r"\s*T\(\s*((?:\d+\s*,\s*)*\d+)\s*\)")
 _NUMBER = re.compile(r"\s*(\d+)")
 _SUBGROUPS = ("replicated", "manual", "unreduced")
+_METADATA_FIELD = (
+    r"(?:op_type|op_name|source_file|deduplicated_name|scheduling_name|metadata_payload)="
+    r'\s*(?:"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\')|'
+    r"(?:source_line|source_end_line|source_column|source_end_column|stack_frame_id)=\s*-?\d+|"
+    r"profile_type=\s*\{[\d,\s]*\}"
+)
+_ONE_METADATA = rf"\{{\s*(?:(?:{_METADATA_FIELD})\s*(?:,?\s*(?:{_METADATA_FIELD})\s*)*)?\}}"
+_METADATA = re.compile(rf"{_ONE_METADATA}|\{{\s*{_ONE_METADATA}\s*(?:,\s*{_ONE_METADATA}\s*)*\}}", re.S)
 _REDUCTION_METADATA = re.compile(r'op_type="sdy::reduction_op"\s*op_name="(\w+)"')
 
 
@@ -178,7 +186,7 @@ def _read_devices(scanner: Scanner, fields: _TileFields, word: str) -> None:
 
 def _iota(scanner: Scanner) -> tuple[tuple[int, ...], tuple[int, ...]]:
     reshape = _ints(scanner.take(_DIMS, "the iota's dimensions such as [4,2]").group(1))
-    found = scanner.match(_PERMUTATION)
+    found = scanner.match(_PERMUTATION) if len(reshape) > 1 else None
     if found is None and len(reshape) > 1:
         raise scanner.error(f"an iota of {len(reshape)} dimensions needs a permutation", fix="write [4,2]T(1,0)")
     return reshape, _ints(found.group(1)) if found is not None else ()
@@ -205,7 +213,12 @@ def _read_group(scanner: Scanner, fields: _TileFields, word: str) -> None:
 
 def _read_metadata(scanner: Scanner, fields: _TileFields, word: str) -> None:
     scanner.expect("=", f"after {word}")
-    fields.suffix.append(f"{word}={scanner.bracketed()}")
+    scanner.skip_space()
+    start = scanner.pos
+    text = scanner.bracketed()
+    if not _METADATA.fullmatch(text):
+        raise scanner.error(f"malformed metadata of a sharding: {text}", at=start)
+    fields.suffix.append(f"{word}={text}")
 
 
 _PARTS = {
@@ -338,6 +351,7 @@ def _groups(scanner: Scanner) -> ReplicaGroups:
     start = scanner.peek()
     if start == "m":
         mesh = parse_mesh(scanner)
+        scanner.accept(",")
         return AxisGroups(mesh, parse_mesh_axes(scanner, mesh))
     if start == "[":
         dims = _ints(scanner.take(_DIMS, "[groups,size]").group(1))
@@ -357,7 +371,9 @@ _EMPTY = re.compile(r"\s*\{\s*\}")
 def _int_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
     scanner.expect("{", "at the start of a list of groups")
     lists: list[tuple[int, ...]] = []
-    while not scanner.accept("}"):
+    if scanner.accept("}"):
+        return ()
+    while True:
         if scanner.match(_EMPTY):
             lists.append(())
         else:
@@ -365,9 +381,8 @@ def _int_lists(scanner: Scanner) -> tuple[tuple[int, ...], ...]:
             lists.append(_ints(scanner.take(_INTS, "device numbers").group(1)))
             scanner.expect("}", "at the end of a group")
         if scanner.accept("}"):
-            break
+            return tuple(lists)
         scanner.expect(",", "between groups")
-    return tuple(lists)
 
 
 def parse_pairs(text: str, location: Location | None = None) -> ListPairs:

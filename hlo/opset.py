@@ -117,13 +117,13 @@ _BINARY = (
 )
 _DOT = (
     "lhs_contracting_dims:ints rhs_contracting_dims:ints lhs_batch_dims:ints rhs_batch_dims:ints "
-    "operand_precision:enums algorithm:enum"
+    "operand_precision:enums"
 )
-_CHANNEL = "channel_id:int constrain_layout:bool"
-_GROUPS = f"replica_groups:groups {_CHANNEL} use_global_device_ids:bool"
+_SET = "replica_groups:groups channel_id:int"
+_GROUPS = f"{_SET} constrain_layout:bool use_global_device_ids:bool"
 _CONV = (
     "window:window dim_labels*:dim_labels feature_group_count:int batch_group_count:int "
-    "operand_precision:enums algorithm:enum padding_type:enum convolution_kind:enum "
+    "operand_precision:enums algorithm:enum convolution_kind:enum "
     "sparsity_config:raw block_scaling_config:raw"
 )
 _CUSTOM = (
@@ -140,9 +140,9 @@ elementwise | stochastic-convert | 2 |
 elementwise | select | 3 |
 elementwise | clamp | 3 |
 elementwise | map | * | to_apply*:computation dimensions:ints
-contraction | dot | 2 | {_DOT} sparsity:raw sparsity_config:raw block_scaling_config:raw
+contraction | dot | 2 | {_DOT} algorithm:enum sparsity_config:raw block_scaling_config:raw
 contraction | ragged-dot | * | {_DOT} lhs_ragged_dims:ints rhs_group_dims:ints
-contraction | scaled-dot | 4 | {_DOT}
+contraction | scaled-dot | 4 | {_DOT} algorithm:enum
 reduction | reduce | * | dimensions*:ints to_apply*:computation
 reduction | topk | * | k*:int largest:bool is_stable:bool
 reduction | sort | * | dimensions*:ints is_stable:bool to_apply*:computation
@@ -206,11 +206,11 @@ collective | all-gather | * | {_GROUPS} dimensions*:ints
 collective | all-gather-start | * | {_GROUPS} dimensions*:ints
 collective | all-gather-done | 1 |
 collective | reduce-scatter | * | {_GROUPS} dimensions*:ints to_apply*:computation mode:enum
-collective | all-to-all | * | {_GROUPS} dimensions:ints
-collective | ragged-all-to-all | 6 | {_GROUPS} dimensions:ints
-collective | collective-broadcast | * | {_GROUPS} has_dynamic_root:bool
-collective | collective-permute | * | {_CHANNEL} source_target_pairs*:pairs slice_sizes:raw
-collective | collective-permute-start | * | {_CHANNEL} source_target_pairs*:pairs slice_sizes:raw
+collective | all-to-all | * | {_SET} constrain_layout:bool dimensions:ints
+collective | ragged-all-to-all | 6 | {_SET} dimensions:ints
+collective | collective-broadcast | * | {_SET} has_dynamic_root:bool
+collective | collective-permute | * | channel_id:int source_target_pairs*:pairs slice_sizes:raw
+collective | collective-permute-start | * | channel_id:int source_target_pairs*:pairs slice_sizes:raw
 collective | collective-permute-done | 1 |
 collective | partition-id | 0 |
 collective | replica-id | 0 |
@@ -266,9 +266,15 @@ COLLECTIVES = frozenset(
     o for o, r in OPS.items() if r.family == "collective" and not o.endswith(("-done", "-id")) and not r.side_effect
 )
 
+_RUNS_COMPUTATIONS = frozenset({"call", "while", "conditional", "async-start"})
+
 
 def has_side_effect(instruction: Instruction) -> bool:
     """Must this instruction stay although nobody reads its value?"""
     if instruction.opcode == "custom-call":
-        return bool(instruction.attrs.get("custom_call_has_side_effect", False))
+        a = instruction.attrs
+        return bool(a.get("custom_call_has_side_effect", False)) or a["custom_call_target"].startswith("check.")
+    if instruction.opcode in _RUNS_COMPUTATIONS:
+        values = [c for v in instruction.attrs.values() for c in (v if isinstance(v, tuple) else (v,))]
+        return any(has_side_effect(i) for c in values if hasattr(c, "instructions") for i in c.instructions)
     return OPS[instruction.opcode].side_effect

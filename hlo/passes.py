@@ -6,16 +6,18 @@ A pipeline is a tuple of passes; `run_pipeline` alone times, verifies, dumps and
 
 from __future__ import annotations
 
+import gc
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 
-__all__ = ["Pass", "PassTimes", "run_pipeline"]
+__all__ = ["Pass", "PassTimes", "collector_paused", "run_pipeline"]
 
 
 class Pass(Protocol):
@@ -40,6 +42,22 @@ class PassTimes:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile; also a decorator.
+
+    Programs are large and stay alive, and every full collection walks them again: half of a pass's time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def run_pipeline(
     module: Module,
     passes: Sequence[Pass],
@@ -57,7 +75,8 @@ def run_pipeline(
 
     for number, step in enumerate(passes):
         start = time.perf_counter()
-        after = step.run(module)
+        with collector_paused():
+            after = step.run(module)
         if times is not None:
             times.add(step.name, time.perf_counter() - start)
         if config.check and after is not module:

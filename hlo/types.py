@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["DTYPES", "DType", "Layout", "Shape", "array_shape", "dtype_of", "token_shape", "tuple_shape"]
+__all__ = ["DTYPES", "UNBOUNDED", "DType", "Layout", "Shape", "array_shape", "dtype_of", "token_shape", "tuple_shape"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +54,10 @@ class DType:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_dtype_by_name, (self.name,))
+
+
+#: The size of a dimension that is not known at all, ``?`` in text. Such programs can be read and printed only.
+UNBOUNDED = -1
 
 
 def _dtype_by_name(name: str) -> DType:
@@ -95,6 +99,7 @@ def _dtypes() -> dict[str, DType]:
         ("token", 0, "token", "V0"),
         ("tuple", 0, "tuple", "V0"),
         ("opaque", 0, "opaque", "V0"),
+        ("buffer", 0, "opaque", "V0"),
     ]
     return {name: DType(name, bits, kind, np.dtype(t)) for name, bits, kind, t in rows}
 
@@ -128,7 +133,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An array (``dtype`` and ``dims``), a tuple (``elements``), a token or an opaque value.
+    """An array (``dtype`` and ``dims``), a tuple (``elements``), a token, an opaque value or a buffer of an array.
 
     ``layout`` is None for the default layout. `plain` drops layouts; type checks compare plain shapes.
     Example: ``array_shape("f32", 2, 3)`` prints as ``f32[2,3]``.
@@ -179,10 +184,10 @@ class Shape:
     @property
     def plain(self) -> Shape:
         """This shape without layouts."""
-        if self.is_tuple:
+        if self.elements:
             if all(e.plain is e for e in self.elements):
                 return self
-            return tuple_shape(*(e.plain for e in self.elements))
+            return Shape(self.dtype, elements=tuple(e.plain for e in self.elements))
         return self if self.layout is None else Shape(self.dtype, self.dims, dynamic=self.dynamic)
 
     def with_dims(self, dims: tuple[int, ...]) -> Shape:
@@ -204,8 +209,11 @@ class Shape:
     def __str__(self) -> str:
         if self.is_tuple:
             return "(" + ", ".join(map(str, self.elements)) + ")"
+        if self.elements:
+            return f"b({self.elements[0]})"
         marks = self.dynamic or (False,) * len(self.dims)
-        dims = ",".join(("<=" if m else "") + str(d) for d, m in zip(self.dims, marks, strict=True))
+        texts = ("?" if d == UNBOUNDED else f"<={d}" if m else str(d) for d, m in zip(self.dims, marks, strict=True))
+        dims = ",".join(texts)
         return f"{self.dtype.name}[{dims}]{self.layout or ''}"
 
 

@@ -7,14 +7,14 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from shardc.hlo.errors import VerificationError
+from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.infer import RULES
 from shardc.hlo.infer.rule import RuleError, shapes_agree
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.literal import Literal
 from shardc.hlo.opset import OPS, ConvDims, Window
-from shardc.hlo.types import Shape
+from shardc.hlo.types import UNBOUNDED, Shape
 
 __all__ = ["verify", "verify_computation"]
 
@@ -50,6 +50,7 @@ def verify_computation(computation: Computation) -> None:
         for k, o in enumerate(i.operands):
             if o not in seen:
                 _fail(i, f"operand {k}, %{o.name}, is not defined earlier in %{computation.name}")
+        _verify_written_shape(i)
         if i in seen:
             _fail(i, f"the instruction occurs twice in %{computation.name}")
         _verify_form(i)
@@ -63,12 +64,14 @@ def verify_computation(computation: Computation) -> None:
 
 
 def _fail(i: Instruction, what: str, dimension: int | None = None) -> NoReturn:
+    raise VerificationError(what, where=_place(i, dimension))
+
+
+def _place(i: Instruction, dimension: int | None = None) -> str:
     where = f"%{i.name} = {i.opcode}"
     if dimension is not None:
         where += f", dimension {dimension}"
-    if i.source:
-        where += f", {i.source}"
-    raise VerificationError(what, where=where)
+    return f"{where}, {i.source}" if i.source else where
 
 
 def _verify_form(i: Instruction) -> None:
@@ -85,6 +88,14 @@ def _verify_form(i: Instruction) -> None:
         kind = op.attributes.get(name)
         if kind is not None and not _KINDS[kind](value):
             _fail(i, f"attribute {name} must be of kind {kind}, not {value!r}")
+
+
+def _verify_written_shape(i: Instruction) -> None:
+    """What text can spell and no program can have: sizes without a bound."""
+    for leaf in i.shape.leaves():
+        if UNBOUNDED in leaf.dims:
+            what = f"shape {i.shape} has a dimension without a bound"
+            raise UnsupportedError(what, where=_place(i), fix="give the program static or bounded sizes")
 
 
 def _verify_shape(i: Instruction) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.memory import DeviceMemory, aligned_bytes
 from shardc.collectives.transport import Transport
-from shardc.compiler.executable import ARENA_HEADER, Executable
+from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_error
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.arguments import BufferPool, place
@@ -41,7 +41,6 @@ STEP_TYPE = ctypes.CFUNCTYPE(
 )
 Step = Callable[[int, Any, Any, int, int], int]
 
-_DONE = -1
 #: How much longer than usual ranks wait for each other before the first step.
 _COMPILE_PATIENCE = 20.0
 
@@ -158,12 +157,15 @@ class Driver:
         memories = {run.device: run.memory for run in runs}
         for run in runs:
             run.memory.arena[:ARENA_HEADER] = 0
-        phase = _DONE
+        phase = DONE
         while True:
             stops = self._phases.run(phase, self._advance, runs)
+            false = next((e for s in stops if (e := check_error(self.executable, s)) is not None), None)
+            if false is not None:
+                raise false
             if stops.count(stops[0]) != len(stops):
                 raise self._diverged(runs, stops)
-            if stops[0] == _DONE:
+            if stops[0] == DONE:
                 return
             prepared = self._prepared.get(stops[0])
             if prepared is None:

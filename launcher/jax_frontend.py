@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, U
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
+from shardc.hlo.stablehlo.refine import refine_shapes
+from shardc.hlo.types import array_shape, dtype_of
+from shardc.launcher.jax_effects import lowering_refused
 from shardc.launcher.jax_program import JaxLeaf, JaxProgram
 
 __all__ = ["JaxLeaf", "JaxProgram", "exported_from_bytes", "lower_function", "module_from_jax", "require_jax"]
@@ -29,7 +33,8 @@ log = logging.getLogger("shardc")
 
 def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     """The program of ``obj``: a function or jitted function called with ``args`` and ``kwargs``, or a
-    ``jax.stages.Traced``, ``jax.stages.Lowered`` or ``jax.export.Exported`` (without arguments).
+    ``jax.stages.Traced``, ``jax.stages.Lowered`` or ``jax.export.Exported`` (without arguments; those of an Exported
+    with symbolic dimensions say what these are).
 
     Arguments may be arrays, ``jax.ShapeDtypeStruct`` or Python scalars; only shape, dtype and NamedSharding (over a
     Mesh or AbstractMesh) of an array are used. Example::
@@ -39,7 +44,9 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     Raises EnvironmentProblem without JAX, InputError for other objects, UnsupportedError as the reader does.
     """
     jax = require_jax()
-    if _is_exported(jax, obj) or isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
+    if _is_exported(jax, obj):
+        return _from_exported(jax, obj, args, kwargs)
+    if isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
         if args or kwargs:
             raise InputError(
                 f"arguments given together with a {type(obj).__name__}",
@@ -48,7 +55,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
         if isinstance(obj, jax.stages.Traced):
             _stay_on_cpu(jax)
             obj = obj.lower(lowering_platforms=("cpu",))
-        return _from_lowered(jax, obj) if isinstance(obj, jax.stages.Lowered) else _from_exported(jax, obj)
+        return _from_lowered(jax, obj)
     if not callable(obj):
         raise InputError(
             f"cannot make a program from a {type(obj).__name__}",
@@ -101,8 +108,13 @@ def lower_function(
     return replace(program, module=module)
 
 
-def exported_from_bytes(data: bytes, file: str = "") -> JaxProgram:
-    """A program from the bytes of ``jax.export.Exported.serialize()``; InputError where they are something else."""
+def exported_from_bytes(
+    data: bytes, file: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> JaxProgram:
+    """A program from the bytes of ``jax.export.Exported.serialize()``; InputError where they are something else.
+
+    Arguments make symbolic dimensions concrete.
+    """
     jax = require_jax()
     try:
         exported = _export_module(jax).deserialize(bytearray(data))
@@ -110,7 +122,7 @@ def exported_from_bytes(data: bytes, file: str = "") -> JaxProgram:
         raise EnvironmentProblem(f"reading a serialized Exported: {e}", fix="pip install flatbuffers") from None
     except Exception as e:
         raise InputError(f"not a serialized jax.export.Exported: {e}", where=file or None) from None
-    return _from_exported(jax, exported, file)
+    return _from_exported(jax, exported, args, kwargs or {}, file)
 
 
 def require_jax() -> Any:
@@ -178,9 +190,14 @@ def _from_jitted(
     positional = [a if i in numbers else abstract(a) for i, a in enumerate(args)]
     _stay_on_cpu(jax)
     named = {k: v if k in static[1] else abstract(v) for k, v in kwargs.items()}
+    traced = None
     try:
-        lowered = jitted.trace(*positional, **named).lower(lowering_platforms=("cpu",))
+        traced = jitted.trace(*positional, **named)
+        lowered = traced.lower(lowering_platforms=("cpu",))
     except Exception as e:
+        refused = lowering_refused(traced, e) if traced is not None else None
+        if refused is not None:
+            raise refused from None
         # Releases differ in the type and in how early they look: a ValueError, or IndivisibleError.
         if type(e).__name__ != "IndivisibleError" and "was given the sharding" not in str(e):
             raise
@@ -205,7 +222,8 @@ def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
 
 
 def _from_lowered(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())) -> JaxProgram:
-    module = module_from_mlir(lowered.compiler_ir("stablehlo"), own_file=__file__)
+    mlir = lowered.compiler_ir("stablehlo")
+    module = module_from_mlir(mlir, own_file=__file__)
     infos = jax.tree_util.tree_leaves(lowered.args_info)
     avals = jax.tree_util.tree_leaves(lowered.in_avals)
     arguments = tuple(_leaf(jax, aval, donated=bool(info.donated)) for aval, info in zip(avals, infos, strict=True))
@@ -213,20 +231,43 @@ def _from_lowered(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[s
     inner = getattr(lowered, "_lowering", None)
     constants = tuple(np.asarray(c) for c in getattr(inner, "const_args", None) or ())
     kept = _kept(getattr(inner, "compile_args", {}).get("kept_var_idx"), len(arguments), module, len(constants))
-    return _checked(JaxProgram(module, lowered.in_tree, lowered.out_tree, arguments, outputs, kept, constants, *static))
+    trees = (lowered.in_tree, lowered.out_tree)
+    return _checked(JaxProgram(module, *trees, arguments, outputs, kept, constants, *static, mlir=mlir))
 
 
-def _from_exported(jax: Any, exported: Any, file: str = "") -> JaxProgram:
+def _from_exported(
+    jax: Any, exported: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = MappingProxyType({}), file: str = ""
+) -> JaxProgram:
     if len(exported.platforms) > 1:
         raise UnsupportedError(
             f"a program exported for several platforms: {', '.join(exported.platforms)}",
             fix='export it for one: jax.export.export(fn, platforms=["cpu"])',
         )
-    module = read_stablehlo(bytes(exported.mlir_module_serialized), file)
-    arguments = tuple(_leaf(jax, a) for a in exported.in_avals)
-    outputs = tuple(_leaf(jax, a) for a in exported.out_avals)
+    data, avals = bytes(exported.mlir_module_serialized), tuple(exported.in_avals)
+    if args or kwargs:
+        avals = _concrete(jax, exported, args, kwargs)
+        taken = [_leaf(jax, avals[k]) for k in sorted(exported.module_kept_var_idx)]
+        data = refine_shapes(data, [array_shape(dtype_of(leaf.dtype), *leaf.dims) for leaf in taken], file)
+    module = read_stablehlo(data, file)
+    outputs = exported.out_avals
+    if args or kwargs:
+        outputs = [o.update(shape=s.dims) for o, s in zip(outputs, module.results, strict=True)]
+    arguments = tuple(_leaf(jax, a) for a in avals)
+    results = tuple(_leaf(jax, a) for a in outputs)
     kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
-    return _checked(JaxProgram(module, exported.in_tree, exported.out_tree, arguments, outputs, kept))
+    return _checked(JaxProgram(module, exported.in_tree, exported.out_tree, arguments, results, kept, mlir=data))
+
+
+def _concrete(jax: Any, exported: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The Exported's flat arguments with the shapes of those that are given."""
+    leaves, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs)))
+    if tree != exported.in_tree:
+        raise InputError(
+            f"the arguments have the structure {tree}",
+            fix=f"the exported program takes {exported.in_tree}",
+        )
+    given = zip(exported.in_avals, leaves, strict=True)
+    return tuple(aval.update(shape=tuple(np.shape(x) if np.isscalar(x) else x.shape)) for aval, x in given)
 
 
 def _kept(known: Any, count: int, module: Module, constants: int) -> tuple[int, ...]:
@@ -256,7 +297,10 @@ def _checked(program: JaxProgram) -> JaxProgram:
 def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
     dtype, dims = aval.dtype, tuple(aval.shape)
     if any(not isinstance(d, int) for d in dims):
-        raise UnsupportedError(f"symbolic shape {dims}", fix="export the program with concrete shapes")
+        raise UnsupportedError(
+            f"symbolic shape {dims}",
+            fix="give arguments: shardc.from_jax(exported, *args), or shardc.load(path, *args)",
+        )
     if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
         impl: list[str] = []
 

@@ -37,7 +37,8 @@ class JaxProgram:
     ``arguments`` has one entry per leaf of ``in_tree``; the module's parameters are ``constants`` (arrays that JAX
     hoisted) followed by ``arguments[i] for i in kept``: jit drops arguments that nothing uses. ``results`` has one
     entry per leaf of ``out_tree``, in the order of the module's flattened results. ``static_argnums`` and
-    ``static_argnames`` were folded into the program.
+    ``static_argnames`` were folded into the program. ``mlir`` is what the module was read from: an ``ir.Module`` of
+    jaxlib, or bytes.
     """
 
     module: Module
@@ -49,6 +50,15 @@ class JaxProgram:
     constants: tuple[NDArray[Any], ...] = ()
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
+    mlir: Any = None
+
+    def original(self) -> bytes:
+        """The MLIR that the module was read from, as bytecode or text."""
+        if self.mlir is None or isinstance(self.mlir, bytes):
+            return self.mlir or b""
+        from shardc.hlo.stablehlo.mlir.bindings import bytecode
+
+        return bytecode(self.mlir)
 
     @property
     def donated(self) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
@@ -27,12 +28,14 @@ def jit(
     donate_argnames: str | Iterable[str] = (),
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
+    custom_calls: Mapping[str, CustomCall] | None = None,
 ) -> Any:
     """Compile a JAX function for a device mesh; the result is called like the function.
 
     ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), ``NamedSharding``, or pytrees of
     them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles once per
-    structure, shapes and types of the arguments. Results are pytrees of `shardc.Array`. Also a decorator::
+    structure, shapes and types of the arguments. Results are pytrees of `shardc.Array`. ``custom_calls`` says what
+    the function's own `jax.ffi` targets mean, see `Program.with_custom_calls`. Also a decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
@@ -47,6 +50,7 @@ def jit(
             donate_argnames=donate_argnames,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
+            custom_calls=custom_calls,
         )
     names = _parameter_names(function)
     options = _Options(
@@ -56,6 +60,7 @@ def jit(
         _numbers(donate_argnums, donate_argnames, names, "donate_argnames"),
         _numbers(static_argnums, static_argnames, names, "static_argnames"),
         frozenset(_as_tuple(static_argnames)) | {names[n] for n in _as_tuple(static_argnums) if 0 <= n < len(names)},
+        dict(custom_calls or {}),
     )
     return Jitted(function, options)
 
@@ -68,6 +73,7 @@ class _Options:
     donate: tuple[int, ...]
     static: tuple[int, ...]
     static_names: frozenset[str]
+    custom_calls: Mapping[str, CustomCall]
 
 
 class Jitted:
@@ -88,7 +94,7 @@ class Jitted:
         keep = options.mesh if options.in_shardings is None else None
         args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
         static = tuple(sorted(self._static_positions(args)))
-        return from_function(
+        program = from_function(
             functools.partial(self._function, **fixed) if fixed else self._function,
             args,
             named,
@@ -98,6 +104,7 @@ class Jitted:
             donate_argnums=options.donate or None,
             static_argnums=static or None,
         )
+        return program.with_custom_calls(options.custom_calls) if options.custom_calls else program
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
         """The compiled program for arguments like these, from the cache when there was a call like this one."""

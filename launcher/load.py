@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shardc.hlo.errors import InputError, ParseError
 from shardc.hlo.ir import Module
+from shardc.hlo.types import Shape, array_shape, dtype_of
 
 __all__ = ["content_kind", "read_file", "read_program"]
 
@@ -46,23 +50,49 @@ def content_kind(data: bytes, file: str = "") -> str:
     return "mlir" if _MLIR_START.match(text) else "hlo"
 
 
-def read_program(data: bytes, file: str = "") -> tuple[Module, Any]:
-    """The module that ``data`` holds, and the JAX program (pytrees) of a serialized Exported or None."""
+def read_program(
+    data: bytes, file: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> tuple[Module, Any, bytes]:
+    """The module that ``data`` holds, the JAX program (pytrees) of a serialized Exported or None, and the MLIR that
+    the module was read from, empty for HLO text.
+
+    Arguments (only shapes and types count) say what symbolic dimensions are: those of the function for an Exported,
+    one per parameter for MLIR. Raises InputError for HLO text with arguments.
+    """
     kind = content_kind(data, file)
     if kind == "hlo":
-        from shardc.hlo.text.reader import read_hlo
-
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as e:
-            line = data[: e.start].count(b"\n") + 1
-            raise ParseError("the file is not UTF-8 text", where=f"{file or '<input>'}:{line}") from None
-        return read_hlo(text, file), None
+        if args or kwargs:
+            raise InputError("arguments for HLO text, which has its shapes", where=file or None, fix="leave them out")
+        return _read_hlo(data, file), None, b""
     if kind == "exported":
         from shardc.launcher.jax_frontend import exported_from_bytes
 
-        program = exported_from_bytes(data, file)
-        return program.module, program
+        program = exported_from_bytes(data, file, args, kwargs)
+        return program.module, program, program.original()
     from shardc.hlo.stablehlo.reader import read_stablehlo
+    from shardc.hlo.stablehlo.refine import refine_shapes
 
-    return read_stablehlo(data, file), None
+    if kwargs:
+        raise InputError(
+            f"arguments by name ({', '.join(kwargs)}) for an MLIR file", fix="give one per parameter, by position"
+        )
+    if args:
+        data = refine_shapes(data, [_shape(a) for a in args], file)
+    return read_stablehlo(data, file), None, data
+
+
+def _shape(argument: Any) -> Shape:
+    array = argument if hasattr(argument, "dtype") else np.asarray(argument)
+    return array_shape(dtype_of(np.dtype(array.dtype)), *array.shape)
+
+
+def _read_hlo(data: bytes, file: str) -> Module:
+    from shardc.hlo.text.reader import read_hlo
+    from shardc.hlo.text.shardy import with_shardy
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise ParseError("the file is not UTF-8 text", where=f"{file or '<input>'}:{line}") from None
+    return with_shardy(read_hlo(text, file))

@@ -81,17 +81,22 @@ def _propagation(op: Op) -> str:
 
 def _partitioning(op: Op) -> str:
     from shardc.partitioner.rules import RULES
-    from shardc.partitioner.rules.rule import Refused
+    from shardc.partitioner.rules.rule import Local, Refused
 
     row: Any = RULES.get(op.opcode)
     if row is None:
         return "- no rule"
+    if isinstance(row, Local):
+        return "; or ".join(way.strategy for way in row.ways)
     return f"- {row.why}" if isinstance(row, Refused) else str(row.strategy)
 
 
 #: Ops that are gone before code is made, and what becomes of them.
 _GONE = {
-    "call": "inlined",
+    **dict.fromkeys(("call", "fusion", "async-start"), "inlined"),
+    **dict.fromkeys(("async-update", "async-done"), "removed"),
+    **dict.fromkeys(("collective-broadcast", "ragged-all-to-all"), "as all-gathers"),
+    **dict.fromkeys(("send", "recv", "send-done", "recv-done"), "as a collective-permute; not with the host"),
     **dict.fromkeys(("optimization-barrier", "domain", "add-dependency", "copy", "copy-start", "copy-done"), "removed"),
     **dict.fromkeys(("all-reduce-start", "all-gather-start", "collective-permute-start"), "as one operation"),
     **dict.fromkeys(("all-reduce-done", "all-gather-done", "collective-permute-done"), "as one operation"),
@@ -100,7 +105,7 @@ _GONE = {
 _STEP = frozenset(
     {
         *("parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "after-all"),
-        *("while", "conditional"),
+        *("while", "conditional", "partition-id", "replica-id"),
         *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),
     }
 )
@@ -109,11 +114,16 @@ _STEP = frozenset(
 def _cpu(op: Op) -> str:
     from shardc.compiler.kernels.kernel import SPECIAL
     from shardc.compiler.kernels.rules import RULES
+    from shardc.compiler.lower.expansions import EXPANSIONS
 
+    if op.opcode in EXPANSIONS:
+        return "as simpler ops"
     if op.opcode in _GONE:
         return _GONE[op.opcode]
     if op.opcode in _STEP:
         return "step"
     if op.opcode == "custom-call":
         return "known targets only"
+    if op.opcode in ("infeed", "outfeed"):
+        return "- a compiled step talks to its host by arguments and results only"
     return "kernel" if op.opcode in SPECIAL or op.opcode in RULES else "- no native code yet"

@@ -22,9 +22,13 @@ _TIMED_RUNS = 2
 
 
 class PhaseRunner:
-    """Runs phases on up to ``threads`` threads; ``phase`` is the collective that the devices resume from."""
+    """Runs phases on up to ``threads`` threads; ``phase`` is the collective that the devices resume from.
 
-    def __init__(self, threads: int) -> None:
+    ``clock`` says the time in seconds, for the choice alone.
+    """
+
+    def __init__(self, threads: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._pool = ThreadPoolExecutor(threads, "shardc-device") if threads > 1 else None
         self._seconds: dict[int, list[float]] = {}
 
@@ -34,9 +38,9 @@ class PhaseRunner:
             return [advance(d) for d in devices]
         timed = self._seconds.setdefault(phase, [])
         if len(timed) < _TIMED_RUNS:
-            start = time.perf_counter()
+            start = self._clock()
             stops = [advance(d) for d in devices]
-            timed.append(time.perf_counter() - start)
+            timed.append(self._clock() - start)
             return stops
         if min(timed) < _WORTH_THREADS:
             return [advance(d) for d in devices]

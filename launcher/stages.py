@@ -5,6 +5,7 @@ Each stage is immutable and can be printed; each step names what went wrong in t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.config import Config
+from shardc.hlo.custom_calls import CustomCall, need_new
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
@@ -34,6 +36,9 @@ __all__ = [
 ]
 
 
+log = logging.getLogger("shardc")
+
+
 def job_config() -> Config:
     """The settings of the environment; in a job only rank 0 dumps."""
     config, launcher = Config.from_environment(), detect_launcher()
@@ -44,8 +49,8 @@ def job_config() -> Config:
 class Program:
     """A global program with some annotations.
 
-    ``jax`` knows the pytrees of a program that came from a JAX function; ``original`` are the bytes of the file it
-    was read from. Made by `load` and `from_jax`.
+    ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
+    file it was read from. Made by `load`, `from_jax` and `trace`.
     """
 
     module: Module
@@ -81,17 +86,47 @@ class Program:
             module = annotate(module, annotations or {}, wanted)
         return replace(self, module=module)
 
-    def propagate(self) -> Propagated:
-        """Give every value a sharding; annotations are kept, the rest follows from the operations."""
+    def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> Program:
+        """Say what custom-call targets mean that shardc does not know.
+
+        Calls with an ``expand`` become HLO instructions at once, so that they are sharded and compiled like any
+        others; the rest is kept for evaluation and compiled code. Known targets can be replaced by an ``expand``.
+        Example: ``program.with_custom_calls({"scale2": CustomCall(expand=lambda b, call, x: b.add("add", x, x))})``.
+        """
+        from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
+        from shardc.sharding.rules.custom_call import with_sharding_rules
+
+        need_new(custom_calls)
+        expanded = {target: c for target, c in custom_calls.items() if c.expand is not None}
+        module = ExpandCustomCalls(custom_calls=expanded).run(self.module) if expanded else self.module
+        rules = {target: c.sharding_rule for target, c in custom_calls.items() if c.sharding_rule}
+        module = with_sharding_rules(module, rules) if rules else module
+        config = replace(self.config, custom_calls={**self.config.custom_calls, **custom_calls})
+        return replace(self, module=module, config=config)
+
+    def propagate(self, *, conservative: bool = False) -> Propagated:
+        """Give every value a sharding; annotations are kept, the rest follows from the operations.
+
+        With ``conservative`` no axis is split into parts, and nothing spreads through dimensions whose elements move
+        (slices, padding, concatenation, windows): fewer reshards to wonder about, less sharding.
+        A program that is partitioned already (a dump from behind XLA's partitioner) stays as it is.
+        """
+        from shardc.partitioner.adopt import is_partitioned
+        from shardc.sharding.options import PropagationOptions
         from shardc.sharding.propagate import propagate
 
         start = time.perf_counter()
-        result = propagate(with_axes(self.module), self.config)
-        return Propagated(self, result.module, result.provenance, {**self.seconds, **_since("propagate", start)})
+        if is_partitioned(self.module):
+            log.warning("%s is partitioned already, for %d devices: it is left as it is", *_size(self.module))
+            return Propagated(self, self.module, _AsGiven(), self.seconds)
+        options = PropagationOptions(conservative=conservative)
+        result = propagate(with_axes(self.module), self.config, options=options)
+        seconds = {**self.seconds, **_since("propagate", start)}
+        return Propagated(self, result.module, result.provenance, seconds, result.outcome)
 
-    def partition(self) -> Partitioned:
+    def partition(self, *, machine: str | Path | None = None) -> Partitioned:
         """`propagate`, then `Propagated.partition`."""
-        return self.propagate().partition()
+        return self.propagate().partition(machine=machine)
 
     def compile(self, target: str = "cpu") -> Compiled:
         """All the stages at once."""
@@ -100,6 +135,22 @@ class Program:
     def as_text(self) -> str:
         """The program as HLO text."""
         return str(self.module)
+
+    def as_stablehlo(self) -> str:
+        """The MLIR that the program was read from, with ``sdy`` shardings where it has annotations."""
+        return self.write_back(self.module)
+
+    def write_back(self, module: Module, versions: Sequence[Any] = ()) -> str:
+        """The MLIR that the program was read from, with the shardings of ``module``, a later form of it; ``versions``
+        are its functions as their callers see them."""
+        original = self.original or (self.jax.original() if hasattr(self.jax, "original") else b"")
+        if not original:
+            raise UnsupportedError(
+                "only a program that came from MLIR or JAX can be written as MLIR", fix="write it as HLO text"
+            )
+        from shardc.hlo.stablehlo.writer import write_stablehlo
+
+        return write_stablehlo(original, module, versions)
 
 
 @dataclass(frozen=True)
@@ -110,14 +161,35 @@ class Propagated:
     module: Module
     provenance: Any
     seconds: Mapping[str, float]
+    outcome: Any = None
 
-    def partition(self) -> Partitioned:
-        """Rewrite into the program that every device runs, with the collectives it needs."""
+    def partition(self, *, machine: str | Path | None = None) -> Partitioned:
+        """Rewrite into the program that every device runs, with the collectives it needs.
+
+        They are chosen for the fewest bytes, or for the least modelled time on a ``machine``: a name such as
+        ``"h100-dgx"`` or the path of a description. Raises `InputError` for unknown machines.
+        """
+        from shardc.collectives.machine import load_machine
+        from shardc.partitioner.adopt import adopt, is_partitioned
         from shardc.partitioner.partition import partition
 
         start = time.perf_counter()
-        module = partition(self.module, self.program.config)
+        given = is_partitioned(self.module)
+        described = None if machine is None else load_machine(machine)
+        module = adopt(self.module) if given else partition(self.module, self.program.config, machine=described)
         return Partitioned(self, module, {**self.seconds, **_since("partition", start)})
+
+    def provenance_dict(self) -> dict[str, Any]:
+        """Where every axis came from, as plain data (docs/cli.md has the schema).
+
+        Raises `InputError` for a program that was partitioned already.
+        """
+        from shardc.sharding.provenance import Provenance
+        from shardc.sharding.provenance_json import provenance_dict
+
+        if not isinstance(self.provenance, Provenance):
+            raise InputError("the program is partitioned already: nothing was propagated")
+        return provenance_dict(self.provenance)
 
     def explain(self, value: str) -> list[str]:
         """Where the sharding of the value called ``value`` comes from."""
@@ -129,11 +201,10 @@ class Propagated:
 
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
-        if not self.program.original:
-            raise UnsupportedError("only a program read from an MLIR file can be written back as MLIR")
-        from shardc.hlo.stablehlo.writer import write_stablehlo
-
-        return write_stablehlo(self.program.original, self.module)
+        versions = [] if self.outcome is None else self.outcome.versions()
+        if len(versions) == len({v.source for v in versions}):
+            return self.program.write_back(self.module)
+        return self.program.write_back(self.outcome.as_written(), versions)
 
 
 @dataclass(frozen=True)
@@ -223,7 +294,7 @@ class Compiled:
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
-        return Driver(self.executable, load_step(self.executable), transport, config)
+        return Driver(self.executable, load_step(self.executable, self.config.custom_calls), transport, config)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._jax is not None:
@@ -253,19 +324,21 @@ class Compiled:
         save(self.executable, Path(path))
 
 
-def load(path: str | Path) -> Program:
+def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
     """A program from a file, told by its content: HLO text, MLIR text or bytecode, or a serialized jax Exported.
+
+    A program with symbolic dimensions needs arguments that say what these are (only shapes and types count): the
+    function's own for an Exported, one per parameter for MLIR.
 
     Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
     """
     from shardc.hlo.verify import verify
-    from shardc.launcher.load import content_kind, read_file, read_program
+    from shardc.launcher.load import read_file, read_program
 
     start = time.perf_counter()
     data = read_file(path)
-    module, jax = read_program(data, str(path))
+    module, jax, original = read_program(data, str(path), args, kwargs)
     verify(module)
-    original = data if content_kind(data, str(path)) in ("mlir", "bytecode") else b""
     return Program(module, jax, original, seconds=_since("read", start))
 
 
@@ -293,22 +366,40 @@ def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     return made if mesh is None or made.mesh is not None else made.annotate(mesh=mesh)
 
 
-def load_executable(path: str | Path) -> Compiled:
-    """What `Compiled.save` wrote."""
+def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:
+    """What `Compiled.save` wrote; ``custom_calls`` has the addresses of the user's own functions in it."""
     from shardc.compiler.serialize import load_executable as read
 
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
-    return Compiled(read(Path(path)))
+    return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=dict(custom_calls or {})))
 
 
-def trace(function: Any, *specs: Any) -> Program:
-    """Not there yet: a program from a plain NumPy function."""
-    raise UnsupportedError(
-        "tracing of NumPy functions is not there yet",
-        where=getattr(function, "__name__", None),
-        fix="write it with jax.numpy and use shardc.from_jax(jax.jit(f), *args), or load an HLO or MLIR file",
-    )
+def trace(
+    function: Any,
+    /,
+    *specs: Any,
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: Any = (),
+    **named_specs: Any,
+) -> Program:
+    """A program from a plain NumPy function, without JAX: the function runs once, on traced values.
+
+    ``specs`` stand for its arguments: `ShapeDtype`, arrays, or whatever has ``shape`` and ``dtype``, Python numbers,
+    and dicts, lists and tuples of those; ``named_specs`` are passed by name. Shardings are ``P`` (or pytrees of them,
+    prefixes of the arguments or results); `shard` inside the function constrains a value. Without ``mesh``, axes that
+    shardings name get size 1 until `Program.annotate` gives a mesh. Element types are NumPy's. Raises
+    `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
+    Example: ``shardc.trace(step, weights, shardc.ShapeDtype((64, 16), "float32"), mesh=Mesh({"data": 2}))``.
+    """
+    from shardc.launcher.numpy_frontend import program_from_numpy
+
+    start = time.perf_counter()
+    wanted = as_mesh(mesh) if mesh is not None else None
+    traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
+    return Program(traced.module, traced, seconds=_since("read", start))
 
 
 def as_mesh(mesh: Any) -> Mesh:
@@ -346,6 +437,17 @@ def with_axes(module: Module) -> Module:
     from shardc.sharding.convert import with_axis_shardings
 
     return with_axis_shardings(module)
+
+
+def _size(module: Module) -> tuple[str, int]:
+    return module.source_file or module.name, module.num_partitions
+
+
+class _AsGiven:
+    """The provenance of a program that was given partitioned."""
+
+    def explain(self, value: str) -> list[str]:
+        return [f"{value}: the program was given partitioned, so nothing was propagated"]
 
 
 def _since(stage: str, start: float) -> dict[str, float]:

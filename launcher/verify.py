@@ -12,6 +12,7 @@ from shardc.launcher.array import gather
 from shardc.launcher.random_inputs import random_arguments
 from shardc.launcher.stages import Program
 from shardc.partitioner.equivalence import agree
+from shardc.partitioner.exactness import exact_results
 
 __all__ = ["verify_program"]
 
@@ -19,26 +20,31 @@ __all__ = ["verify_program"]
 def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dict[str, Any]]:
     """One row per trial and result: ``agrees``, ``error`` and ``bound`` of `shardc.partitioner.equivalence.agree`.
 
+    ``exact`` says that no rounding reaches the result, so that it has to agree to the bit.
+
     The unpartitioned program is run by the evaluator, also in float64 as the reference; the partitioned one is
     compiled and runs on this job's devices.
     """
     compiled = program.compile()
     module = program.module
+    exact = exact_results(module)
     rows = []
     for trial in range(trials):
         arguments = random_arguments([p.shape for p in module.parameters], seed + trial)
         got = [gather(r) for r in compiled.run(arguments)]
         with np.errstate(all="ignore"):
-            want = evaluate(module, arguments)
-            reference = evaluate(module, arguments, float64=True)
+            calls = program.config.custom_calls
+            want = evaluate(module, arguments, custom_calls=calls)
+            reference = evaluate(module, arguments, float64=True, custom_calls=calls)
         names = module.result_names or ("",) * len(got)
         for index, (g, w, r) in enumerate(zip(got, want, reference, strict=True)):
-            result = agree(g, w, r)
+            result = agree(g, w, r, exact=exact[index])
             rows.append(
                 {
                     "trial": trial,
                     "index": index,
                     "name": names[index],
+                    "exact": exact[index],
                     "agrees": result.ok,
                     "error": _finite(result.error),
                     "bound": _finite(result.bound),

@@ -23,7 +23,21 @@ from shardc.native.math_common import (
 )
 from shardc.native.vector import I64, constant, intrinsic, with_scalar
 
-__all__ = ["acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cosh", "exp", "log", "logistic", "sinh"]
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "cosh",
+    "exp",
+    "log",
+    "log1p",
+    "logistic",
+    "sinh",
+]
 
 _EXP = (
     2.0918136198258855e-9, 2.5105215165649368e-8, 2.755726328311978e-7, 2.75572554044176e-6, 2.480158733643862e-5,
@@ -73,6 +87,16 @@ def log(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     y = b.select(b.fcmp_ordered("==", x, infinity), infinity, y)
     y = b.select(b.fcmp_ordered("==", x, constant(t, 0.0)), constant(t, -math.inf), y)
     return b.select(b.fcmp_unordered("<", x, constant(t, 0.0)), constant(t, math.nan), y)
+
+
+def log1p(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """2 atanh(x / (2 + x)) where the series for `log` goes as far, log(1 + x) elsewhere."""
+    t = x.type
+    s = b.fdiv(x, b.fadd(x, constant(t, 2.0)))
+    z = b.fmul(s, s)
+    y = fma(b, b.fmul(polynomial(b, z, _ATANH), z), s, s)
+    near = b.and_(b.fcmp_ordered(">", x, constant(t, -0.29)), b.fcmp_ordered("<", x, constant(t, 0.41)))
+    return b.select(near, b.fadd(y, y), log(b, b.fadd(x, constant(t, 1.0))))
 
 
 def _odd(b: ir.IRBuilder, x: ir.Value, value: ir.Value, cube: float) -> ir.Value:

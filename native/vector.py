@@ -26,7 +26,8 @@ PTR = ir.PointerType()
 #: The value names the types in the name's suffix: ``r`` result, digits arguments.
 INTRINSICS = {
     "llvm.fabs": "r", "llvm.copysign": "r", "llvm.sqrt": "r", "llvm.floor": "r", "llvm.ceil": "r", "llvm.trunc": "r",
-    "llvm.rint": "r", "llvm.fmuladd": "r", "llvm.ctpop": "r", "llvm.ctlz": "r", "llvm.cttz": "r", "llvm.abs": "r",
+    "llvm.rint": "r", "llvm.fmuladd": "r", "llvm.fma": "r", "llvm.maximum": "r", "llvm.minimum": "r",
+    "llvm.ctpop": "r", "llvm.ctlz": "r", "llvm.cttz": "r", "llvm.abs": "r",
     "llvm.smax": "r", "llvm.smin": "r", "llvm.umax": "r", "llvm.umin": "r", "llvm.fshl": "r", "llvm.fshr": "r",
     "llvm.bswap": "r", "llvm.fptosi.sat": "r0", "llvm.fptoui.sat": "r0", "llvm.masked.load": "r0",
     "llvm.masked.store": "01", "llvm.memcpy": "012", "llvm.memset": "02", "llvm.vector.reduce.or": "0",

@@ -49,22 +49,38 @@ F32_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
 F64_FUNCTIONS: Mapping[str, Emit] = MappingProxyType({"exp": math_double.exp, "logistic": math_double.logistic})
 
 
-def call(b: ir.IRBuilder, name: str, *arguments: ir.Value) -> ir.Value:
+#: f64 lanes on the way to f32: to some 1e-12.
+ROUGH_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
+    {
+        "exp": math_double.exp,
+        "log": math_double.log,
+        "log1p": math_double.log1p,
+        "sinh": math_double.sinh,
+        "cosh": math_double.cosh,
+        "asinh": math_double.asinh,
+        "atan2": math_double.atan2,
+        "cbrt": math_double.cbrt,
+    }
+)
+
+
+def call(b: ir.IRBuilder, name: str, *arguments: ir.Value, rough: bool = False) -> ir.Value:
     """``name`` of f32 or f64 lanes (all arguments of one type); KeyError for an unknown function.
 
+    ``rough`` takes faster f64 functions where there are any, for results that are rounded to f32.
     Example: ``call(builder, "exp", x)`` for ``x`` of type ``<16 x float>``.
     """
     t = arguments[0].type
-    full = f"shardc.{name}.{suffix(t)}"
+    rough = rough and scalar_of(t) != F32 and name in ROUGH_FUNCTIONS
+    table = ROUGH_FUNCTIONS if rough else F32_FUNCTIONS if scalar_of(t) == F32 else F64_FUNCTIONS
+    full = f"shardc.{'rough.' if rough else ''}{name}.{suffix(t)}"
     function = b.module.globals.get(full)
     if function is None:
-        function = _define(b.module, full, name, t, len(arguments))
+        function = _define(b.module, full, name, table.get(name), t, len(arguments))
     return b.call(function, arguments)
 
 
-def _define(module: ir.Module, full: str, name: str, t: ir.Type, arity: int) -> ir.Function:
-    table = F32_FUNCTIONS if scalar_of(t) == F32 else F64_FUNCTIONS
-    body = table.get(name)
+def _define(module: ir.Module, full: str, name: str, body: Emit | None, t: ir.Type, arity: int) -> ir.Function:
     if body is None and name not in MATH_SYMBOLS:
         raise KeyError(name)
     function = ir.Function(module, ir.FunctionType(t, [t] * arity), full)

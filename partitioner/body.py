@@ -8,15 +8,15 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Origin, topological
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.types import Shape, tuple_shape
-from shardc.partitioner.choose import Operand, Problem
+from shardc.partitioner.choose import Choice, Operand, Problem
 from shardc.partitioner.context import Context
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move
+from shardc.partitioner.needs import needs
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
-from shardc.sharding.factors import FactorKind
-from shardc.sharding.rules import factor_rule
+from shardc.sharding.factors import FactorKind, FactorRule
 
 __all__ = ["Body", "partition_computation"]
 
@@ -32,7 +32,9 @@ def partition_computation(
 ) -> Computation:
     """The local form of ``computation``; layouts are per leaf of each parameter and of the root."""
     body = Body(context, rules, computation, parameters)
-    for instruction in body.live():
+    live = body.live()
+    body.needs = needs(body, rules, live, results)
+    for instruction in live:
         body.visit(instruction)
     return body.finish(results)
 
@@ -54,6 +56,8 @@ class Body:
         self.em = Emitter(context.table, context.reducers, context.names)
         self.values: dict[Instruction, Tree] = {}
         self.uses: dict[Instruction, int] = {}
+        self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
+        self.needs: Mapping[Instruction, Layout] = {}
 
     # -- the walk --------------------------------------------------------------------------------------------
 
@@ -109,9 +113,7 @@ class Body:
 
     def wanted(self, op: Instruction) -> tuple[Layout, ...]:
         """The propagated layouts of an instruction's leaves, partial values reduced."""
-        table = self.context.table
-        where = f"%{op.name}" + (f" ({op.source})" if op.source else "")
-        return tuple(table.reduced(table.from_sharding(s, where)) for s in op.leaf_shardings())
+        return self.context.layouts(op)
 
     def get(self, value: Value, layout: Layout, need: str) -> Instruction:
         """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
@@ -199,20 +201,10 @@ class Body:
 
     def partition_locally(self, op: Instruction, row: Local) -> Tree:
         """Choose how to split ``op``, bring the operands there, and write it."""
-        rule = factor_rule(op)
         operands = [self.value(o) for o in op.operands]
         wanted = self.wanted(op)
         shapes = tuple(op.shape.leaves())
-        reductions = {v.layout.reduction for v in operands if v.layout.unreduced}
-        linear = tuple(g for r in sorted(reductions) for g in row.linear(op, r) if _partial_with(operands, g, r))
-        problem = Problem(
-            rule,
-            row.usable(op, rule),
-            tuple(_operand(v) for v in operands),
-            tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(shapes, wanted, strict=True)),
-            linear,
-        )
-        choice = self.context.choice(problem)
+        row, rule, choice = self._choose(op, row, operands, wanted)
         need = f"{op.opcode} %{op.name} needs"
         local = [self.get(v, x, need) for v, x in zip(operands, choice.operands, strict=True)]
         site = Site(op, rule, choice, self.em, local, shapes)
@@ -229,6 +221,34 @@ class Body:
             if v.layout.unreduced and v.layout.reduction not in _UNREDUCIBLE_LATER:
                 self._finish_now(v)
         return list(values) if op.shape.is_tuple else values[0]
+
+    def _choose(
+        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
+    ) -> tuple[Local, FactorRule, Choice]:
+        """The cheapest of the ways to do ``op``, the first of equals."""
+        best: tuple[Local, FactorRule, Choice] | None = None
+        aims = (self.needs[op],) if op in self.needs else wanted
+        reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
+        for way in row.ways:
+            rule = way.rule(op)
+            if rule is None:
+                continue
+            linear = tuple(g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r))
+            problem = Problem(
+                rule,
+                frozenset() if op in self.differing else way.usable(op, rule),
+                tuple(
+                    _operand(v, self.context.repetitions.get(o, 1)) for v, o in zip(operands, op.operands, strict=True)
+                ),
+                tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
+                linear,
+                way.sends,
+            )
+            choice = self.context.choice(problem)
+            if best is None or choice.cost < best[2].cost:
+                best = (way, rule, choice)
+        assert best is not None, f"no way to do {op.opcode}"
+        return best
 
     def _finish_now(self, value: Value) -> None:
         """Reduce a partial value whose reduction cannot be put off."""
@@ -247,7 +267,16 @@ class Body:
         return next((v.why for v in operands if v.why), "") if site.choice.carried else ""
 
 
-def _operand(value: Value) -> Operand:
+def _differing(computation: Computation) -> frozenset[Instruction]:
+    """What depends on the device that computes it: whole everywhere, for a shard would be its owner's."""
+    found: set[Instruction] = set()
+    for i in computation:
+        if i.opcode == "partition-id" or (i.opcode != "collective-broadcast" and not found.isdisjoint(i.operands)):
+            found.add(i)
+    return frozenset(found)
+
+
+def _operand(value: Value, repetitions: int) -> Operand:
     free = value.remake is not None
     layouts = (value.layout,) if free else (value.layout, *(x for x in value.forms if x is not value.layout))
     return Operand(
@@ -257,6 +286,7 @@ def _operand(value: Value) -> Operand:
         value.wanted,
         free,
         value.uses > 1,
+        repetitions,
     )
 
 

@@ -9,7 +9,7 @@ beats reducing at equal cost, because a later reduction can merge with others or
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
@@ -24,6 +24,7 @@ class Operand:
     """An operand as the choice sees it: its layouts so far, or ``free`` of cost in every layout.
 
     ``shared``: others read it too, so that its reduced form costs nothing extra here.
+    ``repetitions``: it is the same so many times, and is brought into another layout once for all of them.
     """
 
     dims: tuple[int, ...]
@@ -32,6 +33,7 @@ class Operand:
     wanted: Layout
     free: bool = False
     shared: bool = False
+    repetitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Problem:
 
     ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is
     jointly linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per
-    element, wanted layout) per result.
+    element, wanted layout) per result; ``sends`` is what the operation costs in collectives of its own.
     """
 
     rule: FactorRule
@@ -48,6 +50,11 @@ class Problem:
     operands: tuple[Operand, ...]
     results: tuple[tuple[tuple[int, ...], int, Layout], ...]
     linear: tuple[tuple[int, ...], ...] = ()
+    sends: Sends | None = None
+
+
+#: Bytes and collectives of the operation itself, when its factors have these axes.
+Sends = Callable[[AxisTable, Problem, tuple[Atoms, ...]], tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,9 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
         carried, reduction = _carried(problem, group)
         if group and not carried:
             continue
-        single = all(not problem.operands[i].shared for i in group)
+        single = not any(problem.operands[i].shared and not problem.operands[i].free for i in group)
         seen: set[tuple[Atoms, ...]] = set()
-        for number, order in enumerate(_orders(problem)):
-            factors = _assign(table, problem, order, carried)
+        for number, factors in enumerate(_candidates(table, problem, carried)):
             if factors in seen:
                 continue
             seen.add(factors)
@@ -89,6 +95,40 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
     return best
 
 
+def _candidates(table: AxisTable, problem: Problem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
+    """Axes per factor, from every tensor's point of view; axes of dimensions that must be whole also moved away."""
+    n = len(problem.operands)
+    for order in _orders(problem):
+        factors = _assign(table, problem, order, carried)
+        yield factors
+        if not order:
+            continue
+        first = order[0]
+        layout = problem.operands[first].layouts[0] if first < n else problem.results[first - n][2]
+        placed = {a for atoms in factors for a in atoms}
+        left = tuple(a for atoms in layout.dims for a in atoms if a not in placed and a not in carried)
+        if left:
+            yield _moved_away(table, problem, factors, left, first)
+
+
+def _moved_away(
+    table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], left: Atoms, tensor: int
+) -> tuple[Atoms, ...]:
+    """``factors`` with the axes ``left`` on the factor of ``tensor`` that passes through and has most room."""
+    rule = problem.rule
+    own = {f for dim in rule.tensors[tensor] for f in dim}
+    free = [f for f in rule.of_kind(FactorKind.PASS_THROUGH) if f in own and f in problem.usable]
+    room = {f: rule.factors[f].size // table.extent(factors[f]) for f in free}
+    best = max(free, key=lambda f: (room[f], -f), default=None)
+    if best is None or room[best] < 2:
+        return factors
+    chosen = list(factors)
+    for a in left:
+        if rule.factors[best].size >= table.extent((*chosen[best], a)):
+            chosen[best] = (*chosen[best], a)
+    return _legal(table, rule, chosen)
+
+
 def _carried(problem: Problem, group: tuple[int, ...]) -> tuple[Atoms, str]:
     """Atoms over which all operands of ``group`` are partial in the same way."""
     layouts = [problem.operands[i].layouts[0] for i in group if not problem.operands[i].free]
@@ -99,12 +139,17 @@ def _carried(problem: Problem, group: tuple[int, ...]) -> tuple[Atoms, str]:
 
 
 def _orders(problem: Problem) -> Iterator[tuple[int, ...]]:
-    """Orders in which tensors (operands, then results) have their say."""
+    """Orders in which tensors (operands, then results) have their say; those left out follow.
+
+    Results alone only where nothing is reduced: doing the work of a product on every device is no way to send less.
+    """
     n = len(problem.operands)
     results = tuple(range(n, n + len(problem.results)))
     sizes = [0 if o.free else math.prod(o.dims) * o.nbytes for o in problem.operands]
     by_size = sorted((i for i in range(n) if not problem.operands[i].free), key=lambda i: (-sizes[i], i))
     yield (*results, *by_size)
+    if not problem.rule.of_kind(FactorKind.REDUCTION):
+        yield results
     starts = [i for i in by_size if any(problem.operands[i].layouts[0].dims)]
     for i in starts[:_STARTS]:
         rest = tuple(j for j in by_size if j != i)
@@ -205,6 +250,9 @@ def _evaluate(
         if not operand.free:
             more = _operand_cost(table, resharder, operand, layout)
             wire, count = wire + more[0], count + more[1]
+    if problem.sends is not None:
+        more = resharder.price.own(problem.sends(table, problem, factors))
+        wire, count = wire + more[0], count + more[1]
     partial = tuple(a for f in rule.of_kind(FactorKind.REDUCTION) for a in factors[f])
     results: list[Layout] = []
     kind = rule.reduction if partial else reduction
@@ -218,6 +266,8 @@ def _evaluate(
 
 def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layout: Layout) -> tuple[float, int]:
     costs = [resharder.cost(operand.dims, operand.nbytes, form, layout) for form in operand.layouts]
+    if operand.repetitions > 1:
+        costs = [(wire / operand.repetitions, count) for wire, count in costs]
     if operand.shared and operand.layouts[0].unreduced and not layout.unreduced:
         costs.append(resharder.cost(operand.dims, operand.nbytes, operand.wanted, layout))
     return min(costs)

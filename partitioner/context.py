@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shardc.hlo.ir import Computation, Module
+from shardc.collectives.machine import Machine
+from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.partitioner.choose import Choice, Problem, choose
 from shardc.partitioner.emitter import Reducers
+from shardc.partitioner.invariants import repetitions
 from shardc.partitioner.layout import AxisTable, Layout
+from shardc.partitioner.manual import has_manual
 from shardc.partitioner.names import Names
 from shardc.partitioner.reshard import Resharder
 
@@ -28,22 +31,39 @@ class Signature:
 
 @dataclass(slots=True)
 class Context:
-    """See the module docstring; make one with `Context.over`."""
+    """See the module docstring; make one with `Context.over`.
+
+    ``manual``: the program has manual computations. ``repetitions`` are those of `repetitions` in `invariants`.
+    """
 
     table: AxisTable
     resharder: Resharder
     names: Names
     computation_names: Names
+    manual: bool = False
+    repetitions: Mapping[Instruction, int] = field(default_factory=dict)
     reducers: Reducers = field(default_factory=Reducers)
     callees: dict[Signature, Computation] = field(default_factory=dict)
     _choices: dict[Problem, Choice] = field(default_factory=dict)
 
     @staticmethod
-    def over(mesh: Mesh, module: Module) -> Context:
-        """A context for partitioning ``module`` over ``mesh``."""
+    def over(mesh: Mesh, module: Module, machine: Machine | None = None) -> Context:
+        """A context for partitioning ``module`` over ``mesh``, for the least time on a ``machine`` if one is given."""
         table = AxisTable(mesh, _shardings(module))
         names = Names(i.name for i in module.instructions())
-        return Context(table, Resharder(table), names, Names())
+        return Context(table, Resharder(table, machine), names, Names(), has_manual(module), repetitions(module))
+
+    def layouts(self, op: Instruction) -> tuple[Layout, ...]:
+        """The propagated layouts of an instruction's leaves, partial values reduced.
+
+        What is placed on one device is whole on every device: each of them can do what that one would.
+        """
+        where = f"%{op.name}" + (f" ({op.source})" if op.source else "")
+        table = self.table
+        return tuple(
+            table.replicated(leaf.rank) if s.mesh.is_maximal else table.reduced(table.from_sharding(s, where))
+            for s, leaf in zip(op.leaf_shardings(), op.shape.leaves(), strict=True)
+        )
 
     def choice(self, problem: Problem) -> Choice:
         """The best choice for a problem, remembered."""

@@ -128,7 +128,7 @@ class AxisTable:
         return self.layout(layout.dims) if layout.unreduced else layout
 
     def from_sharding(self, sharding: Sharding, where: str = "") -> Layout:
-        """The layout of a propagated sharding; meshes other than this table's and manual axes are unsupported."""
+        """The layout of a propagated sharding along its free axes; meshes other than this table's are unsupported."""
         known = self._by_id.get(id(sharding))
         if known is not None:
             return known[1]
@@ -150,12 +150,6 @@ class AxisTable:
                 f"a value is sharded over mesh [{sharding.mesh}], the program over [{self.mesh}]",
                 where=where,
                 fix="use one mesh for the whole program",
-            )
-        if sharding.manual:
-            raise UnsupportedError(
-                f"axes {', '.join(sharding.manual)} are manual",
-                where=where,
-                fix="manual computations (shard_map) are not partitioned yet",
             )
         return self.layout(
             (self.atoms(d.axes) for d in sharding.dims), self.atoms(sharding.unreduced), sharding.reduction

@@ -8,6 +8,7 @@ otherwise by permutes between neighbours.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,8 +28,10 @@ __all__ = [
     "ReduceScatter",
     "Slice",
     "Step",
+    "Transfer",
     "emit_move",
     "move_cost",
+    "transfers",
 ]
 
 #: Bytes that one device sends, and number of collectives.
@@ -100,34 +103,61 @@ class Step:
     after: Layout
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """``times`` collectives over ``atoms``, each with a local result of ``nbytes``."""
+
+    opcode: str
+    nbytes: int
+    atoms: Atoms
+    times: int = 1
+
+
 def move_cost(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
     """Bytes per device and number of collectives of one move of an array of ``dims``, re-chunking included."""
+    wire, count = 0.0, 0
+    for t in transfers(table, dims, nbytes, step):
+        wire += t.times * sent(t.opcode, t.nbytes, table.extent(t.atoms))
+        count += t.times
+    return (wire, count)
+
+
+def sent(opcode: str, nbytes: float, g: int) -> float:
+    """Bytes that one of ``g`` members sends when its result has ``nbytes``, under a bandwidth-optimal algorithm."""
+    if opcode == "all-reduce":
+        return 2 * nbytes * (g - 1) / g
+    if opcode in ("all-gather", "all-to-all"):
+        return nbytes * (g - 1) / g
+    return float(nbytes * (g - 1)) if opcode == "reduce-scatter" else float(nbytes)
+
+
+def transfers(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Iterator[Transfer]:
+    """The collectives of one move of an array of ``dims`` with elements of ``nbytes``, re-chunking included."""
     before, after = step.before, step.after
     local = nbytes * math.prod(table.local_dims(before, dims))
     match step.move:
         case Gather(dim, atoms):
             g = table.extent(atoms)
-            extra = _rechunk_cost(table, dims, nbytes, (after, dim, _chunk(table, before, dims, dim) * g))
-            return (local * (g - 1) + extra[0], 1 + extra[1])
+            yield Transfer("all-gather", local * g, atoms)
+            yield from _rechunks(table, dims, nbytes, (after, dim, _chunk(table, before, dims, dim) * g))
         case Slice(dim, atoms):
-            return _rechunk_cost(table, dims, nbytes, (before, dim, _chunk(table, after, dims, dim, atoms)))
+            yield from _rechunks(table, dims, nbytes, (before, dim, _chunk(table, after, dims, dim, atoms)))
         case AllToAll(source, target, atoms):
             g = table.extent(atoms)
-            first = _rechunk_cost(table, dims, nbytes, (before, target, _chunk(table, after, dims, target, atoms)))
-            last = _rechunk_cost(table, dims, nbytes, (after, source, _chunk(table, before, dims, source) * g))
+            yield from _rechunks(table, dims, nbytes, (before, target, _chunk(table, after, dims, target, atoms)))
             moved = math.prod(_chunk(table, before if d == source else after, dims, d) for d in range(len(dims)))
-            return (moved * nbytes * (g - 1) + first[0] + last[0], 1 + first[1] + last[1])
+            yield Transfer("all-to-all", moved * nbytes * g, atoms)
+            yield from _rechunks(table, dims, nbytes, (after, source, _chunk(table, before, dims, source) * g))
         case ReduceScatter(dim, atoms):
-            extra = _rechunk_cost(table, dims, nbytes, (before, dim, _chunk(table, after, dims, dim, atoms)))
-            scattered = nbytes * math.prod(table.local_dims(after, dims))
-            return (scattered * (table.extent(atoms) - 1) + extra[0], 1 + extra[1])
+            yield from _rechunks(table, dims, nbytes, (before, dim, _chunk(table, after, dims, dim, atoms)))
+            yield Transfer("reduce-scatter", nbytes * math.prod(table.local_dims(after, dims)), atoms)
         case AllReduce(atoms):
-            g = table.extent(atoms)
-            return (2 * local * (g - 1) / g, 1)
-        case Partial():
-            return (0.0, 0)
+            yield Transfer("all-reduce", local, atoms)
         case Permute():
-            return (float(local), 1)
+            changed = (set(a) ^ set(b) for a, b in zip(before.dims, after.dims, strict=True))
+            yield Transfer(
+                "collective-permute", local, tuple(sorted(set().union(*changed))) or tuple(sorted(after.used))
+            )
 
 
 def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) -> Instruction:
@@ -178,17 +208,19 @@ def _chunk(table: AxisTable, layout: Layout, dims: tuple[int, ...], dim: int, ov
     return -(-dims[dim] // table.extent(layout.dims[dim])) * table.extent(over)
 
 
-def _rechunk_cost(table: AxisTable, dims: tuple[int, ...], nbytes: int, change: tuple[Layout, int, int]) -> Cost:
-    """Cost of `_rechunk` for (layout, dimension, other chunk size), from or to the layout's own chunk size."""
+def _rechunks(
+    table: AxisTable, dims: tuple[int, ...], nbytes: int, change: tuple[Layout, int, int]
+) -> Iterator[Transfer]:
+    """What `_rechunk` sends for (layout, dimension, other chunk size), from or to the layout's own chunk size."""
     layout, dim, other = change
     own = _chunk(table, layout, dims, dim)
     k = table.extent(layout.dims[dim])
     if own == other or k == 1:
-        return (0.0, 0)
+        return
     rest = math.prod(_chunk(table, layout, dims, d) for d in range(len(dims)) if d != dim)
     low, high = neighbours(dims[dim], k, *((other, own) if other > own else (own, other)))
-    messages = high - low
-    return (float(messages * max(own, other) * rest * nbytes), messages)
+    if high > low:
+        yield Transfer("collective-permute", max(own, other) * rest * nbytes, layout.dims[dim], high - low)
 
 
 @lru_cache(maxsize=4096)

@@ -27,12 +27,12 @@ def build_report(
     a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
     when given, else an estimate from liveness before fusion (``peak_bytes_estimated``).
     """
-    runs = executions(module)
-    collectives = [_collective(i, times, unsure) for i, times, unsure in _executed(module, runs) if _moves(i)]
+    runs, devices = executions(module), module.num_partitions
+    collectives = [_collective(i, times, unsure, devices) for i, times, unsure in _executed(module, runs) if _moves(i)]
     flops = sum(times * instruction_flops(i) for i, times, _ in _executed(module, runs))
     return {
         "name": module.name,
-        "devices": module.num_partitions,
+        "devices": devices,
         "mesh": dict(module.mesh.axes) if module.mesh is not None else {},
         "parameters": _arrays(module, module.parameters, "global_parameters", module.arg_names),
         "results": _arrays(module, (module.entry.root,), "global_results", module.result_names),
@@ -80,11 +80,11 @@ def _moves(op: Instruction) -> bool:
     return op.opcode in COLLECTIVES
 
 
-def _collective(op: Instruction, count: int, unsure: bool) -> dict[str, Any]:
+def _collective(op: Instruction, count: int, unsure: bool, devices: int) -> dict[str, Any]:
     attrs = op.attrs
     groups = attrs.get("replica_groups", attrs.get("source_target_pairs"))
     symbolic = isinstance(groups, AxisGroups | AxisPairs)
-    mesh_size = groups.mesh.size if isinstance(groups, AxisGroups | AxisPairs) else 0
+    mesh_size = groups.mesh.size if isinstance(groups, AxisGroups | AxisPairs) else devices
     sent = count * wire_bytes(op, mesh_size)
     return {
         "op": op.opcode,

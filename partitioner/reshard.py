@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from shardc.collectives.machine import Machine
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.moves import (
     AllReduce,
@@ -26,8 +27,8 @@ from shardc.partitioner.moves import (
     ReduceScatter,
     Slice,
     Step,
-    move_cost,
 )
+from shardc.partitioner.price import Bytes, Price, Seconds
 
 __all__ = ["Path", "Resharder"]
 
@@ -59,10 +60,14 @@ class _Goal:
 
 
 class Resharder:
-    """Finds paths and remembers them by dimensions, element size and the two layouts."""
+    """Finds paths and remembers them by dimensions, element size and the two layouts.
 
-    def __init__(self, table: AxisTable) -> None:
+    Costs are bytes, or seconds when a ``machine`` is given, and numbers of collectives.
+    """
+
+    def __init__(self, table: AxisTable, machine: Machine | None = None) -> None:
         self.table = table
+        self.price: Price = Bytes(table) if machine is None else Seconds(table, machine)
         self._paths: dict[tuple[tuple[int, ...], int, Layout, Layout], Path] = {}
 
     def path(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
@@ -74,7 +79,7 @@ class Resharder:
         return found
 
     def cost(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Cost:
-        """Bytes sent per device and number of collectives of that path."""
+        """Bytes sent per device (or seconds) and number of collectives of that path."""
         return (0.0, 0) if source is target else self.path(dims, nbytes, source, target).cost
 
     def _search(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
@@ -114,7 +119,7 @@ class Resharder:
                 if after in done or not self._allowed(goal, after):
                     continue
                 step = Step(state, move, after)
-                more = move_cost(self.table, goal.dims, goal.nbytes, step)
+                more = self.price.step(goal.dims, goal.nbytes, step)
                 total = (wire + more[0], collectives + more[1], length + 1)
                 if after not in best or total < best[after]:
                     best[after] = total
@@ -136,7 +141,7 @@ class Resharder:
                 common += 1
             held *= table.extent(old[common:])
         partial = table.extent(a for a in state.unreduced if a not in target.unreduced)
-        return goal.nbytes * goal.size * (1 - 1 / max(held, partial))
+        return self.price.at_least(goal.nbytes * goal.size * (1 - 1 / max(held, partial)))
 
     def _allowed(self, goal: _Goal, state: Layout) -> bool:
         small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from shardc.hlo.ir import Computation, Instruction, Module
 __all__ = ["Executions", "executions", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
+_KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
@@ -57,7 +59,14 @@ def _callees(op: Instruction) -> list[tuple[Computation, int]]:
 
 
 def trip_count(loop: Instruction) -> int | None:
-    """Iterations of a while that counts by a constant from a constant to a constant; None when it is not one."""
+    """Iterations of a while that counts by a constant from a constant to a constant; None when it is not one.
+
+    Where a compiler has left its own count on the loop (``known_trip_count``), that is it: once loops are fused and
+    scheduled their counting no longer shows.
+    """
+    told = _KNOWN.search(str(loop.attrs.get("backend_config", "")))
+    if told:
+        return int(told.group(1))
     condition, body = loop.attrs["condition"], loop.attrs["body"]
     test = condition.root
     if test.opcode != "compare":

@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardc.hlo.custom_calls import CustomCall as CustomCall
     from shardc.hlo.errors import ShardcError as ShardcError
     from shardc.hlo.mesh import Mesh as Mesh
+    from shardc.hlo.trace.program import ShapeDtype as ShapeDtype
     from shardc.launcher.array import Array as Array
     from shardc.launcher.array import gather as gather
     from shardc.launcher.jit import jit as jit
     from shardc.launcher.job import process_count as process_count
     from shardc.launcher.job import process_index as process_index
+    from shardc.launcher.numpy_frontend import shard as shard
+    from shardc.launcher.save import save as save
     from shardc.launcher.stages import Compiled as Compiled
     from shardc.launcher.stages import Partitioned as Partitioned
     from shardc.launcher.stages import Program as Program
@@ -30,12 +34,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "Array": "launcher.array",
     "Compiled": "launcher.stages",
+    "CustomCall": "hlo.custom_calls",
     "Mesh": "hlo.mesh",
     "P": "sharding.spec",
     "PartitionSpec": "sharding.spec",
     "Partitioned": "launcher.stages",
     "Program": "launcher.stages",
     "Propagated": "launcher.stages",
+    "ShapeDtype": "hlo.trace.program",
     "ShardcError": "hlo.errors",
     "from_jax": "launcher.stages",
     "gather": "launcher.array",
@@ -44,6 +50,8 @@ _HOMES = {
     "load_executable": "launcher.stages",
     "process_count": "launcher.job",
     "process_index": "launcher.job",
+    "shard": "launcher.numpy_frontend",
+    "save": "launcher.save",
     "trace": "launcher.stages",
 }
 

@@ -183,14 +183,19 @@ def _lookup(name: str, tables: Sequence[Sequence[_Value]]) -> list[_Value]:
 
 
 def _sharding(spec: Any, mesh: Mesh, value: _Value) -> Sharding:
-    where = f"{value.kind} {value.name}"
+    source = value.instruction.source
+    where = f"{value.kind} {value.name}" + (f" ({source})" if source else "")
     if not value.shape.is_array:
         raise AnnotationError(f"{value.name!r} is a {value.shape}, not an array", where=where)
     if isinstance(spec, str):
         return parse_spec(spec, mesh, value.shape, where)
     if isinstance(spec, Sharding):
-        if spec.mesh != mesh or spec.rank != value.shape.rank:
-            raise AnnotationError(f"sharding {spec} does not fit {value.shape} over {mesh}", where=where)
+        if spec.rank != value.shape.rank:
+            what = f"sharding {spec} has {spec.rank} dimensions, the value is {value.shape}"
+            raise AnnotationError(what, where=where, fix="give one entry per dimension")
+        if spec.mesh != mesh:
+            what = f"sharding {spec} is over the mesh {spec.mesh}, the program's is {mesh}"
+            raise AnnotationError(what, where=where, fix="use one mesh for the program and its annotations")
         check_axes(spec, where)
         return spec
     return spec_to_sharding(as_spec(spec), mesh, value.shape.rank, where)

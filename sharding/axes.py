@@ -228,11 +228,12 @@ def atoms(lists: Iterable[Iterable[AxisRef]], mesh: Mesh) -> list[Axes]:
 
 
 def check_axes(sharding: Sharding, where: str = "") -> None:
-    """Raise `AnnotationError` if an axis is unknown, used twice, or a sub-axis does not fit its axis."""
+    """Raise `AnnotationError` for an axis that is unknown, used twice or manual too, or a sub-axis that is none."""
     mesh = sharding.mesh
     used: list[tuple[AxisRef, str]] = []
     places = [(f"dimension {i}", d.axes) for i, d in enumerate(sharding.dims)]
     places += [("replicated axes", sharding.replicated), ("unreduced axes", sharding.unreduced)]
+    places += [("manual axes", tuple(AxisRef(n) for n in sharding.manual))]
     for place, axes in places:
         at = f"{where}, {place}" if where else place
         for a in axes:

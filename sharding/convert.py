@@ -18,12 +18,17 @@ from numpy.typing import NDArray
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.notation import tile_reduction, tile_sharding
 from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.types import Shape
-from shardc.sharding.axes import atoms, merge, minus, sub_axis
+from shardc.sharding.axes import check_axes, merge, sub_axis
+from shardc.sharding.share import ShareGroup, mark_groups, share_group
 from shardc.sharding.tiles import Range, device_list, tile_ranges
 
 __all__ = ["derive_mesh", "from_tile", "to_tile", "with_axis_shardings"]
+
+#: The tile assignment of an axis-based sharding: V2 (iota) unless the mesh has device ids in no such order.
+to_tile = tile_sharding
 
 
 def with_axis_shardings(module: Module) -> Module:
@@ -33,8 +38,9 @@ def with_axis_shardings(module: Module) -> Module:
     its value.
     """
     written = [(i, s) for i in module.instructions() for s in _leaves(i.sharding)]
+    _check_written(written)
     tiles = [(i, s) for i, s in written if isinstance(s, TileSharding)]
-    meshes = {s.mesh for _, s in written if isinstance(s, Sharding) and not s.mesh.is_maximal}
+    meshes = {s.mesh for _, s in written if isinstance(s, Sharding) and s.mesh.axes}
     mesh = module.mesh
     if mesh is None:
         mesh = next(iter(meshes)) if len(meshes) == 1 else None
@@ -46,12 +52,33 @@ def with_axis_shardings(module: Module) -> Module:
     return _converted(module, mesh)
 
 
+def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]]) -> None:
+    """Raise for axis-based shardings with wrong axes or of another rank than their value."""
+    seen: set[tuple[Sharding, int]] = set()
+    for i, s in written:
+        if not isinstance(s, Sharding) or i.shape.is_tuple or not i.shape.is_array or (s, i.shape.rank) in seen:
+            continue
+        seen.add((s, i.shape.rank))
+        if s.rank != i.shape.rank and not s.mesh.is_maximal:
+            raise AnnotationError(
+                f"sharding {s} has {s.rank} dimensions, the value is {i.shape}", where=_where(i),
+                fix="give one list of axes per dimension",
+            )  # fmt: skip
+        if s.mesh.axes:
+            check_axes(s, _where(i))
+
+
 def _converted(module: Module, mesh: Mesh) -> Module:
+    groups: dict[str, list[ShareGroup]] = {}
+
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         new = _convert_any(old, mesh)
+        shared = [g for leaf, s in enumerate(_all_leaves(old)) if (g := share_group(s, leaf)) is not None]
+        if shared:
+            groups[old.name] = shared
         return None if new is old.sharding else old.replace(operands=operands, sharding=new)
 
-    rebuilt = rebuild_module(module, change)
+    rebuilt = mark_groups(rebuild_module(module, change), groups)
     return rebuilt.with_(mesh=mesh, num_partitions=max(mesh.size, module.num_partitions))
 
 
@@ -79,6 +106,8 @@ def _convert(s: Sharding | TileSharding | None, shape: Shape, i: Instruction, me
             return s
         if s.mesh.is_maximal:
             return Sharding.replicate(mesh, shape.rank)
+        if not s.mesh.axes:
+            return replace(s, mesh=mesh)
         s = to_tile(s)
     new = from_tile(s, mesh, shape.rank, _where(i))
     return new if new is None else _open_unspecified(new, i)
@@ -175,7 +204,7 @@ def from_tile(tile: TileSharding, mesh: Mesh, rank: int, where: str = "") -> Sha
         return replace(Sharding.replicate(mesh, rank), manual=mesh.axis_names)
     if tile.kind == "unreduced":
         everything = tuple(AxisRef(n) for n in mesh.axis_names)
-        return replace(Sharding.replicate(mesh, rank), unreduced=everything)
+        return replace(Sharding.replicate(mesh, rank), unreduced=everything, reduction=tile_reduction(tile))
     if tile.kind == "replicated":
         return Sharding.replicate(mesh, rank)
     data = len(tile.tile) - len(tile.subgroups or (("replicated",) if tile.last_tile_dim_replicate else ()))
@@ -189,10 +218,20 @@ def from_tile(tile: TileSharding, mesh: Mesh, rank: int, where: str = "") -> Sha
     if ranges is None or ranges.devices != mesh.size:
         raise _does_not_fit(tile, mesh, where)
     axes = [_axes_of(dim, mesh, tile, where) for dim in ranges.dims]
-    groups = dict(zip(tile.subgroups, axes[data:], strict=False))
-    manual = tuple(a.name for a in groups.get("manual", ()))
+    groups: dict[str, list[AxisRef]] = {}
+    for kind, group in zip(tile.subgroups, axes[data:], strict=False):
+        groups.setdefault(kind, []).extend(group)
+    manual = groups.get("manual", [])
+    part = next((a for a in merge(manual, mesh) if not a.is_full), None)
+    if part is not None:
+        raise AnnotationError(
+            f"sharding {_text(tile)} is manual over {part}, a part of an axis of the mesh {mesh}", where=where or None,
+            fix="use a mesh in which manual axes are whole axes",
+        )  # fmt: skip
     dims = tuple(DimSharding(a) for a in axes[:data])
-    return Sharding(mesh, dims, (), groups.get("unreduced", ()), "sum", manual)
+    unreduced = merge(groups.get("unreduced", []), mesh)
+    reduction = tile_reduction(tile) if unreduced else "sum"
+    return Sharding(mesh, dims, (), unreduced, reduction, tuple(a.name for a in merge(manual, mesh)))
 
 
 def _axes_of(digits: Iterable[Range], mesh: Mesh, tile: TileSharding, where: str) -> tuple[AxisRef, ...]:
@@ -218,59 +257,13 @@ def _does_not_fit(tile: TileSharding, mesh: Mesh, where: str) -> AnnotationError
     )  # fmt: skip
 
 
-def to_tile(sharding: Sharding) -> TileSharding:
-    """The tile assignment of an axis-based sharding: V2 (iota) unless the mesh has device ids."""
-    mesh = sharding.mesh
-    if mesh.is_maximal:
-        return TileSharding("maximal", devices=mesh.device_ids or ())
-    manual = tuple(AxisRef(n) for n in sharding.manual)
-    if manual and len(manual) == len(mesh.axes):
-        return TileSharding("manual")
-    used = [*(d.axes for d in sharding.dims), sharding.unreduced, manual]
-    everything = tuple(AxisRef(n) for n, _ in mesh.axes)
-    *fine, whole = atoms([*used, everything], mesh)
-    rest = minus(whole, (a for axes in fine for a in axes), mesh)
-    if not any(fine) or all(a.extent(mesh) == 1 for axes in fine for a in axes):
-        return TileSharding("replicated")
-    kinds = [("unreduced", fine[-2]), ("manual", fine[-1]), ("replicated", rest)]
-    groups = [(k, axes) for k, axes in kinds if math.prod(a.extent(mesh) for a in axes) > 1]
-    parts = [*fine[:-2], *(axes for _, axes in groups)]
-    tile = tuple(math.prod(a.extent(mesh) for a in axes) for axes in parts)
-    names = tuple(k for k, _ in groups)
-    layout = _iota(mesh, whole, [a for axes in parts for a in axes])
-    return TileSharding("tiled", tile, *layout, subgroups=names, last_tile_dim_replicate=names == ("replicated",))
-
-
-def _iota(
-    mesh: Mesh, whole: Sequence[AxisRef], order: Sequence[AxisRef]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """(devices, reshape, transpose): the explicit list for meshes with device ids, else the shortest iota."""
-    sizes = [a.extent(mesh) for a in whole]
-    permutation = [whole.index(a) for a in order]
-    permutation += [n for n in range(len(whole)) if n not in permutation]
-    if mesh.device_ids is not None:
-        grid = np.asarray(mesh.device_ids).reshape(sizes).transpose(permutation)
-        return tuple(int(d) for d in grid.reshape(-1)), (), ()
-    kept = [n for n in permutation if sizes[n] > 1]
-    runs: list[list[int]] = []
-    for n in kept:
-        last = runs[-1][-1] if runs else None
-        between = () if last is None else range(last + 1, n)
-        if last is not None and n > last and all(sizes[m] == 1 for m in between):
-            runs[-1].append(n)
-        else:
-            runs.append([n])
-    by_position = sorted(runs)
-    reshape = tuple(math.prod(sizes[n] for n in run) for run in by_position)
-    transpose = tuple(by_position.index(run) for run in runs)
-    if transpose == tuple(range(len(runs))):
-        return (), (math.prod(reshape),), ()
-    return (), reshape, transpose
-
-
 def _leaves(sharding: AnySharding) -> Iterable[Sharding | TileSharding]:
     items = sharding if isinstance(sharding, tuple) else (sharding,)
     return (s for s in items if s is not None)
+
+
+def _all_leaves(i: Instruction) -> Sequence[Sharding | TileSharding | None]:
+    return i.sharding if isinstance(i.sharding, tuple) else (i.sharding,)
 
 
 def _where(i: Instruction) -> str:

@@ -6,29 +6,22 @@ numbers of its tensors' shardings only, so the answer is remembered: a hundred e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from shardc.hlo.sharding import DimSharding, Sharding
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.sharding.factor_step import Direction, FactorStep, Gain
-from shardc.sharding.factors import FactorRule
 from shardc.sharding.graph import Equation, Graph
+from shardc.sharding.manual import outer_sharding
+from shardc.sharding.options import PropagationOptions
 from shardc.sharding.schedule import PHASES, OpClass, directions
 
-__all__ = ["Engine", "PropagationOptions", "Step"]
+__all__ = ["Engine", "Step"]
 
 #: (value, equation number or -1 - result number, what it gained)
 Step = tuple[int, int, tuple[Gain, ...]]
 _Update = tuple[int, int, tuple[Gain, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class PropagationOptions:
-    """``strategy`` is ``aggressive`` or ``basic``; ``conservative`` never splits an axis; ``by_op_priority`` off
-    lets all operations take part from the start."""
-
-    strategy: str = "aggressive"
-    conservative: bool = False
-    by_op_priority: bool = True
 
 
 class Engine:
@@ -38,22 +31,35 @@ class Engine:
         self.graph = graph
         self.options = options
         self.steps: list[Step] = []
+        self._near: dict[int, list[int]] = {}
         self._pool: list[Sharding] = []
         self._numbers: dict[Sharding, int] = {}
         self._memo: dict[tuple[object, ...], tuple[_Update, ...]] = {}
+        start = _first if options.by_user_priority else _same
         first = {id(s): s for s in graph.initial}
-        numbers = {key: self._number(_without_priorities(_first(s))) for key, s in first.items()}
+        numbers = {key: self._number(start(s)) for key, s in first.items()}
         self._state = [numbers[id(s)] for s in graph.initial]
 
     @property
     def shardings(self) -> list[Sharding]:
         """The current sharding of every value."""
-        return [self._pool[n] for n in self._state]
+        out = [self._pool[n] for n in self._state]
+        for whole, (inside, border) in self.graph.outside.items():
+            out[whole] = outer_sharding(border.given, out[inside], border.axes)
+        return out
+
+    @property
+    def changed(self) -> set[int]:
+        """The values that got axes."""
+        return {v for v, _, _ in self.steps}
 
     def run(self) -> None:
         """Propagate everything, dimensions of user priority 0 first."""
-        later = sorted({d.priority for s in self.graph.initial for d in s.dims if d.priority > 0})
         self._phases()
+        if not self.options.by_user_priority:
+            return
+        given = {id(s): s for s in self.graph.initial}.values()
+        later = sorted({d.priority for s in given for d in s.dims if d.priority > 0})
         for priority in later:
             for v, original in enumerate(self.graph.initial):
                 if any(d.priority == priority for d in original.dims):
@@ -62,39 +68,45 @@ class Engine:
 
     def _phases(self) -> None:
         for phase in range(0 if self.options.by_op_priority else PHASES - 1, PHASES):
-            self._flow_results()
-            self._work(phase)
-            self._flow_results()
+            for strategy in self.options.strategy.split("-then-"):
+                basic = strategy == "basic"
+                self._flow_results(basic)
+                self._work(phase, basic)
+                self._flow_results(basic)
 
-    def _flow_results(self) -> None:
+    def _flow_results(self, basic: bool) -> None:
         for n, e in enumerate(self.graph.results):
-            for _ in self._visit(e, -1 - n, (Direction.BOTH,) * len(e.rule.factors)):
-                pass
+            self._visit(e, -1 - n, (Direction.BOTH,) * len(e.rule.factors), basic)
 
-    def _work(self, phase: int) -> None:
-        equations, users, maker = self.graph.equations, self.graph.users, self.graph.maker
+    def _work(self, phase: int, basic: bool) -> None:
+        equations, near = self.graph.equations, self._near
         stack = list(range(len(equations) - 1, -1, -1))
         waiting = bytearray(b"\x01") * len(equations)
         while stack:
             n = stack.pop()
             waiting[n] = 0
             e = equations[n]
-            allowed = directions(e.rule, e.op_class, e.several_uses, phase)
-            for v in self._visit(e, n, allowed):
-                for other in (maker[v], *reversed(users[v])):
-                    if other >= 0 and other != n and not waiting[other]:
+            if e.op_class is OpClass.BARRIER:
+                allowed = (e.direction,) * len(e.rule.factors)
+            else:
+                allowed = directions(e.rule, e.op_class, e.several_uses, phase)
+            for v in self._visit(e, n, allowed, basic):
+                concerned = near.get(v)
+                if concerned is None:
+                    concerned = near[v] = self.graph.near(v)
+                for other in concerned:
+                    if other != n and not waiting[other]:
                         waiting[other] = 1
                         stack.append(other)
 
-    def _visit(self, e: Equation, number: int, allowed: tuple[Direction, ...]) -> list[int]:
+    def _visit(self, e: Equation, number: int, allowed: tuple[Direction, ...], basic: bool) -> list[int]:
         """Step through one equation; the values that changed."""
         state = self._state
-        elementwise = e.op_class is OpClass.ELEMENTWISE
-        key = (e.rule, allowed, elementwise, *(state[v] for v in e.tensors))
+        key = (e.rule, allowed, e.op_class, basic, e.border, *(state[v] for v in e.tensors))
         updates = self._memo.get(key)
         if updates is None:
-            updates = self._memo[key] = self._step(e.rule, allowed, elementwise, [state[v] for v in e.tensors])
-        changed = []
+            updates = self._memo[key] = self._step(e, allowed, basic, [state[v] for v in e.tensors])
+        changed: list[int] = []
         for position, new, gains in updates:
             v = e.tensors[position]
             if v in changed:
@@ -105,19 +117,28 @@ class Engine:
         return changed
 
     def _step(
-        self, rule: FactorRule, allowed: tuple[Direction, ...], elementwise: bool, numbers: list[int]
+        self, e: Equation, allowed: tuple[Direction, ...], basic: bool, numbers: list[int]
     ) -> tuple[_Update, ...]:
         olds = [self._pool[n] for n in numbers]
+        if e.border is not None:
+            olds[-1] = e.border.as_source(olds[-1])
         if not any(d.axes for s in olds for d in s.dims):
             return ()
-        step = FactorStep(rule, olds, allowed, elementwise=elementwise, conservative=self.options.conservative)
-        if self.options.strategy == "basic":
+        mesh = _common_mesh(olds)
+        if mesh is None:
+            return ()
+        elementwise = e.op_class is OpClass.ELEMENTWISE
+        conservative = self.options.conservative and e.op_class is not OpClass.EDGE
+        step = FactorStep(e.rule, olds, allowed, mesh=mesh, elementwise=elementwise, conservative=conservative)
+        if basic:
             step.run_basic()
         else:
             step.run_aggressive()
         updates = []
         for position, (old, new) in enumerate(zip(olds, step.results(), strict=True)):
             if new is not old:
+                if e.border is not None and position == len(olds) - 1:
+                    new = e.border.as_target(new)
                 updates.append((position, self._number(new), step.gains(position)))
         return tuple(updates)
 
@@ -129,19 +150,35 @@ class Engine:
         return number
 
 
-def _without_priorities(sharding: Sharding) -> Sharding:
-    if not any(d.priority for d in sharding.dims):
-        return sharding
-    return replace(sharding, dims=tuple(DimSharding(d.axes, d.closed) for d in sharding.dims))
+def _common_mesh(shardings: Sequence[Sharding]) -> Mesh | None:
+    """The mesh that all shardings with axes are over; None where they differ or one is on a single device."""
+    found: Mesh | None = None
+    for mesh in (s.mesh for s in shardings):
+        if mesh.is_maximal:
+            return None
+        if mesh.axes and mesh is not found:
+            if found is not None and mesh != found:
+                return None
+            found = mesh
+    return found
+
+
+def _same(sharding: Sharding) -> Sharding:
+    return sharding
 
 
 def _first(sharding: Sharding) -> Sharding:
     """Before its turn a dimension of lower priority is empty and closed, its axes are kept replicated."""
-    waiting = tuple(a for d in sharding.dims if d.priority > 0 for a in d.axes)
-    if not waiting and not any(d.priority for d in sharding.dims):
+    if not any(d.priority for d in sharding.dims):
         return sharding
+    waiting = tuple(a for d in sharding.dims if d.priority > 0 for a in d.axes)
     dims = tuple(DimSharding() if d.priority > 0 else d for d in sharding.dims)
-    return replace(sharding, dims=dims, replicated=(*sharding.replicated, *waiting))
+    order = sharding.mesh.axis_names.index
+
+    def in_mesh(axis: AxisRef) -> tuple[int, int]:
+        return order(axis.name), axis.pre
+
+    return replace(sharding, dims=dims, replicated=tuple(sorted((*sharding.replicated, *waiting), key=in_mesh)))
 
 
 def _with_priority(current: Sharding, original: Sharding, priority: int) -> Sharding:

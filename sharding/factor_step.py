@@ -53,26 +53,28 @@ class FactorStep:
         shardings: Sequence[Sharding],
         directions: Sequence[Direction],
         *,
+        mesh: Mesh | None = None,
         elementwise: bool = False,
         conservative: bool = False,
     ) -> None:
         self.rule = rule
-        self.mesh: Mesh = shardings[0].mesh
+        self.mesh: Mesh = mesh or shardings[0].mesh
         self.shardings = shardings
         self.directions = directions
         self.elementwise = elementwise
         self.conservative = conservative
         self.num_operands = len(rule.operands)
         pairs = zip(shardings, rule.tensors, strict=True)
-        self.projections = [project(s, t, rule.factors) for s, t in pairs]
+        self.projections = [project(s, t, rule.factors, self.mesh) for s, t in pairs]
         self._before = [{f: s.axes for f, s in p.states.items()} for p in self.projections]
 
     def results(self) -> list[Sharding]:
         """The shardings of all tensors after the step; unchanged ones are the same objects."""
         out = []
         for old, tensor, projection in zip(self.shardings, self.rule.tensors, self.projections, strict=True):
-            new = unproject(projection.states, tensor, self.rule.factors, old)
-            out.append(old if new.dims == old.dims else new)
+            new = unproject(projection.states, tensor, self.rule.factors, old, self.mesh)
+            same = all(n.axes == o.axes for n, o in zip(new.dims, old.dims, strict=True))
+            out.append(old if same else new)
         return out
 
     def gains(self, tensor: int) -> tuple[Gain, ...]:
@@ -90,18 +92,6 @@ class FactorStep:
         have = [t for t, before in enumerate(self._before) if t != tensor and before.get(factor)]
         full = [t for t in have if is_prefix_list(axes, self._before[t][factor], self.mesh)]
         return (full or have or [tensor])[0]
-
-    def conflicts(self) -> list[tuple[int, int, int]]:
-        """(factor, tensor, other tensor) wherever two tensors shard one factor in ways that do not agree."""
-        out = []
-        for f in range(len(self.rule.factors)):
-            holders = [t for t, before in enumerate(self._before) if before.get(f)]
-            for i, t in enumerate(holders):
-                for other in holders[i + 1 :]:
-                    a, b = self._before[t][f], self._before[other][f]
-                    if not is_prefix_list(a, b, self.mesh) and not is_prefix_list(b, a, self.mesh):
-                        out.append((f, t, other))
-        return out
 
     def agreed(self, factor: int) -> Axes:
         """The longest list of axes that the giving tensors agree on and that no other tensor contradicts."""

@@ -132,6 +132,9 @@ class RuleBuilder:
         for t, tensor in enumerate(self.dims):
             for d, indices in enumerate(tensor):
                 if not indices:
-                    self.add(self.sizes[t][d], [(t, d)], FactorKind.NEED_REPLICATION, blocked=True)
+                    size = self.sizes[t][d]
+                    whole = size != 1
+                    kind = FactorKind.NEED_REPLICATION if whole else FactorKind.PASS_THROUGH
+                    self.add(size, [(t, d)], kind, blocked=whole)
         tensors = tuple(tuple(tuple(d) for d in t) for t in self.dims)
         return FactorRule(tuple(self.factors), tensors[: self.operands], tensors[self.operands :], reduction, reason)

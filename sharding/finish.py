@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction, Module
@@ -13,6 +14,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.sharding.axes import prefix_of_size
 from shardc.sharding.graph import Graph
+from shardc.sharding.markers import is_spent
 from shardc.sharding.prepare import Copies, flow_computations, map_callees
 
 __all__ = ["attach_shardings", "even_interface"]
@@ -29,10 +31,13 @@ def attach_shardings(
     return _Finisher(graph, shardings, copies).module(module)
 
 
-def even_interface(graph: Graph, shardings: Sequence[Sharding], module: Module) -> list[Sharding]:
+def even_interface(
+    graph: Graph, shardings: Sequence[Sharding], module: Module, *, strict: bool = False
+) -> list[Sharding]:
     """Open dimensions of arguments and results get no uneven shards: only axes that divide are kept.
 
-    Inside the program uneven dimensions are padded; what a caller passes or receives is so only on request.
+    Inside the program uneven dimensions are padded; what a caller passes or receives is so only on request. With
+    ``strict`` it never is, and open dimensions end before the first sub-axis.
     """
     out = list(shardings)
     root = module.entry.root
@@ -40,7 +45,9 @@ def even_interface(graph: Graph, shardings: Sequence[Sharding], module: Module) 
         for v, shape in zip(graph.values[i], i.shape.leaves(), strict=True):
             given = graph.initial[v].dims
             dims = zip(out[v].dims, given, shape.dims, strict=True)
-            even = tuple(d if g.closed else _even(d, n, graph.mesh) for d, g, n in dims)
+            even = tuple(d if g.closed and not strict else _even(d, n, graph.mesh) for d, g, n in dims)
+            if strict:
+                even = tuple(d if d.closed else _without_sub_axes(d) for d in even)
             if even != out[v].dims:
                 out[v] = replace(out[v], dims=even)
     return out
@@ -62,6 +69,10 @@ def _even(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:
     return replace(dim, axes=tuple(axes))
 
 
+def _without_sub_axes(dim: DimSharding) -> DimSharding:
+    return replace(dim, axes=tuple(takewhile(lambda a: a.is_full, dim.axes)))
+
+
 class _Finisher:
     def __init__(self, graph: Graph, shardings: Sequence[Sharding], copies: Copies) -> None:
         self.graph = graph
@@ -69,7 +80,7 @@ class _Finisher:
         interned: dict[Sharding, Sharding] = {}
         layouts = {id(s): s for s in shardings}
         for key, s in layouts.items():
-            layout = s.as_layout
+            layout = s.as_layout if s.mesh.axes else Sharding.replicate(graph.mesh, s.rank)
             layouts[key] = interned.setdefault(layout, layout)
         self.layout = [layouts[id(s)] for s in shardings]
         self.places: dict[Instruction, Instruction] = {}
@@ -108,12 +119,18 @@ class _Finisher:
             if key in joined:
                 new[i] = joined[key]
                 continue
-            attrs = map_callees(i.attrs, lambda k: self.merged.get(k, k)) if flow_computations(i) else i.attrs
+            attrs = self._attrs(i)
             name = self._copy_name(i.name) if original in placed else i.name
             new[i] = joined[key] = i.replace(operands=operands, attrs=attrs, sharding=sharding, name=name)
             placed.add(original)
             order.append(new[i])
         return self._join_computation(c, order, new)
+
+    def _attrs(self, i: Instruction) -> Mapping[str, Any]:
+        """What called computations became; markers have told what they had to, so a constraint remains of them."""
+        if flow_computations(i):
+            return map_callees(i.attrs, lambda k: self.merged.get(k, k))
+        return {"custom_call_target": "Sharding"} if is_spent(i) else i.attrs
 
     def _copy_name(self, name: str) -> str:
         self.names[name] = self.names.get(name, 0) + 1

@@ -12,7 +12,7 @@ from typing import Any
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import OPS
 
-__all__ = ["Copies", "flow_computations", "is_constraint", "map_callees", "split_calls", "split_constants"]
+__all__ = ["Copies", "flow_computations", "map_callees", "split_calls", "split_constants"]
 
 #: Copy to original, for instructions and computations.
 Copies = dict[Any, Any]
@@ -24,11 +24,6 @@ _CONSTANT_SHAPE_OPS = frozenset(("broadcast", "reshape", "slice"))
 def flow_computations(i: Instruction) -> list[Computation]:
     """The computations that values flow into; reducers and comparators are not among them."""
     return [c for _, c in called_computations(i)] if i.opcode in _FLOW_OPS else []
-
-
-def is_constraint(i: Instruction) -> bool:
-    """A sharding constraint: the custom call ``Sharding``."""
-    return i.opcode == "custom-call" and i.attrs.get("custom_call_target") == "Sharding"
 
 
 def split_calls(module: Module, copies: Copies) -> Module:

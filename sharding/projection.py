@@ -37,11 +37,11 @@ class Projection:
     taken: Axes
 
 
-def project(sharding: Sharding, tensor: TensorFactors, factors: Sequence[Factor]) -> Projection:
+def project(sharding: Sharding, tensor: TensorFactors, factors: Sequence[Factor], mesh: Mesh) -> Projection:
     """Hand the axes of every dimension to its factors, major to minor."""
     states: dict[int, FactorState] = {}
     for dim, indices in zip(sharding.dims, tensor, strict=True):
-        _project_dim(dim, indices, factors, sharding.mesh, states)
+        _project_dim(dim, indices, factors, mesh, states)
     return Projection(states, (*sharding.replicated, *sharding.unreduced))
 
 
@@ -83,10 +83,9 @@ def _take(rest: list[AxisRef], size: int, mesh: Mesh) -> tuple[Axes, int]:
 
 
 def unproject(
-    states: dict[int, FactorState], tensor: TensorFactors, factors: Sequence[Factor], old: Sharding
+    states: dict[int, FactorState], tensor: TensorFactors, factors: Sequence[Factor], old: Sharding, mesh: Mesh
 ) -> Sharding:
     """The sharding that ``states`` mean for a tensor; where a major factor is not used up, minor ones cannot follow."""
-    mesh = old.mesh
     dims: list[DimSharding] = []
     for indices in tensor:
         axes: list[AxisRef] = []

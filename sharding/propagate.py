@@ -11,25 +11,34 @@ from dataclasses import dataclass
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.passes import collector_paused
 from shardc.sharding.constraints import apply_constraints
 from shardc.sharding.convert import with_axis_shardings
-from shardc.sharding.engine import Engine, PropagationOptions
+from shardc.sharding.engine import Engine
 from shardc.sharding.finish import attach_shardings, even_interface
-from shardc.sharding.graph import build_graph
+from shardc.sharding.flow import build_graph
+from shardc.sharding.graph import Graph
+from shardc.sharding.groups import join_groups
+from shardc.sharding.options import PropagationOptions
+from shardc.sharding.placed import from_their_devices
 from shardc.sharding.prepare import Copies, split_calls, split_constants
 from shardc.sharding.provenance import Provenance
+from shardc.sharding.written import Outcome
 
 __all__ = ["Propagation", "PropagationOptions", "propagate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Propagation:
-    """``module`` has a closed axis-based sharding on every instruction; ``provenance`` says where they came from."""
+    """``module`` has a closed axis-based sharding on every instruction; ``provenance`` says where they came from,
+    ``outcome`` puts the shardings onto the program as it was given."""
 
     module: Module
     provenance: Provenance
+    outcome: Outcome
 
 
+@collector_paused()
 def propagate(
     module: Module, config: Config | None = None, *, options: PropagationOptions | None = None
 ) -> Propagation:
@@ -44,18 +53,30 @@ def propagate(
     operations that cannot be partitioned. ``config`` is accepted for the pipelines' sake and changes nothing.
     """
     del config
-    module = with_axis_shardings(module)
+    module = from_their_devices(with_axis_shardings(module))
     copies: Copies = {}
-    prepared = split_constants(split_calls(module, copies), copies)
-    graph = build_graph(prepared, module.mesh or Mesh())
-    apply_constraints(graph)
-    engine = Engine(graph, options or PropagationOptions())
+    options = options or PropagationOptions()
+    flat = module if options.share_functions else split_calls(module, copies)
+    prepared = split_constants(flat, copies)
+    graph = _import(prepared, options)
+    engine = Engine(graph, options)
     engine.run()
-    shardings = even_interface(graph, engine.shardings, prepared)
+    shardings = even_interface(graph, engine.shardings, prepared, strict=options.strict_interface)
     finished, places = attach_shardings(prepared, graph, shardings, copies)
     labels = {p: n for n, p in zip(module.arg_names, prepared.parameters, strict=False) if n}
     names = _names(prepared, places, labels)
-    return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels))
+    outcome = Outcome(module, prepared, copies, graph, shardings, engine.changed, options.share_functions)
+    return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels), outcome)
+
+
+def _import(module: Module, options: PropagationOptions) -> Graph:
+    """The graph with what the program says besides shardings: sizes, constraints, groups."""
+    graph = build_graph(module, module.mesh or Mesh(), options)
+    graph.without_single_positions()
+    apply_constraints(graph)
+    join_groups(graph)
+    graph.link()
+    return graph
 
 
 def _names(

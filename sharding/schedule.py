@@ -26,6 +26,7 @@ class OpClass(Enum):
     ELEMENTWISE = "elementwise"
     LAYOUT = "layout"
     EDGE = "edge"
+    BARRIER = "barrier"
     SLICE = "slice"
     BROADCAST = "broadcast"
     OTHER = "other"

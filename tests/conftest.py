@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from conformance_data import conformance_folder, suite_summary
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,7 +37,15 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def conformance() -> Path:
     """The folder with OpenXLA's public test data; the test is skipped where there is none."""
-    folder = Path(os.environ.get("SHARDC_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
+    folder = conformance_folder()
     if not folder.is_dir():
         pytest.skip(f"no conformance data at {folder} (set SHARDC_CONFORMANCE)")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = suite_summary(terminalreporter.stats)
+    if lines:
+        terminalreporter.section("conformance")
+    for line in lines:
+        terminalreporter.write_line(line)

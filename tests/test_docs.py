@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,8 @@ def test_every_error_text_is_one_of_ours(repository: Path, source: str) -> None:
 
 
 def test_public_names_in_the_docs_exist(repository: Path) -> None:
-    for name in ("README.md", "docs/api.md", "docs/quickstart-jax.md", "docs/quickstart-mpi.md"):
+    guides = [f"docs/quickstart-{kind}.md" for kind in ("jax", "mpi", "numpy")]
+    for name in ("README.md", "docs/api.md", *guides):
         for word in re.findall(r"\bshardc\.([A-Za-z_]+)", (repository / name).read_text(encoding="utf-8")):
             assert word in ("demo", "hlo") or hasattr(shardc, word), f"{name}: shardc.{word}"
 
@@ -56,3 +58,13 @@ def test_links_lead_somewhere(repository: Path) -> None:
     for path in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_numpy_quickstart_runs(repository: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = (repository / "docs" / "quickstart-numpy.md").read_text(encoding="utf-8")
+    script = tmp_path / "quickstart.py"
+    script.write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], encoding="utf-8")
+    runpy.run_path(str(script))
+    printed = capsys.readouterr().out
+    assert "all-reduce" in printed
+    assert "quickstart.py:" in printed

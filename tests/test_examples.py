@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = ("jax_jit.py", "jax_fsdp_scan.py")
+SCRIPTS = ("jax_jit.py", "jax_fsdp_scan.py", "numpy_mlp.py")
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
@@ -55,3 +55,14 @@ def test_examples_are_short(repository: Path) -> None:
     for path in (repository / "examples").rglob("*"):
         if path.suffix in (".py", ".hlo", ".job", ".sbatch", ".md"):
             assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path
+
+
+@pytest.mark.mpi
+def test_numpy_training_gives_the_same_losses_on_ranks_and_virtual_devices(repository: Path) -> None:
+    script = str(repository / "examples" / "numpy_mlp.py")
+    here, ranks = run(sys.executable, script), shardc("mpiexec", "-n", "4", sys.executable, script)
+    losses = [line for line in here.splitlines() if line.startswith("step")]
+    assert [line for line in ranks.splitlines() if line.startswith("step")] == losses
+    values = [float(line.split()[3]) for line in losses]
+    assert values[0] > 5 * values[-1]
+    assert here.count("all-reduce %") >= 5

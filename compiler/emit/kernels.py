@@ -17,11 +17,12 @@ EmitKernel = Callable[[ir.Module, Instruction, str], ir.Function]
 
 
 class KernelSet:
-    """Kernels of one module, emitted on first use and named by their order."""
+    """Kernels of one step function, emitted on first use and named by their order after ``prefix``."""
 
-    def __init__(self, module: ir.Module, emit: EmitKernel) -> None:
+    def __init__(self, module: ir.Module, emit: EmitKernel, prefix: str = "") -> None:
         self._module = module
         self._emit = emit
+        self._prefix = prefix
         self._functions: dict[str, Any] = {}
 
     def __len__(self) -> int:
@@ -32,7 +33,7 @@ class KernelSet:
         key = kernel_key(instruction)
         found = self._functions.get(key)
         if found is None:
-            name = f"k{len(self._functions)}_{instruction.opcode.replace('-', '_')}"
+            name = f"{self._prefix}k{len(self._functions)}_{instruction.opcode.replace('-', '_')}"
             found = self._functions[key] = self._emit(self._module, instruction, name)
             found.linkage = "internal"
             found.attributes.add("noinline")

@@ -13,32 +13,31 @@ from llvmlite import ir
 
 from shardc.collectives.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet
-from shardc.compiler.lower.lowered import Branch, Buffer, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.executable import DONE, failed_check
+from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.native.vector import I8, I32, I64, PTR
 
-__all__ = ["DONE", "SYMBOL", "emit_step"]
+__all__ = ["SYMBOL", "emit_step"]
 
 #: Name of the entry point in the object.
 SYMBOL = "shardc_step"
 
-#: Returned at the end of the program.
-DONE = -1
 
-
-def emit_step(module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel) -> ir.Function:
+def emit_step(module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str = SYMBOL) -> ir.Function:
     """Add the step function of ``lowered`` and its kernels to ``module``; the ABI is in `compiler/executable.py`."""
-    return _StepEmitter(module, lowered, emit_kernel).emit()
+    return _StepEmitter(module, lowered, emit_kernel, name).emit()
 
 
 class _StepEmitter:
-    def __init__(self, module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel) -> None:
+    def __init__(self, module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str) -> None:
         self._lowered = lowered
-        self._kernels = KernelSet(module, emit_kernel)
-        self._function = ir.Function(module, ir.FunctionType(I32, [PTR, PTR, PTR, PTR, I32]), SYMBOL)
+        self._kernels = KernelSet(module, emit_kernel, "" if name == SYMBOL else f"{name}.")
+        self._function = ir.Function(module, ir.FunctionType(I32, [PTR, PTR, PTR, PTR, I32]), name)
         for attribute in ("noinline", "optnone"):  # it only calls: optimising it would cost seconds and gain nothing
             self._function.attributes.add(attribute)
         self._arena, self._arguments, self._results, self._constants, self._device = self._function.args
-        self._memmove = ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), "memmove")
+        move = ir.FunctionType(PTR, [PTR, PTR, I64])
+        self._memmove = module.globals.get("memmove") or ir.Function(module, move, "memmove")
         self._builder: Any = ir.IRBuilder(self._function.append_basic_block("entry"))
         self._resume: list[tuple[int, Any]] = []
 
@@ -67,6 +66,8 @@ class _StepEmitter:
                 self._copy(step)
             elif isinstance(step, Collective):
                 self._collective(step)
+            elif isinstance(step, Check):
+                self._check(step)
             elif isinstance(step, Loop):
                 self._loop(step)
             else:
@@ -117,6 +118,13 @@ class _StepEmitter:
         self._leave(step.index + 1, step.index)
         self._resume.append((step.index + 1, after))
         self._builder.position_at_end(after)
+
+    def _check(self, step: Check) -> None:
+        failed, passed = (self._function.append_basic_block(f"check_{word}") for word in ("failed", "passed"))
+        self._builder.cbranch(self._truth(step.predicate), passed, failed)
+        self._builder.position_at_end(failed)
+        self._leave(0, failed_check(step.index))
+        self._builder.position_at_end(passed)
 
     def _loop(self, step: Loop) -> None:
         blocks = [self._function.append_basic_block(f"while_{part}") for part in ("condition", "body", "end")]

@@ -23,7 +23,7 @@ from shardc.hlo.types import DTYPES, DType, Shape, array_shape
 from shardc.native import blas
 from shardc.native.vector import I32, I64, constant
 
-__all__ = ["Matrix", "convert_all", "emit_dot", "gemm", "gemm_type"]
+__all__ = ["Matrix", "convert_all", "emit_dot", "gemm", "gemm_type", "scale"]
 
 #: Products with fewer multiplications than this are loops: a BLAS call costs about a microsecond.
 _SMALL = 512
@@ -195,12 +195,13 @@ def gemm(b: ir.IRBuilder, kind: DType, sizes: tuple[int, int, int], left: Matrix
     function = blas.declare_gemm(b.module, kind.name)
     c = partial(constant, I32)
     trans = [c(blas.TRANS if m.transposed else blas.NO_TRANS) for m in (left, right)]
-    one, nothing = _scale(b, kind, 1.0), _scale(b, kind, 0.0)
+    one, nothing = scale(b, kind, 1.0), scale(b, kind, 0.0)
     a = [left.pointer, c(left.leading), right.pointer, c(right.leading)]
     b.call(function, [c(blas.ROW_MAJOR), *trans, *map(c, sizes), one, *a, nothing, out, c(sizes[1])])
 
 
-def _scale(b: ir.IRBuilder, kind: DType, value: float) -> ir.Value:
+def scale(b: ir.IRBuilder, kind: DType, value: float) -> ir.Value:
+    """A factor as BLAS wants it: a value for real types, the address of one for complex types."""
     t = memory_type(kind)
     if not kind.is_complex:
         return constant(t, value)

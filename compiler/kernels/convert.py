@@ -27,9 +27,6 @@ def convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> Any:
         return (real, zero(real.type))
     if source.is_complex:
         own = DTYPES["f32" if source.name == "c64" else "f64"]
-        if target.kind == "pred":
-            nonzero = [b.fcmp_unordered("!=", p, zero(p.type)) for p in x]
-            return b.or_(*nonzero)
         return convert(b, x[0], own, target)
     if source is target:
         return x
@@ -69,13 +66,27 @@ def _resize(b: ir.IRBuilder, x: ir.Value, signed: bool, goal: ir.Type) -> ir.Val
 
 def bitcast_convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> Any:
     """The same bits as another type of the same width (other widths change shape and are addressed elsewhere)."""
-    if source.bits != target.bits or source.is_complex or target.is_complex:
+    if source is target:
+        return x
+    if source.bits != target.bits or {source.kind, target.kind} & {"complex", "pred"}:
         raise UnsupportedError(f"bitcast-convert from {source} to {target} in registers", fix="keep it out of fusions")
+    return _from_bits(b, _to_bits(b, x, source), target)
+
+
+def _to_bits(b: ir.IRBuilder, x: ir.Value, source: DType) -> ir.Value:
+    """Integer lanes of the type's own width."""
+    if source.is_integer:
+        return x
     stored = encode(b, x, source)
-    goal = with_scalar(stored.type, memory_type(target))
-    if goal != stored.type:
-        stored = b.bitcast(stored, goal)
-    return decode(b, stored, target)
+    bits = with_scalar(stored.type, ir.IntType(source.bits))
+    return b.bitcast(stored, bits) if source.bits >= 32 else _resize(b, stored, False, bits)
+
+
+def _from_bits(b: ir.IRBuilder, bits: ir.Value, target: DType) -> ir.Value:
+    if target.is_integer:
+        return bits
+    memory = with_scalar(bits.type, memory_type(target))
+    return decode(b, b.bitcast(bits, memory) if target.bits >= 32 else _resize(b, bits, False, memory), target)
 
 
 def as_index(b: ir.IRBuilder, x: ir.Value, source: DType, low: int, high: int) -> ir.Value:

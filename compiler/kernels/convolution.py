@@ -23,6 +23,7 @@ from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.registers import memory_type
 from shardc.compiler.kernels.scratch import allocate, release
 from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import Window
 from shardc.hlo.types import DType, array_shape
 from shardc.native.vector import I64, constant
 
@@ -103,7 +104,7 @@ class _Plan:
     def __init__(self, i: Instruction) -> None:
         self.instruction = i
         self.labels = i.attrs["dim_labels"]
-        self.window = i.attrs["window"].dims
+        self.window = i.attrs.get("window", Window(())).dims
         self.input, self.filters = (o.shape for o in i.operands)
         d = self.labels
         rank = i.shape.rank

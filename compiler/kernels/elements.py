@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.compiler.kernels.affine import Condition, Expr, Loaded, LoopVar, Mask, Quotient, Var, VarSource, linear
+from shardc.compiler.kernels.called import is_scalar_program
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType, Shape
@@ -27,7 +28,10 @@ class Fold:
     """A reduction over ``sizes``: ``element(elements, position, mask)`` gives one value per accumulator.
 
     ``reducer`` combines accumulators, ``dtypes`` are their types, ``init(elements)`` the values that the result is
-    combined with once at the end (None: nothing).
+    combined with once at the end (None: nothing). Positions where the conditions that ``taken(elements, position)``
+    gives do not hold take no part (None: never). ``order`` is ``any`` for reducers that commute, ``runs`` where
+    neighbours must stay neighbours (the reducer is associative), ``steps`` where the fold starts from the initial
+    values and takes one position after the other, rounding each time.
     """
 
     sizes: tuple[int, ...]
@@ -36,6 +40,8 @@ class Fold:
     dtypes: tuple[DType, ...]
     init: Callable[[Elements], Sequence[Any]] | None
     wide: bool = True
+    taken: Callable[[Elements, Index], Mask | None] | None = None
+    order: str = "any"
 
 
 class Elements:
@@ -77,6 +83,10 @@ class Elements:
         raise NotImplementedError
 
     def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Any:
+        raise NotImplementedError
+
+    def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        """``emit(builder, *operands)`` on operands in register form (a tuple for complex ones)."""
         raise NotImplementedError
 
     def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Any:
@@ -134,6 +144,8 @@ class Recorder(Elements):
     accesses: list[Access] = field(default_factory=list)
     uses: list[Expr] = field(default_factory=list)
     folded: list[tuple[Index, tuple[LoopVar, ...]]] = field(default_factory=list)
+    #: A computation is called that must not see elements that do not exist (it may loop for ever on them).
+    one_by_one: bool = False
 
     def __post_init__(self) -> None:
         self.leaves = frozenset(self.leaves)
@@ -150,6 +162,9 @@ class Recorder(Elements):
     def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Any:
         return True
 
+    def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        return True
+
     def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Any:
         self.uses.extend(c.expr for c in conditions)
         return True
@@ -162,13 +177,20 @@ class Recorder(Elements):
         return True
 
     def call(self, computation: Computation, arguments: Sequence[Any], wide: bool = False) -> list[Any]:
+        self.one_by_one |= not is_scalar_program(computation)
         return [True] * sum(1 for _ in computation.root.shape.leaves())
 
     def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
+        self.one_by_one |= not is_scalar_program(fold.reducer)
         variables = tuple(self.source.loop(n) for n in fold.sizes)
-        self.folded.append((index, variables))
+        if fold.order == "any":
+            self.folded.append((index, variables))
         if all(fold.sizes):
-            fold.element(self, tuple(Expr.of(v) for v in variables), mask)
+            position = tuple(Expr.of(v) for v in variables)
+            taken = () if fold.taken is None else fold.taken(self, position)
+            if taken is not None:
+                self.uses.extend(c.expr for c in taken)
+                fold.element(self, position, (*mask, *taken))
         if fold.init is not None:
             fold.init(self)
         return [True] * len(fold.dtypes)

@@ -21,7 +21,8 @@ from shardc.compiler.kernels.registers import is_small_float
 from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DType
+from shardc.hlo.types import DTYPES, DType
+from shardc.native.vector import F64, constant, intrinsic, with_scalar, zero
 
 __all__ = ["ELEMENTWISE", "Op", "combine"]
 
@@ -31,12 +32,13 @@ Rule = Callable[..., Parts]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What a rule may ask about its instruction."""
+    """What a rule may ask about its instruction; ``wide`` as for `combine`."""
 
     opcode: str
     operands: tuple[DType, ...]
     result: DType
     attrs: Mapping[str, Any]
+    wide: bool = False
 
 
 def _select(b: ir.IRBuilder, op: Op, p: ir.Value, x: Parts, y: Parts) -> Parts:
@@ -51,7 +53,7 @@ def _copy(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
 
 def _clamp(b: ir.IRBuilder, op: Op, low: ir.Value, x: ir.Value, high: ir.Value) -> Parts:
     kind = Op("maximum", (op.result, op.result), op.result, {})
-    table = FLOAT if op.result.is_float else INTEGER
+    table = _table(op.result)
     return table["minimum"](b, kind, table["maximum"](b, kind, x, low), high)
 
 
@@ -64,13 +66,26 @@ def _real(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
 
 
 def _imag(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
-    from shardc.native.vector import zero
-
     return x[1] if isinstance(x, tuple) else zero(x.type)
 
 
 def _convert(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
     return convert(b, x, op.operands[0], op.result)
+
+
+def _stochastic_convert(b: ir.IRBuilder, op: Op, x: ir.Value, random: ir.Value) -> Parts:
+    """To integers: away from zero where the random bits, as a fraction, are less than what truncation loses."""
+    if not op.result.is_integer:
+        return convert(b, x, op.operands[0], op.result)
+    wide = with_scalar(x.type, F64)
+    value = x if wide == x.type else b.fpext(x, wide)
+    size = intrinsic(b, "llvm.fabs", wide, [value])
+    whole = intrinsic(b, "llvm.trunc", wide, [size])
+    scale = constant(wide, 2.0 ** op.operands[1].bits)
+    fraction = intrinsic(b, "llvm.fptoui.sat", random.type, [b.fmul(b.fsub(size, whole), scale)])
+    up = b.uitofp(b.icmp_unsigned("<", random, fraction), wide)
+    rounded = intrinsic(b, "llvm.copysign", wide, [b.fadd(whole, up), value])
+    return convert(b, rounded, DTYPES["f64"], op.result)
 
 
 def _bitcast(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
@@ -88,6 +103,7 @@ ANY: Mapping[str, Rule] = MappingProxyType(
         "imag": _imag,
         "convert": _convert,
         "bitcast-convert": _bitcast,
+        "stochastic-convert": _stochastic_convert,
     }
 )
 
@@ -127,7 +143,7 @@ def combine(
     """
     dtypes = tuple(o.shape.dtype for o in instruction.operands)
     result = instruction.shape.dtype
-    op = Op(instruction.opcode, dtypes, result, instruction.attrs)
+    op = Op(instruction.opcode, dtypes, result, instruction.attrs, wide)
     rule = ANY.get(op.opcode) or _table(dtypes[0] if dtypes else result).get(op.opcode)
     if rule is None:
         raise UnsupportedError(

@@ -7,7 +7,7 @@ Addresses that advance by one per lane are vector loads, those that do not chang
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from shardc.compiler.kernels.affine import (
     Var,
     VarSource,
 )
+from shardc.compiler.kernels.called import call_function, is_scalar_program
 from shardc.compiler.kernels.convert import as_index, convert
 from shardc.compiler.kernels.elements import Elements, Fold, Index, bases
 from shardc.compiler.kernels.elementwise import combine
@@ -91,6 +92,9 @@ class Emitter(Elements):
 
         return apply(emit, operands, self.entry)
 
+    def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Val:
+        return apply(emit, operands, self.entry)
+
     def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Val:
         holds = self.mask(tuple(conditions))
         assert holds is not None
@@ -148,7 +152,12 @@ class Emitter(Elements):
         return emit_fold(self, index, mask, fold)
 
     def call(self, computation: Computation, arguments: Sequence[Val], wide: bool = False) -> list[Val]:
-        """The results of a scalar computation, emitted in place."""
+        """The results of a scalar computation, emitted in place, or by a function if it is more than arithmetic."""
+        if not is_scalar_program(computation):
+            frame = deepest(arguments, self.entry)
+            lanes = max((v.lanes for v in arguments), default=1)
+            found = call_function(frame.builder.function, self._slots, frame.builder, computation, arguments)
+            return [Val(parts, frame, lanes) for parts in found]
         known: dict[Instruction, Any] = {}
         for i in computation:
             known[i] = self._step(i, known, arguments, wide)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from shardc.compiler.kernels.small_floats import decode_float, encode_float
+from shardc.hlo.types import DTYPES
 from shardc.native import vector_math
 from shardc.native.vector import F32, constant, intrinsic, scalar_of, with_scalar
 
@@ -39,10 +41,16 @@ def _divide(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.fdiv(x, y)
 
 
-def _extreme(sign: str) -> Callable[..., ir.Value]:
-    """Maximum or minimum; NaN if either operand is NaN."""
+def _extreme(name: str) -> Callable[..., ir.Value]:
+    """IEEE 754's maximum or minimum: NaN if either operand is NaN, and -0 below +0.
+
+    Inside reductions, where it costs more than the memory's time, either zero will do.
+    """
+    sign = ">" if name == "llvm.maximum" else "<"
 
     def rule(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+        if not op.wide:
+            return intrinsic(b, name, x.type, [x, y])
         best = b.select(b.fcmp_ordered(sign, x, y), x, y)
         return b.select(b.fcmp_unordered("uno", x, x), x, best)
 
@@ -107,13 +115,22 @@ def _total_order(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def _reduce_precision(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    """As in XLA, f16 and what is smaller take their exponent's range from f16; the others from f32 or f64."""
+    dtype = op.operands[0]
+    if dtype.bits > 16 or dtype.name in ("bf16", "f8e8m0fnu"):
+        wide = scalar_of(x.type) != F32
+        bits = b.bitcast(x, with_scalar(x.type, ir.IntType(64 if wide else 32)))
+        result = b.bitcast(_reduced_bits(b, op, bits, *((11, 52) if wide else (8, 23))), x.type)
+    else:
+        result = decode_float(b, _reduced_bits(b, op, encode_float(b, x, DTYPES["f16"]), 5, 10), DTYPES["f16"])
+    return b.select(b.fcmp_unordered("uno", x, x), x, result)
+
+
+def _reduced_bits(b: ir.IRBuilder, op: Op, bits: ir.Value, own_exponent: int, own_mantissa: int) -> ir.Value:
     """Round the mantissa to nearest even; exponents outside the range become infinity or zero."""
     exponent, mantissa = int(op.attrs["exponent_bits"]), int(op.attrs["mantissa_bits"])
-    wide = scalar_of(x.type) != F32
-    width, own_exponent, own_mantissa = (64, 11, 52) if wide else (32, 8, 23)
-    t = with_scalar(x.type, ir.IntType(width))
-    c = partial(constant, t)
-    bits = b.bitcast(x, t)
+    width = 1 + own_exponent + own_mantissa
+    c = partial(constant, bits.type)
     sign = b.and_(bits, c(1 << (width - 1)))
     if mantissa < own_mantissa:
         drop = own_mantissa - mantissa
@@ -121,13 +138,13 @@ def _reduce_precision(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
         bits = b.and_(b.add(bits, b.add(odd, c((1 << (drop - 1)) - 1))), c(~((1 << drop) - 1) & ((1 << width) - 1)))
     if exponent < own_exponent:
         bias, reduced = (1 << (own_exponent - 1)) - 1, (1 << (exponent - 1)) - 1
-        field = b.and_(bits, c(((1 << own_exponent) - 1) << own_mantissa))
+        infinity = c(((1 << own_exponent) - 1) << own_mantissa)
+        field = b.and_(bits, infinity)
         over = b.icmp_unsigned(">", field, c((bias + reduced) << own_mantissa))
         under = b.icmp_unsigned("<=", field, c((bias - reduced) << own_mantissa))
-        infinity = c(((1 << own_exponent) - 1) << own_mantissa)
         bits = b.select(over, b.or_(sign, infinity), bits)
         bits = b.select(under, sign, bits)
-    return b.select(b.fcmp_unordered("uno", x, x), x, b.bitcast(bits, x.type))
+    return bits
 
 
 FLOAT: Mapping[str, Callable[..., Any]] = MappingProxyType(
@@ -136,8 +153,8 @@ FLOAT: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "subtract": _subtract,
         "multiply": _multiply,
         "divide": _divide,
-        "maximum": _extreme(">"),
-        "minimum": _extreme("<"),
+        "maximum": _extreme("llvm.maximum"),
+        "minimum": _extreme("llvm.minimum"),
         "negate": _negate,
         "abs": _intrinsic("llvm.fabs"),
         "sqrt": _intrinsic("llvm.sqrt"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -11,7 +12,9 @@ from shardc.compiler.kernels.affine import Condition, Expr, Mask, condition, div
 from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.elements import Elements, Fold, Index
 from shardc.compiler.kernels.indexing import Rule
+from shardc.compiler.kernels.monoids import any_order, identity_of
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.opset import Window
 from shardc.hlo.types import DTYPES, DType, array_shape
 
 __all__ = ["FOLDS", "adder", "converted", "window_position"]
@@ -55,12 +58,14 @@ def _reduce(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
         where = tuple(at[d] if d in at else next(kept) for d in range(len(shape)))
         return [e.value(x, where, mask) for x in inputs]
 
+    reducer = i.attrs["to_apply"]
     fold = Fold(
         tuple(shape[d] for d in dims),
         element,
-        i.attrs["to_apply"],
+        reducer,
         tuple(x.shape.dtype for x in inputs),
         lambda e: [e.value(x, ()) for x in inits],
+        order="any" if len(inputs) == 1 and identity_of(reducer, inputs[0].shape.dtype) is not None else "runs",
     )
     values = e.fold(i, index, mask, fold)
     return values if i.shape.is_tuple else values[0]
@@ -113,26 +118,29 @@ def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any
     window = i.attrs["window"].dims
     shape = inputs[0].shape.dims
 
-    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
-        where: list[Expr] = []
-        conditions: list[Condition] = []
-        for out, inner, n, w in zip(index, position, shape, window, strict=True):
-            at, tests = window_position(e, out, inner, n, w)
-            if tests is None:
-                return [e.value(x, ()) for x in inits]
-            where.append(at)
-            conditions.extend(tests)
-        values = [e.value(x, tuple(where), (*mask, *conditions)) for x in inputs]
-        if not conditions:
-            return values
-        return [e.choose(conditions, v, e.value(x, ())) for v, x in zip(values, inits, strict=True)]
+    def positions(e: Elements, position: Index) -> list[tuple[Expr, list[Condition] | None]]:
+        parts = zip(index, position, shape, window, strict=True)
+        return [window_position(e, out, inner, n, w) for out, inner, n, w in parts]
 
+    def taken(e: Elements, position: Index) -> Mask | None:
+        tests = [t for _, t in positions(e, position)]
+        return None if None in tests else tuple(c for t in tests for c in t or ())
+
+    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
+        where = tuple(at for at, _ in positions(e, position))
+        return [e.value(x, where, mask) for x in inputs]
+
+    free = len(inputs) == 1 and any_order(i.attrs["to_apply"], inputs[0].shape.dtype)
+    places = next(i.shape.leaves()).size
     fold = Fold(
         tuple(w.size for w in window),
         element,
         i.attrs["to_apply"],
         tuple(x.shape.dtype for x in inputs),
         lambda e: [e.value(x, ()) for x in inits],
+        wide=False,
+        taken=taken,
+        order="any" if free and math.prod(w.size for w in window) > places else "steps",
     )
     values = e.fold(i, index, mask, fold)
     return values if i.shape.is_tuple else values[0]
@@ -142,7 +150,7 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     lhs, rhs = i.operands
     a = i.attrs
     d = a["dim_labels"]
-    window = a["window"].dims
+    window = a.get("window", Window(())).dims
     kind = accumulator(i.shape.dtype)
     feature = index[d.out_feature]
     outputs = rhs.shape.dims[d.rhs_output_feature]

@@ -128,6 +128,8 @@ def _popcnt(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
 
 
 def _clz(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    if op.operands[0].kind == "pred":
+        return constant(x.type, 1)  # 7 or 8 of its 8 bits: never zero
     return intrinsic(b, "llvm.ctlz", x.type, [x, constant(I1, 0)])
 
 

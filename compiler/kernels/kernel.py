@@ -9,12 +9,15 @@ from llvmlite import ir
 
 from shardc.compiler.kernels.contraction import emit_dot
 from shardc.compiler.kernels.convolution import emit_convolution
+from shardc.compiler.kernels.cumulative import emit_reduce_window
+from shardc.compiler.kernels.custom_call import emit_custom_call
 from shardc.compiler.kernels.expansions import EXPANSIONS
 from shardc.compiler.kernels.fourier import emit_fft
 from shardc.compiler.kernels.function import Kernel, fused_kernel, loop_kernel
 from shardc.compiler.kernels.linalg import emit_cholesky, emit_triangular_solve
 from shardc.compiler.kernels.selection import emit_select_and_scatter
-from shardc.compiler.kernels.sorting import emit_sort, emit_topk
+from shardc.compiler.kernels.sorting import emit_sort
+from shardc.compiler.kernels.top_k import emit_topk
 from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
@@ -64,11 +67,13 @@ SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType(
         "convolution": emit_convolution,
         "dynamic-update-slice": emit_dynamic_update_slice,
         "scatter": emit_scatter,
+        "reduce-window": emit_reduce_window,
         "sort": emit_sort,
         "topk": emit_topk,
         "cholesky": emit_cholesky,
         "triangular-solve": emit_triangular_solve,
         "fft": emit_fft,
+        "custom-call": emit_custom_call,
         "select-and-scatter": emit_select_and_scatter,
         **dict.fromkeys(EXPANSIONS, _expanded),
     }

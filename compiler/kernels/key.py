@@ -8,7 +8,7 @@ from typing import Any
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.literal import Literal
 
-__all__ = ["kernel_key"]
+__all__ = ["computation_key", "kernel_key"]
 
 #: Attributes that do not change what a kernel does.
 _IGNORED = frozenset({"operand_precision", "algorithm", "indices_are_sorted", "unique_indices", "result_accuracy"})
@@ -21,6 +21,11 @@ def kernel_key(instruction: Instruction) -> str:
     same in every process.
     """
     return hashlib.sha256(_describe(instruction).encode()).hexdigest()[:32]
+
+
+def computation_key(computation: Computation) -> str:
+    """The same for a computation."""
+    return hashlib.sha256(_computation(computation).encode()).hexdigest()[:32]
 
 
 def _describe(i: Instruction) -> str:

@@ -1,21 +1,35 @@
-"""Cholesky factorisation and triangular solves by plain loops over each matrix of a batch."""
+"""Cholesky factorisation and triangular solves of each matrix of a batch: by LAPACK, small ones by plain loops."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.affine import Mask
 from shardc.compiler.kernels.bits import scalar_op
+from shardc.compiler.kernels.contraction import convert_all, gemm_type, scale
 from shardc.compiler.kernels.control_flow import counted
+from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.function import Kernel
+from shardc.compiler.kernels.lapack import step_to
+from shardc.compiler.kernels.mapping import Output, emit_map
 from shardc.compiler.kernels.registers import part_count, register_type
+from shardc.compiler.kernels.scratch import allocate, release
 from shardc.compiler.kernels.updates import copy_unless_same
+from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, DType
-from shardc.native.vector import I1, I64, constant
+from shardc.native import blas
+from shardc.native.vector import I1, I8, I32, I64, constant, intrinsic
+
+#: Matrices with fewer rows than this are factorised by loops: a call costs more than they take.
+_SMALL = 12
 
 __all__ = ["emit_cholesky", "emit_triangular_solve"]
 
@@ -63,7 +77,7 @@ def _at(b: ir.IRBuilder, base: ir.Value, row: ir.Value, column: ir.Value, stride
     return b.add(base, offset)
 
 
-def emit_cholesky(kernel: Kernel) -> None:
+def _cholesky_loops(kernel: Kernel) -> None:
     """Column by column. A matrix that is not positive definite becomes NaN; the other triangle is zero.
 
     The upper factor is the lower one of the adjoint, so it is written with rows and columns exchanged.
@@ -118,7 +132,7 @@ def _pivot(s: Scalars, value: Val, out: ir.Value, at: ir.Value, bad: ir.Value) -
     s.store(Val(parts, value.frame), out, at)
 
 
-def emit_triangular_solve(kernel: Kernel) -> None:
+def _solve_loops(kernel: Kernel) -> None:
     """op(a) x = b, or x op(a) = b: forward or backward substitution, one row of the solution after the other."""
     i = kernel.instruction
     attrs = i.attrs
@@ -153,3 +167,117 @@ def emit_triangular_solve(kernel: Kernel) -> None:
                 value = s.op("divide", value, _conjugate_if(s, diagonal, transpose == "ADJOINT"))
             s.store(value, out, place)
     e.finish()
+
+
+def emit_cholesky(kernel: Kernel) -> None:
+    """A matrix that is not positive definite becomes NaN; the other triangle is zero.
+
+    LAPACK sees a row-major matrix transposed, which is the conjugate of a Hermitian one, and writes the transpose of
+    the wanted factor: nothing needs to be moved or conjugated.
+    """
+    i = kernel.instruction
+    n = i.shape.dims[-1]
+    kind = gemm_type(i)
+    if kind is None or n < _SMALL or 0 in i.shape.dims:
+        _cholesky_loops(kernel)
+        return
+    lower = i.attrs.get("lower", False)
+    e = kernel.emitter()
+    b = e.entry.builder
+    with _result(kernel, e, kind, 0) as out, counted(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
+        place = step_to(b, out, matrix, n * n * kind.nbytes)
+        words = [constant(I32, blas.COLUMN_MAJOR), constant(I8, ord("U" if lower else "L")), constant(I32, n)]
+        words += [place, constant(I32, n)]
+        function = blas.declare(b.module, f"scipy_LAPACKE_{blas.LAPACK[kind.name]}potrf", [w.type for w in words])
+        info = b.call(function, words)
+        with counted(b, 0, n) as row:
+            _clear_triangle(b, place, row, n, kind, lower=lower)
+        with b.if_then(b.icmp_signed("!=", info, constant(I32, 0))):
+            _spoil_triangle(e, place, n, kind, lower=lower)
+    e.finish()
+
+
+@contextmanager
+def _result(kernel: Kernel, e: Emitter, kind: DType, operand: int) -> Iterator[ir.Value]:
+    """A copy of an operand in BLAS's element type, which becomes the result at the end."""
+    i = kernel.instruction
+    source = i.operands[operand]
+    if source.shape.dtype is kind:
+        copy_unless_same(e, kernel.results[0], kernel.operands[operand], i.shape.nbytes)
+        yield kernel.results[0]
+        return
+    room = allocate(e, i.shape.size * kind.nbytes)
+    widen(e, source, kind, room)
+    yield room
+    convert_all(e, room, kind, kernel.results[0], i.shape)
+    release(e, [room])
+
+
+def widen(e: Emitter, source: Instruction, kind: DType, target: ir.Value) -> None:
+    """Write an operand to ``target`` in another element type."""
+
+    def element(e: Elements, index: Index, mask: Mask) -> object:
+        return converted(e, e.value(source, index, mask), source.shape.dtype, kind)
+
+    shape = source.shape.plain.with_dtype(kind)
+    emit_map(e, shape.dims, [Output(target, shape, element)])
+
+
+def _clear_triangle(b: ir.IRBuilder, place: ir.Value, row: ir.Value, n: int, kind: DType, *, lower: bool) -> None:
+    """Zeros in one row of the triangle that is not the factor."""
+    size = constant(I64, kind.nbytes)
+    start = b.mul(row, constant(I64, n))
+    after = b.add(row, constant(I64, 1))
+    at = b.add(start, after) if lower else start
+    count = b.sub(constant(I64, n), after) if lower else row
+    target = b.gep(place, [b.mul(at, size)], source_etype=I8)
+    intrinsic(b, "llvm.memset", ir.VoidType(), [target, constant(I8, 0), b.mul(count, size), constant(I1, 0)])
+
+
+def _spoil_triangle(e: Emitter, place: ir.Value, n: int, kind: DType, *, lower: bool) -> None:
+    b = e.entry.builder
+    nan = e.constant(math.nan, kind)
+    with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
+        first, second = (row, column) if lower else (column, row)
+        at = b.add(b.mul(first, constant(I64, n)), second)
+        memory.store(b, nan.parts, place, at, kind, None)
+
+
+def emit_triangular_solve(kernel: Kernel) -> None:
+    """op(a) x = b, or x op(a) = b, in the place of b."""
+    i = kernel.instruction
+    a = i.operands[0]
+    n = a.shape.dims[-1]
+    kind = gemm_type(i)
+    if kind is None or n < _SMALL or 0 in i.shape.dims:
+        _solve_loops(kernel)
+        return
+    rows, columns = i.shape.dims[-2:]
+    e = kernel.emitter()
+    b = e.entry.builder
+    matrices = kernel.operands[0]
+    if a.shape.dtype is not kind:
+        matrices = allocate(e, a.shape.size * kind.nbytes)
+        widen(e, a, kind, matrices)
+    with _result(kernel, e, kind, 1) as out, counted(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
+        left = step_to(b, matrices, matrix, n * n * kind.nbytes)
+        right = step_to(b, out, matrix, rows * columns * kind.nbytes)
+        words = [constant(I32, w) for w in (blas.ROW_MAJOR, *_trsm_flags(i), rows, columns)]
+        words += [scale(b, kind, 1.0), left, constant(I32, n), right, constant(I32, columns)]
+        symbol = f"scipy_cblas_{blas.LAPACK[kind.name]}trsm"
+        b.call(blas.declare(b.module, symbol, [w.type for w in words]), words)
+    if matrices is not kernel.operands[0]:
+        release(e, [matrices])
+    e.finish()
+
+
+def _trsm_flags(i: Instruction) -> tuple[int, int, int, int]:
+    """CBLAS's constants for side, triangle, operation and diagonal."""
+    a = i.attrs
+    operation = {"NO_TRANSPOSE": 111, "TRANSPOSE": 112, "ADJOINT": 113}[a.get("transpose_a", "NO_TRANSPOSE")]
+    return (
+        141 if a.get("left_side", False) else 142,
+        122 if a.get("lower", False) else 121,
+        operation,
+        132 if a.get("unit_diagonal", False) else 131,
+    )

@@ -34,11 +34,12 @@ class Space:
                     part = q.divisor // c if c > 0 and q.divisor % c == 0 else 0
                     if v in self.variables and 1 < part < v.size and v.size % part == 0:
                         assert isinstance(v, LoopVar)
-                        self._split(v, part)
+                        self.split(v, part)
                         return True
         return False
 
-    def _split(self, v: LoopVar, part: int) -> None:
+    def split(self, v: LoopVar, part: int) -> None:
+        """``v`` becomes an outer variable and an inner one of size ``part``."""
         outer, inner = self.source.loop(v.size // part), self.source.loop(part)
         at = self.variables.index(v)
         self.variables[at : at + 1] = [outer, inner]

@@ -118,7 +118,7 @@ def bind_group(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 
 
 def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access]) -> int:
     """Vector width of the innermost loop; 1 where reductions inside are better done in vectors of their own."""
-    if not groups:
+    if not groups or recorder.one_by_one:
         return 1
     inner = groups[-1][-1]
     own = 0
@@ -172,8 +172,8 @@ def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: 
     parts = value.wide(lanes)
     if lanes > 1 and (step != 1 or vector is not None):
         offsets = e.index(offset)
-        assert holds is None, "a masked store needs consecutive elements"
-        memory.scatter(frame.builder, parts, o.pointer, offsets.value, o.dtype)
+        m = None if holds is None else holds.wide(lanes)[0]
+        memory.scatter(frame.builder, parts, o.pointer, offsets.value, o.dtype, m)
         return
     m = None if holds is None else holds.wide(lanes)[0]
     memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)

@@ -127,8 +127,15 @@ def lane_numbers(lanes: int, bits: int) -> ir.Value:
     return vector_constant(range(lanes), ir.IntType(bits))
 
 
-def scatter(b: ir.IRBuilder, parts: tuple[ir.Value, ...], base: ir.Value, offsets: ir.Value, dtype: DType) -> None:
-    """Write one element per lane of the i64 vector ``offsets``, in order of lanes."""
+def scatter(
+    b: ir.IRBuilder,
+    parts: tuple[ir.Value, ...],
+    base: ir.Value,
+    offsets: ir.Value,
+    dtype: DType,
+    mask: ir.Value | None = None,
+) -> None:
+    """Write one element per lane of the i64 vector ``offsets``, in order of lanes; masked-off lanes are not written."""
     t = memory_type(dtype)
     values = parts if len(parts) == 2 else (encode(b, parts[0], dtype),)
 
@@ -138,7 +145,11 @@ def scatter(b: ir.IRBuilder, parts: tuple[ir.Value, ...], base: ir.Value, offset
             place = b.gep(pointer, [constant(I64, number)], source_etype=t) if number else pointer
             b.store(b.extract_element(v, at), place, align=dtype.nbytes // len(values))
 
-    by_lane(b, offsets, write)
+    def write_if(at: ir.Value, offset: ir.Value) -> None:
+        with b.if_then(b.extract_element(mask, at)):
+            write(at, offset)
+
+    by_lane(b, offsets, write if mask is None else write_if)
 
 
 def any_lane(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:

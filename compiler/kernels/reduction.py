@@ -6,78 +6,78 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest
+from shardc.compiler.kernels.called import is_scalar_program
 from shardc.compiler.kernels.elements import Fold, Index, Recorder
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, apply, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above, power_below
 from shardc.compiler.kernels.mapping import bind_group, counter_of, group_size
+from shardc.compiler.kernels.monoids import identity_of
 from shardc.compiler.kernels.registers import is_small_float, part_count, register_type
 from shardc.compiler.kernels.small_floats import round_mantissa
-from shardc.hlo.ir import Computation
 from shardc.hlo.types import DType
 from shardc.native.vector import I32, I64, constant, intrinsic, shuffle
 
-__all__ = ["emit_fold", "identity_of"]
-
+__all__ = ["emit_fold"]
 
 #: Steps that one accumulator lane takes before it is added to a second one.
 _CHUNK = 512
 
 
-def identity_of(reducer: Computation, dtype: DType) -> Any:
-    """The neutral value of a one-op reducer such as add or maximum; None for any other."""
-    root, parameters = reducer.root, reducer.parameters
-    if len(parameters) != 2 or set(root.operands) != set(parameters) or (dtype.is_complex and root.opcode != "add"):
-        return None
-    if root.shape.dtype is not dtype:
-        return None
-    if dtype.kind == "pred":
-        return {"or": False, "maximum": False, "add": False, "and": True, "minimum": True, "multiply": True}.get(
-            root.opcode
-        )
-    if dtype.is_float:
-        return {"add": -0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(root.opcode)
-    if dtype.is_complex:
-        return 0.0
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0
-    high = (1 << (dtype.bits - (1 if dtype.kind == "signed" else 0))) - 1
-    table = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}
-    table["and"] = -1 if dtype.kind == "signed" else high
-    return table.get(root.opcode)
-
-
 def emit_fold(e: Emitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
     """The accumulators' final values, in the frame that ``index`` lives in."""
     inits = list(fold.init(e)) if fold.init is not None else None
-    if 0 in fold.sizes:
+    if 0 in fold.sizes or _never(e, fold):
         return inits if inits is not None else [e.constant(0, d) for d in fold.dtypes]
     space, recorder = _plan(e, mask, fold)
     groups = merge(space.variables, [a.offset for a in recorder.accesses], recorder.expressions())
     outer_lanes = _outer_lanes(e, index, mask, recorder, space)
-    identities = [identity_of(fold.reducer, d) for d in fold.dtypes] if len(fold.dtypes) == 1 else [None]
-    seeded = any(x is None for x in identities)
-    groups, lanes = _choose_lanes(e, groups, recorder, fold, outer_lanes, seeded)
     parent = _parent(e, index, mask, recorder, space)
-    state = _Fold(e, fold, mask, space, groups, lanes, max(lanes, outer_lanes), seeded)
-    state.start(parent, identities)
+    starts = _neutral_values(e, fold)
+    lanes = 1
+    if fold.order == "steps":
+        starts = inits or starts
+        parent = deepest(inits or [], parent)
+    elif fold.order == "runs" and outer_lanes == 1 and is_scalar_program(fold.reducer):
+        groups, lanes = _runs(e, space, recorder, fold)
+    elif fold.order == "any":
+        groups, lanes = _choose_lanes(e, groups, recorder, fold, outer_lanes, None in starts)
+    state = _Fold(e, fold, mask, space, groups, lanes, max(lanes, outer_lanes), None in starts)
+    state.start(parent, starts)
     state.loops(parent)
     results = state.results(parent)
     if lanes > 1:
         results = _across_lanes(e, results, fold, lanes)
-    if inits is not None:
+    if inits is not None and fold.order != "steps":
         results = e.call(fold.reducer, [*inits, *results], wide=True)
     return [_rounded(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
+
+
+def _neutral_values(e: Emitter, fold: Fold) -> list[Val | None]:
+    if len(fold.dtypes) > 1:
+        return [None] * len(fold.dtypes)
+    (dtype,) = fold.dtypes
+    value = identity_of(fold.reducer, dtype)
+    return [None if value is None else e.constant(value, dtype)]
+
+
+def _never(e: Emitter, fold: Fold) -> bool:
+    """Do the conditions of a fold hold nowhere?"""
+    if fold.taken is None:
+        return False
+    return fold.taken(e, tuple(Expr.of(e.source.loop(n)) for n in fold.sizes)) is None
 
 
 def _plan(e: Emitter, mask: Mask, fold: Fold) -> tuple[Space, Recorder]:
     space = Space(e.source, fold.sizes)
     for _ in range(8):
         recorder = Recorder(e.source, e.leaves, e.rules)
-        fold.element(recorder, space.index, mask)
+        taken = (() if fold.taken is None else fold.taken(recorder, space.index)) or ()
+        recorder.uses.extend(c.expr for c in taken)
+        fold.element(recorder, space.index, (*mask, *taken))
         if not space.split_for([a.offset for a in recorder.accesses] + recorder.uses):
             break
     return space, recorder
@@ -120,6 +120,22 @@ def _choose_lanes(
     return groups, min(4 * e.vector_bits // bits, fits)
 
 
+def _runs(e: Emitter, space: Space, recorder: Recorder, fold: Fold) -> tuple[list[list[LoopVar]], int]:
+    """Each lane takes a run of consecutive positions: the outermost loop is cut into as many as there are lanes."""
+    variables = space.variables
+    bits = element_bits([*(a.shape.dtype for a in recorder.accesses), *fold.dtypes])
+    widest = 2 * e.vector_bits // bits
+    lanes = max(
+        (n for n in (1, 2, 4, 8, 16, 32, 64) if variables and n <= widest and variables[0].size % n == 0), default=1
+    )
+    if lanes == 1:
+        return [[v] for v in variables], 1
+    if lanes < variables[0].size:
+        space.split(variables[0], variables[0].size // lanes)
+    first, *rest = space.variables
+    return [*([v] for v in rest), [first]], lanes
+
+
 @dataclass
 class _Fold:
     """A fold being emitted: its accumulators live in stack slots that become registers."""
@@ -135,21 +151,22 @@ class _Fold:
     slots: list[list[ir.Value]] = field(default_factory=list)
     counters: list[Val] = field(default_factory=list)
     totals: list[ir.Value] = field(default_factory=list)
+    neutral: Val | None = None
 
-    def start(self, parent: Frame, identities: Sequence[Any]) -> None:
-        if self._is_long():
+    def start(self, parent: Frame, values: Sequence[Val | None]) -> None:
+        """Set the accumulators to ``values``; None: the first step will."""
+        self.neutral = values[0]
+        if self.neutral is not None and self._is_long():
             kind = self.fold.dtypes[0]
             self.totals = [self.e.slot(register_type(kind, self.width)) for _ in range(part_count(kind))]
-            zero = self.e.constant(identities[0], kind)
-            for slot, part in zip(self.totals, zero.wide(self.width), strict=True):
+            for slot, part in zip(self.totals, self.neutral.wide(self.width), strict=True):
                 parent.builder.store(part, slot)
-        for number, dtype in enumerate(self.fold.dtypes):
+        for value, dtype in zip(values, self.fold.dtypes, strict=True):
             t = register_type(dtype, self.width)
             slots = [self.e.slot(t) for _ in range(part_count(dtype))]
             self.slots.append(slots)
-            if not self.seeded:
-                self.neutral = self.e.constant(identities[number], dtype)
-                for slot, part in zip(slots, self.neutral.wide(self.width), strict=True):
+            if value is not None and not self.seeded:
+                for slot, part in zip(slots, value.wide(self.width), strict=True):
                     parent.builder.store(part, slot)
 
     def loops(self, parent: Frame) -> None:
@@ -190,7 +207,8 @@ class _Fold:
         kind = self.fold.dtypes[0]
         if not self.groups or group_size(self.groups[-1]) // self.lanes <= 2 * _CHUNK:
             return False
-        return not self.seeded and self.fold.reducer.root.opcode == "add" and (kind.is_float or kind.is_complex)
+        summing = self.fold.reducer.root.opcode == "add" and (kind.is_float or kind.is_complex)
+        return summing and not self.seeded and self.fold.order == "any"
 
     def _chunks(self, frame: Frame, group: list[LoopVar], end: int) -> None:
         """A long sum in pieces that are added up in accumulators of their own: errors grow with the piece only."""
@@ -212,6 +230,7 @@ class _Fold:
         summed = self.e.call(self.fold.reducer, [*total, *self._read(frame, self.slots)], self.fold.wide)[0]
         for slot, part in zip(self.totals, summed.wide(self.width), strict=True):
             frame.builder.store(part, slot)
+        assert self.neutral is not None
         for slot, part in zip(self.slots[0], self.neutral.wide(self.width), strict=True):
             frame.builder.store(part, slot)
 
@@ -224,7 +243,11 @@ class _Fold:
 
     def _accumulate(self, frame: Frame, mask: Mask, holds: Val | None) -> None:
         e = self.e
-        new = list(self.fold.element(e, self.space.index, mask))
+        taken = () if self.fold.taken is None else self.fold.taken(e, self.space.index) or ()
+        new = list(self.fold.element(e, self.space.index, (*mask, *taken)))
+        inside = e.mask(taken)
+        if inside is not None:
+            holds = inside if holds is None else apply(lambda b, x, y: b.and_(x, y), [inside, holds], e.entry)
         frame = deepest(new if holds is None else [*new, holds], frame)
         old = self._read(frame, self.slots)
         total = e.call(self.fold.reducer, [*old, *new], self.fold.wide)
@@ -267,11 +290,12 @@ class _Fold:
 
 
 def _across_lanes(e: Emitter, values: list[Val], fold: Fold, lanes: int) -> list[Val]:
-    """Halve the lanes until one is left: lane i with lane i + half."""
+    """Halve the lanes until one is left: lane i with lane i + half, or neighbours where they must stay so."""
     while lanes > 1:
         half = lanes // 2
-        lower = [_piece(e, v, range(half)) for v in values]
-        upper = [_piece(e, v, range(half, lanes)) for v in values]
+        in_runs = fold.order == "runs"
+        lower = [_piece(e, v, range(0, lanes, 2) if in_runs else range(half)) for v in values]
+        upper = [_piece(e, v, range(1, lanes, 2) if in_runs else range(half, lanes)) for v in values]
         values = e.call(fold.reducer, [*lower, *upper], fold.wide)
         lanes = half
     return values

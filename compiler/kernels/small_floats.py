@@ -75,7 +75,7 @@ def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
         magnitude = b.select(b.icmp_unsigned("==", payload, c((1 << width) - 1)), c(0x7FC00000), magnitude)
     result = b.or_(magnitude, sign)
     if f.special == "fnuz":
-        result = b.select(b.icmp_unsigned("==", bits, c(1 << width)), c(0x7FC00000), result)
+        result = b.select(b.icmp_unsigned("==", bits, c(1 << width)), c(0xFFC00000), result)
     return b.bitcast(result, real)
 
 
@@ -104,7 +104,7 @@ def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
     nan = b.icmp_unsigned(">", magnitude, c(0x7F800000))
     if f.special == "ieee":
         code = b.select(b.icmp_unsigned(">", code, c(top)), c(top), code)
-        result = b.or_(b.select(nan, c(top | (1 << (f.mantissa - 1))), code), sign)
+        result = b.or_(b.select(nan, b.or_(c(top), _payload(b, magnitude, f.mantissa)), code), sign)
     elif f.special == "fn":
         over = b.icmp_unsigned(">", code, c((1 << width) - 2))
         result = b.or_(b.select(b.or_(over, nan), c((1 << width) - 1), code), sign)
@@ -140,7 +140,16 @@ def _encode_bf16(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     odd = b.and_(b.lshr(bits, c(16)), c(1))
     rounded = b.lshr(b.add(b.add(bits, c(0x7FFF)), odd), c(16))
     nan = b.icmp_unsigned(">", b.and_(bits, c(0x7FFFFFFF)), c(0x7F800000))
-    return b.select(nan, b.or_(b.lshr(bits, c(16)), c(0x40)), rounded)
+    cut = b.lshr(bits, c(16))
+    quiet = b.select(b.icmp_unsigned("==", b.and_(cut, c(0x7F)), c(0)), b.or_(cut, c(0x40)), cut)
+    return b.select(nan, quiet, rounded)
+
+
+def _payload(b: ir.IRBuilder, bits: ir.Value, mantissa: int) -> ir.Value:
+    """The mantissa of a NaN cut to fewer bits, the quiet bit where that leaves none: decoded NaNs stay as they were."""
+    c = partial(constant, bits.type)
+    kept = b.and_(b.lshr(bits, c(23 - mantissa)), c((1 << mantissa) - 1))
+    return b.select(b.icmp_unsigned("==", kept, c(0)), c(1 << (mantissa - 1)), kept)
 
 
 def _encode_e8m0(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:

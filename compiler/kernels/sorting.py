@@ -12,11 +12,11 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.scratch import allocate, release
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import DType, array_shape
-from shardc.native.vector import I32, I64, PTR, constant, intrinsic
+from shardc.hlo.ir import Computation
+from shardc.hlo.types import DType
+from shardc.native.vector import I64, PTR, constant, intrinsic
 
-__all__ = ["emit_sort", "emit_topk"]
+__all__ = ["Rows", "Sorter", "emit_sort"]
 
 
 class Rows:
@@ -140,43 +140,3 @@ def emit_sort(kernel: Kernel) -> None:
                     memory.store(b, memory.load(b, s, k, d, 1), p, rows.at(b, base, k), d, None)
         sorter.free()
     e.finish()
-
-
-def emit_topk(kernel: Kernel) -> None:
-    """The first k of each row sorted by value (total order for floats), with their positions as s32."""
-    i = kernel.instruction
-    e = kernel.emitter({})
-    operand = i.operands[0].shape
-    values, positions = i.shape.elements
-    count = values.dims[-1]
-    if 0 not in operand.dims and 0 not in values.dims:
-        rows = Rows(operand.dims, operand.rank - 1)
-        kinds = [operand.dtype, positions.dtype]
-        sorter = Sorter(e, _by_value(operand.dtype, i.attrs.get("largest", True)), kinds, rows.length)
-        b = e.entry.builder
-        with counted(b, 0, rows.outer) as outer:
-            scratch = sorter.begin()
-            base = b.mul(outer, constant(I64, rows.length))
-            with counted(b, 0, rows.length) as k:
-                memory.store(
-                    b, memory.load(b, kernel.operands[0], b.add(base, k), kinds[0], 1), scratch[0], k, kinds[0], None
-                )
-                memory.store(b, (b.trunc(k, I32),), scratch[1], k, kinds[1], None)
-            done = sorter.sort()
-            start = b.mul(outer, constant(I64, count))
-            with counted(b, 0, count) as k:
-                for p, d, s in zip(kernel.results, kinds, done, strict=True):
-                    memory.store(b, memory.load(b, s, k, d, 1), p, b.add(start, k), d, None)
-        sorter.free()
-    e.finish()
-
-
-def _by_value(dtype: DType, largest: bool) -> Computation:
-    """Comparator over (value, value, position, position): larger (or smaller) values first."""
-    kinds = [array_shape(dtype), array_shape(dtype), array_shape("s32"), array_shape("s32")]
-    parameters = [Instruction("parameter", s, attrs={"index": n}) for n, s in enumerate(kinds)]
-    attrs = {"direction": "GT" if largest else "LT"}
-    if dtype.is_float:
-        attrs["type"] = "TOTALORDER"
-    root = Instruction("compare", array_shape("pred"), parameters[:2], attrs)
-    return Computation("by_value", (*parameters, root), root)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from shardc.compiler.kernels.kernel import SPECIAL
 from shardc.compiler.kernels.rules import RULES
+from shardc.compiler.lower.expansions import EXPANSIONS
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import OPS
 
@@ -18,26 +19,14 @@ def _rows() -> dict[str, str]:
     for opcode, op in OPS.items():
         if op.family in ("control", "collective") and opcode != "fusion":
             rows[opcode] = "the step function's concern, not a kernel's"
+        elif opcode in EXPANSIONS:
+            rows[opcode] = "a lowering pass writes it as simpler ops"
         elif opcode in SPECIAL or opcode in RULES:
             rows[opcode] = ""
         else:
-            rows[opcode] = _REASONS.get(opcode, "no native code yet")
+            rows[opcode] = "no native code yet"
     return rows
 
-
-_REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "stochastic-convert": "random rounding has no native code yet",
-        "ragged-dot": "dots whose group sizes are run-time values have no native code yet",
-        "scaled-dot": "multiply by the scales first, then dot",
-        "scan": "use a while loop; XLA's scan instruction has no native code yet",
-        "get-dimension-size": "dimensions are static: the reader folds it",
-        "set-dimension-size": "dimensions are static",
-        "dynamic-reshape": "dimensions are static",
-        "rng": "its numbers are unspecified: programs use rng-bit-generator",
-        "rng-get-and-update-state": "its state lies outside the program",
-    }
-)
 
 #: Per opcode: empty when there is native code, otherwise the reason why not.
 KERNELS: Mapping[str, str] = MappingProxyType(_rows())

@@ -6,6 +6,7 @@ from llvmlite import ir
 
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
+from shardc.compiler.kernels.called import is_scalar_program
 from shardc.compiler.kernels.elements import Element, Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, apply, deepest
@@ -156,7 +157,8 @@ class _Scatter:
         e = self.e
         bits = element_bits(o.shape.dtype for o in self.operands)
         contiguous = offset.coefficient(v) == 1
-        lanes = min(2 * e.vector_bits // bits, power_above(v.size)) if contiguous else 1
+        in_lanes = is_scalar_program(self.instruction.attrs["to_apply"])
+        lanes = min(2 * e.vector_bits // bits, power_above(v.size)) if contiguous and in_lanes else 1
         whole, rest = divmod(v.size, lanes)
         if whole:
             loop = Loop(frame, whole * lanes, lanes)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from shardc.compiler.lower.make import keep_reachable, make, reshape, transpose
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.groups import ListGroups
+from shardc.hlo.groups import IotaGroups, ListGroups
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.types import tuple_shape
 
@@ -36,10 +36,19 @@ class CanonicaliseCollectives:
             if rule is None:
                 return None
             new = old.replace(operands=operands)
-            return rule(new, _group_size(new, devices))
+            size = _group_size(new, devices)
+            return rule(_with_groups(new, size), size)
 
         after = rebuild_module(module, change)
         return keep_reachable(after, after.entry)
+
+
+def _with_groups(i: Instruction, size: int) -> Instruction:
+    """Groups that the text leaves out, or leaves empty, are one group of all devices."""
+    groups = i.attrs.get("replica_groups")
+    if i.opcode == "collective-permute" or (groups is not None and groups.group_size):
+        return i
+    return i.replace(attrs=MappingProxyType({**i.attrs, "replica_groups": IotaGroups(1, size, (size,))}))
 
 
 def _group_size(i: Instruction, devices: int) -> int:

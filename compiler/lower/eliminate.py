@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shardc.compiler.lower.make import effects, map_computations
 from shardc.compiler.lower.structure import Structure
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations, rebuild_computation, topological
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, topological
 from shardc.hlo.opset import has_side_effect
 
 __all__ = ["EliminateCommon", "EliminateDead"]
@@ -64,12 +64,7 @@ class EliminateDead:
 def live_part(computation: Computation) -> Computation:
     """The instructions that the root, the parameters and side effects need, in their present order."""
     keep = [i for i in computation if i.opcode == "parameter"]
-    holders = [i for i in computation if any(_has_effects(c) for _, c in called_computations(i))]
-    live = set(topological([*keep, *effects(computation), *holders, computation.root]))
+    live = set(topological([*keep, *effects(computation), computation.root]))
     if len(live) == len(computation.instructions):
         return computation
     return Computation(computation.name, (i for i in computation if i in live), computation.root)
-
-
-def _has_effects(computation: Computation) -> bool:
-    return any(has_side_effect(i) or any(_has_effects(c) for _, c in called_computations(i)) for i in computation)

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.make import inline, keep_reachable
+from shardc.compiler.lower.make import inline, keep_reachable, with_effects
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
 
 __all__ = ["InlineCalls"]
 
 
-#: Ops that run a computation once, and the attribute that holds it. An async pair runs it where it starts.
-_CALLS = {"call": "to_apply", "async-start": "calls"}
+#: Ops that run a computation once, and the attribute that holds it. An async pair runs it where it starts. Fusions of
+#: another compiler are taken apart too: what pays here is decided here.
+_CALLS = {"call": "to_apply", "async-start": "calls", "fusion": "calls"}
 
 
 @dataclass(frozen=True, slots=True)
 class InlineCalls:
-    """Every ``call`` (and ``async-start``) becomes the instructions of its computation."""
+    """Every ``call``, ``async-start`` and ``fusion`` becomes the instructions of its computation."""
 
     name: str = "inline-calls"
     why: str = "one function for the whole step, and nothing hidden from fusion"
 
     def run(self, module: Module) -> Module:
         new: dict[Computation, Computation] = {}
+        kept: list[Instruction] = []
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             if old.opcode in _CALLS:
-                return inline(new[old.attrs[_CALLS[old.opcode]]], operands)
+                return inline(new[old.attrs[_CALLS[old.opcode]]], operands, kept)
             return operands[0] if old.opcode in ("async-update", "async-done") else None
 
         for c in module.computations:
-            new[c] = rebuild_computation(c, change, new)
+            kept.clear()
+            new[c] = with_effects(rebuild_computation(c, change, new), kept)
         return keep_reachable(module, new[module.entry])

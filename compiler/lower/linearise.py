@@ -14,7 +14,7 @@ import numpy as np
 
 from shardc.compiler.lower.fusion_rules import is_alias
 from shardc.compiler.lower.in_place import in_place_pairs
-from shardc.compiler.lower.lowered import Branch, Buffer, Collective, Copy, Kernel, Loop, Step
+from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
 from shardc.compiler.lower.rules.control import branches_of
 from shardc.compiler.lower.structure import literal_digest
 from shardc.hlo.errors import UnsupportedError
@@ -107,6 +107,7 @@ class _Walk:
         self.pool = bytearray()
         self._pooled: dict[str, Buffer] = {}
         self._collectives = 0
+        self._checks = 0
 
     def buffer(self, shape: Shape, name: str, space: str = "arena", index: int = 0, offset: int = 0) -> Buffer:
         made = Buffer(len(self.buffers), shape.plain, space, index, offset, name)
@@ -152,6 +153,14 @@ class _Walk:
         steps.append(Collective(self._collectives, i, tuple(b for leaves in operands for b in leaves), results))
         self._collectives += 1
         return results
+
+    def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        if not i.attrs["custom_call_target"].startswith("check."):
+            return self._kernel(i, operands, steps)
+        ((predicate,),) = operands
+        steps.append(Check(self._checks, i, predicate))
+        self._checks += 1
+        return ()
 
     def _constant(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         return tuple(self._pool(literal) for literal in _literal_leaves(i.attrs["literal"]))
@@ -253,6 +262,7 @@ _RULES: Mapping[str, Any] = {
     "reshape": _Walk._same,
     "bitcast": _Walk._same,
     "after-all": _Walk._token,
+    "custom-call": _Walk._custom_call,
     "while": _Walk._while,
     "conditional": _Walk._conditional,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardc.compiler.lower.lowered import Branch, Buffer, Copy, Loop, Step
+from shardc.compiler.lower.lowered import Branch, Buffer, Check, Copy, Loop, Step
 
 __all__ = ["Liveness", "live_ranges", "reads_of", "writes_of"]
 
@@ -17,12 +17,16 @@ __all__ = ["Liveness", "live_ranges", "reads_of", "writes_of"]
 def reads_of(step: Step) -> tuple[Buffer, ...]:
     """Buffers that a leaf step reads."""
     assert not isinstance(step, Loop | Branch)
+    if isinstance(step, Check):
+        return (step.predicate,)
     return (step.source,) if isinstance(step, Copy) else step.operands
 
 
 def writes_of(step: Step) -> tuple[Buffer, ...]:
     """Buffers that a leaf step writes, each completely."""
     assert not isinstance(step, Loop | Branch)
+    if isinstance(step, Check):
+        return ()
     return (step.target,) if isinstance(step, Copy) else step.results
 
 

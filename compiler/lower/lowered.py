@@ -18,6 +18,7 @@ __all__ = [
     "Branch",
     "Buffer",
     "BufferPlan",
+    "Check",
     "Collective",
     "Constants",
     "Copy",
@@ -86,6 +87,15 @@ class Collective:
 
 
 @dataclass(slots=True, eq=False)
+class Check:
+    """Stop the run where ``predicate`` is false; ``index`` counts the checks of the program."""
+
+    index: int
+    instruction: Instruction
+    predicate: Buffer
+
+
+@dataclass(slots=True, eq=False)
 class Loop:
     """``while predicate``: run ``condition``, read ``predicate``, stop when it is false, run ``body``, repeat."""
 
@@ -104,10 +114,10 @@ class Branch:
     branches: Sequence[Sequence[Step]]
 
 
-Step = Kernel | Copy | Collective | Loop | Branch
+Step = Kernel | Copy | Collective | Check | Loop | Branch
 
 
-def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective]:
+def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective | Check]:
     """All steps that do something themselves, in program order, loop bodies and branches once."""
     for step in steps:
         if isinstance(step, Loop):
@@ -167,11 +177,15 @@ class Lowered:
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """Instructions that run as kernels or collectives, in schedule order."""
-        return tuple(s.instruction for s in leaf_steps(self.steps) if not isinstance(s, Copy))
+        return tuple(s.instruction for s in leaf_steps(self.steps) if not isinstance(s, Copy | Check))
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
         return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Collective))
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Check))
 
 
 def memory_analysis(lowered: Lowered) -> dict[str, int]:

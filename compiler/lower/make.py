@@ -17,6 +17,7 @@ __all__ = [
     "broadcast_scalar",
     "callees_first",
     "constant",
+    "effects",
     "inline",
     "keep_reachable",
     "make",
@@ -26,6 +27,7 @@ __all__ = [
     "splat_source",
     "step_computations",
     "transpose",
+    "with_effects",
 ]
 
 
@@ -84,8 +86,10 @@ def scalar_value(instruction: Instruction) -> Any:
     return None
 
 
-def inline(computation: Computation, operands: tuple[Instruction, ...]) -> Instruction:
-    """The computation's root with its parameters replaced by ``operands``."""
+def inline(
+    computation: Computation, operands: tuple[Instruction, ...], kept: list[Instruction] | None = None
+) -> Instruction:
+    """The computation's root with its parameters replaced by ``operands``; ``kept`` gets what has side effects."""
     new: dict[Instruction, Instruction] = {}
     for i in computation:
         if i.opcode == "parameter":
@@ -97,6 +101,8 @@ def inline(computation: Computation, operands: tuple[Instruction, ...]) -> Instr
                 if not args or all(a is b for a, b in zip(args, i.operands, strict=True))
                 else i.replace(operands=args)
             )
+    if kept is not None:
+        kept.extend(new[i] for i in effects(computation))
     return new[computation.root]
 
 
@@ -164,6 +170,14 @@ def with_order(computation: Computation, root: Instruction, extra: Iterable[Inst
     """A computation that returns ``root`` with the parameters of ``computation``."""
     keep = [i for i in computation if i.opcode == "parameter"]
     return Computation(computation.name, topological([*keep, *extra, root]), root)
+
+
+def with_effects(computation: Computation, extra: Iterable[Instruction]) -> Computation:
+    """The computation, holding ``extra`` and what they need as well."""
+    missing = [i for i in extra if i not in set(computation.instructions)]
+    if not missing:
+        return computation
+    return Computation(computation.name, topological([*computation.instructions, *missing]), computation.root)
 
 
 def effects(computation: Computation) -> list[Instruction]:

@@ -8,28 +8,40 @@ from shardc.compiler.lower.assign_buffers import assign_buffers
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
 from shardc.compiler.lower.check_plan import check_plan
 from shardc.compiler.lower.eliminate import EliminateCommon, EliminateDead
+from shardc.compiler.lower.expand_checks import ExpandChecks
+from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
+from shardc.compiler.lower.expand_ops import ExpandOps
 from shardc.compiler.lower.fold_constants import FoldConstants
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.linearise import linearise
 from shardc.compiler.lower.lowered import Constants, Lowered
 from shardc.compiler.lower.order import Order
+from shardc.compiler.lower.pair_transfers import PairTransfers
 from shardc.compiler.lower.remove_markers import RemoveMarkers
+from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.simplify import Simplify
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+from shardc.partitioner.optimise.combine import CombineAllReduces
 
-__all__ = ["PASSES", "lower"]
+__all__ = ["PASSES", "WITHOUT_FOLDING", "lower"]
 
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
+    ExpandCustomCalls(),
+    ExpandOps(),
     InlineCalls(),
     RemoveMarkers(),
+    ExpandChecks(),
     EliminateDead(),
     Simplify(),
     EliminateCommon(),
+    PairTransfers(),
+    CombineAllReduces(),
+    ResolveGroups(),
     CanonicaliseCollectives(),
     SimplifyLoops(),
     FoldConstants(),
@@ -40,6 +52,10 @@ PASSES: tuple[Pass, ...] = (
     Fuse(),
     Order(),
 )
+
+
+#: The same, but whatever the program computes is computed when it runs.
+WITHOUT_FOLDING = tuple(p for p in PASSES if not isinstance(p, FoldConstants))
 
 
 def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, ...] = PASSES) -> Lowered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.compiler.lower.make import keep_reachable
+from shardc.hlo.custom_calls import MARKERS
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 
@@ -12,9 +13,6 @@ __all__ = ["RemoveMarkers"]
 
 #: Opcodes whose value is their first operand.
 _TRANSPARENT = frozenset({"optimization-barrier", "domain", "add-dependency", "copy"})
-
-#: Custom calls whose value is their operand once every device has its own shapes.
-_SHARDING_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
 
 #: Forms of a pair that begin and end an operation, and the opcode that does it at once.
 _STARTS = {
@@ -41,7 +39,7 @@ def _change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction 
     opcode = old.opcode
     if opcode in _TRANSPARENT or opcode in _DONES or opcode == "copy-start":
         return operands[0]
-    if opcode == "custom-call" and old.attrs.get("custom_call_target") in _SHARDING_CALLS:
+    if opcode == "custom-call" and old.attrs.get("custom_call_target") in MARKERS:
         if old.shape.plain != operands[0].shape.plain:
             raise UnsupportedError(
                 f"custom call {old.attrs['custom_call_target']} changes the shape and was not partitioned",

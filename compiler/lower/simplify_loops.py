@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.compiler.lower.eliminate import live_part
-from shardc.compiler.lower.make import keep_reachable, make, scalar_value, with_order
+from shardc.compiler.lower.make import effects, keep_reachable, make, scalar_value, with_order
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.opset import has_side_effect
 from shardc.hlo.types import Shape, tuple_shape
 
 __all__ = ["SimplifyLoops"]
@@ -56,7 +57,7 @@ def _simplified(
     constants = _constant_elements(init, body)
     needed = _needed(body, condition, read if read is not None else set(range(len(init.operands))), constants)
     kept = sorted(needed)
-    if len(kept) == len(init.operands):
+    if len(kept) == len(init.operands) or (not kept and has_side_effect(loop)):
         return same
     shape = tuple_shape(*(init.operands[k].shape for k in kept))
     new_condition = _narrowed(condition, shape, kept, constants, condition.root)
@@ -98,8 +99,9 @@ def _constant_elements(init: Instruction, body: Computation) -> dict[int, Instru
 
 
 def _needed(body: Computation, condition: Computation, read: set[int], constants: dict[int, Instruction]) -> set[int]:
-    """Elements that results or the condition depend on, through any number of iterations."""
-    work = list(read | _reads(condition, [condition.root]))
+    """Elements that results, side effects or the condition depend on, through any number of iterations."""
+    checked = _reads(body, effects(body))
+    work = list(read | checked | _reads(condition, [condition.root, *effects(condition)]))
     needed: set[int] = set()
     while work:
         k = work.pop()
@@ -147,7 +149,7 @@ def _narrowed(
             return make("get-tuple-element", i.shape, (parameter,), i, index=place[k])
         return constants.get(k)
 
-    needed = with_order(computation, root)
+    needed = with_order(computation, root, effects(computation))
     return live_part(rebuild_computation(needed, change))
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import (
     collective,
@@ -15,16 +16,20 @@ from shardc.hlo.evaluate import (
     elementwise,
     indexing,
     linalg,
+    processes,
     random,
     reduction,
     shape,
     window,
 )
 from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.manual import has_manual_computation
 from shardc.hlo.evaluate.values import Array, Value, flatten, unflatten
 from shardc.hlo.ir import Computation, Module
 
 __all__ = ["ROWS", "evaluate", "evaluate_computation", "evaluate_spmd"]
+
+NO_CALLS: CustomCalls = MappingProxyType({})
 
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
@@ -38,31 +43,40 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **random.ROWS,
         **control.ROWS,
         **collective.ROWS,
+        **processes.ROWS,
     }
 )
 
 
-def evaluate(module: Module, args: Sequence[Array], *, float64: bool = False) -> list[Array]:
+def evaluate(
+    module: Module, args: Sequence[Array], *, float64: bool = False, custom_calls: CustomCalls = NO_CALLS
+) -> list[Array]:
     """The flattened results of a global program for the flattened arrays of its parameters.
 
     Shardings are ignored. With ``float64`` all f16, bf16, f32 and c64 values are computed in f64 and c128, results
-    too: the reference that errors are measured against. Arguments are never written; results may be views of them,
-    or read-only. Raises `InputError` when arguments do not fit, `UnsupportedError` for ops without a meaning here,
-    `RunError` when a ``check.*`` custom call is false.
+    too: the reference that errors are measured against. ``custom_calls`` gives the user's own targets. Arguments are
+    never written; results may be views of them, or read-only. Raises `InputError` when arguments do not fit,
+    `UnsupportedError` for ops without a meaning here, `RunError` when a ``check.*`` custom call is false.
     Example: ``evaluate(module, [np.ones((2, 3), np.float32)])``.
     """
-    return evaluate_devices(module, [args], Machine(ROWS, float64=float64))[0]
+    devices = module.mesh.size if module.mesh is not None and has_manual_computation(module) else 1
+    machine = Machine(ROWS, devices, float64=float64, custom_calls=custom_calls)
+    return evaluate_devices(module, [args] * devices, machine)[0]
 
 
 def evaluate_spmd(
-    module: Module, args_per_device: Sequence[Sequence[Array]], *, float64: bool = False
+    module: Module,
+    args_per_device: Sequence[Sequence[Array]],
+    *,
+    float64: bool = False,
+    custom_calls: CustomCalls = NO_CALLS,
 ) -> list[list[Array]]:
     """The flattened results on every device of a per-device program, run in lock step.
 
     There are ``replica_count * num_partitions`` devices, replica major. Raises as `evaluate`, and `RunError` when
     devices of one collective take different ways through the program (it would hang).
     """
-    machine = Machine(ROWS, module.num_partitions, module.replica_count, float64)
+    machine = Machine(ROWS, module.num_partitions, module.replica_count, float64, custom_calls)
     count = machine.num_partitions * machine.replica_count
     if len(args_per_device) != count:
         raise InputError(f"arguments for {len(args_per_device)} devices, the program runs on {count}")
@@ -71,7 +85,8 @@ def evaluate_spmd(
 
 def evaluate_devices(module: Module, args_per_device: Sequence[Sequence[Array]], machine: Machine) -> list[list[Array]]:
     """`evaluate_spmd` on a given machine."""
-    arguments = [_arguments(module, args, machine) for args in args_per_device]
+    checked = {id(args): _arguments(module, args, machine) for args in args_per_device}
+    arguments = [checked[id(args)] for args in args_per_device]
     with np.errstate(all="ignore"):
         results = machine.run(module.entry, range(len(arguments)), arguments)
     return [list(flatten(r)) for r in results]

@@ -12,15 +12,14 @@ from shardc.hlo.types import DTYPES
 
 __all__ = [
     "absolute",
-    "atan2",
-    "cbrt",
     "count_leading_zeros",
     "divide",
     "erf",
     "imag",
     "invert",
-    "log1p",
     "logistic",
+    "maximum",
+    "minimum",
     "multiply",
     "popcount",
     "power",
@@ -37,7 +36,10 @@ __all__ = [
 ]
 
 _erf = np.frompyfunc(math.erf, 1, 1)
-_NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_float and d.bits < 8)
+#: The top bit of the byte that holds these is not (only) a sign.
+_ODD_SIGNS = frozenset(
+    d.numpy for d in DTYPES.values() if d.is_float and (d.bits < 8 or d.name.endswith(("fnuz", "fnu")))
+)
 
 
 def unsigned_view(x: Array) -> Array:
@@ -60,6 +62,23 @@ def imag(x: Array) -> Array:
 
 def subtract(a: Array, b: Array) -> Array:
     return np.logical_xor(a, b) if a.dtype.kind == "b" else np.subtract(a, b)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """NaN if either is; -0 is below 0."""
+    return _zeros_apart(np.maximum(a, b), a, b, 1)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    return _zeros_apart(np.minimum(a, b), a, b, -1)
+
+
+def _zeros_apart(best: Array, a: Array, b: Array, sign: int) -> Array:
+    """``best`` with the sign of zeros as IEEE 754's maximum has it (minimum for ``sign`` -1)."""
+    if best.dtype.kind != "f":
+        return best
+    s = best.dtype.type(sign)
+    return np.where((a == 0) & (b == 0), s * (s * a + s * b), best)
 
 
 def divide(a: Array, b: Array) -> Array:
@@ -94,8 +113,6 @@ def _nonzero(b: Array) -> Array:
 
 def power(a: Array, b: Array) -> Array:
     """Integers wrap; a negative exponent gives 0 unless the base is 1 or -1."""
-    if a.dtype.kind == "c":
-        return np.where((a == 0) & (b == 0), a.dtype.type(1), np.power(a, b))
     if not _is_integer(a):
         return np.power(a, b)
     negative = b < 0
@@ -106,39 +123,55 @@ def power(a: Array, b: Array) -> Array:
     return np.where(negative, np.where(np.abs(a) == 1, odd, a.dtype.type(0)), result)
 
 
-def atan2(y: Array, x: Array) -> Array:
-    if y.dtype.kind != "c":
-        return np.arctan2(y, x)
-    i = y.dtype.type(1j)
-    return np.asarray(-i * np.log((x + i * y) / np.sqrt(x * x + y * y)))
-
-
-def cbrt(x: Array) -> Array:
-    return np.power(x, x.dtype.type(1 / 3)) if x.dtype.kind == "c" else np.cbrt(x)
-
-
 def erf(x: Array) -> Array:
     return np.asarray(_erf(x.astype(np.float64))).astype(x.dtype)
 
 
-def log1p(x: Array) -> Array:
-    if x.dtype.kind != "c":
-        return np.log1p(x)
-    return np.log1p(x.astype(np.complex128)).astype(x.dtype)
-
-
 def multiply(a: Array, b: Array) -> Array:
-    """Complex numbers by parts, each product rounded: NumPy's own loops fuse some of them on some machines."""
+    """Complex numbers by parts, one product of each fused with the sum: as XLA's CPU code has it."""
     if a.dtype.kind != "c":
         return np.multiply(a, b)
     out = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
-    out.real, out.imag = a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real
+    out.real = fused(a.real, b.real, -(a.imag * b.imag))
+    out.imag = fused(a.imag, b.real, a.real * b.imag)
     return out
 
 
+def fused(x: Array, y: Array, z: Array) -> Array:
+    """``x * y + z`` rounded once: f32 in f64; f64 by the product's exact error (Dekker), unless that overflows."""
+    if x.dtype != np.float64:
+        return np.asarray(_to_odd(x.astype(np.float64) * y, z.astype(np.float64)).astype(x.dtype))
+    product = x * y
+    x_high, y_high = _upper_half(x), _upper_half(y)
+    x_low, y_low = x - x_high, y - y_high
+    lost = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    total = product + z
+    part = total - product
+    lost = lost + ((product - (total - part)) + (z - part))
+    return np.asarray(np.where(np.isfinite(lost), total + lost, total))
+
+
+def _to_odd(x: Array, y: Array) -> Array:
+    """``x + y`` with a last bit of 1 where digits are lost, so that rounding again cannot meet a tie that is none."""
+    total = x + y
+    part = total - x
+    lost = (x - (total - part)) + (y - part)
+    even = (unsigned_view(total) & np.uint64(1)) == 0
+    inexact = np.isfinite(total) & (lost != 0) & even
+    return np.where(inexact, np.nextafter(total, np.copysign(np.inf, lost)), total)
+
+
+def _upper_half(x: Array) -> Array:
+    """The upper 26 bits of each f64 (Veltkamp's splitting)."""
+    scaled = x * 134217729.0
+    return np.asarray(scaled - (scaled - x))
+
+
 def logistic(x: Array) -> Array:
+    """By exp of what is not positive, which cannot overflow."""
     one = x.dtype.type(1)
-    return np.asarray(one / (one + np.exp(-x)))
+    e = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, e, one) / (one + e))
 
 
 def rsqrt(x: Array) -> Array:
@@ -152,7 +185,7 @@ def round_away(x: Array) -> Array:
 
 
 def sign(x: Array) -> Array:
-    """-1, 0 or 1; zeros keep their sign, NaN stays; complex numbers give x / |x|."""
+    """-1, 0 or 1; zeros keep their sign, NaN stays."""
     if x.dtype.kind == "f":
         return np.where((x == 0) | np.isnan(x), x, np.copysign(x.dtype.type(1), x))
     return np.sign(x)
@@ -210,9 +243,10 @@ def shift_right_arithmetic(bits: int, x: Array, amount: Array) -> Array:
 
 def total_order(x: Array) -> Array:
     """Integers that compare as IEEE's total order: -NaN < -inf < ... < -0 < 0 < ... < inf < NaN."""
-    if x.dtype in _NARROW:
-        # Their sign is not the top bit of the byte that holds them.
-        x = x.astype(np.float32)
+    if x.dtype in _ODD_SIGNS:
+        # NaN in place of -0 is a negative one.
+        nan = np.copysign(np.float32(np.nan), np.where(np.signbit(x), np.float32(-1), np.float32(1)))
+        x = np.where(np.isnan(x), nan, x.astype(np.float32))
     bits = unsigned_view(x)
     signed = bits.view(f"i{x.dtype.itemsize}")
     top = np.array(np.iinfo(signed.dtype).max, signed.dtype)

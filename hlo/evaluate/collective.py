@@ -8,62 +8,22 @@ import numpy as np
 
 from shardc.hlo.errors import RunError, UnsupportedError
 from shardc.hlo.evaluate.body import MONOIDS, apply_body, reducer_opcode
-from shardc.hlo.evaluate.machine import Machine, Row, lockstep, unsupported
+from shardc.hlo.evaluate.machine import Machine, Row, lockstep
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
-from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.participants import Groups, groups_of_devices, pairs_of_devices
 
 __all__ = ["ROWS", "device_groups"]
 
-Groups = tuple[tuple[int, ...], ...]
 Operands = Sequence[Sequence[Value]]
 #: (machine, instruction, operand arrays of the members in order) -> result arrays per member
 GroupRule = Callable[[Machine, Instruction, Sequence[Sequence[Array]]], Sequence[Sequence[Array]]]
 
-_JOINS_PARTITIONS = ("all-reduce", "all-reduce-start", "all-gather", "all-gather-start", "reduce-scatter")
-
 
 def device_groups(m: Machine, i: Instruction) -> Groups:
-    """The groups of a collective as device numbers, members in order of position.
-
-    HLO has four readings: over replicas (no channel), over partitions (channel, ids are partitions), over both
-    (channel on a reduction or gather, ids are replicas) and over flattened ids (``use_global_device_ids``). With
-    one replica, and for groups over mesh axes, ids are devices.
-    """
-    key = ("groups", i)
-    if key not in m.memo:
-        m.memo[key] = _device_groups(m, i)
-    return m.memo[key]  # type: ignore[no-any-return]
-
-
-def _device_groups(m: Machine, i: Instruction) -> Groups:
-    groups = i.attrs.get("replica_groups", ListGroups())
-    partitions, replicas = m.num_partitions, m.replica_count
-    listed: Groups = groups.expand()
-    channel = bool(i.attrs.get("channel_id"))
-    if isinstance(groups, AxisGroups) or i.attrs.get("use_global_device_ids"):
-        return listed or (tuple(range(partitions * replicas)),)
-    if channel and i.opcode in _JOINS_PARTITIONS:
-        listed = listed or (tuple(range(replicas)),)
-        if max(max(g) for g in listed) < replicas:
-            return tuple(tuple(r * partitions + p for r in g for p in range(partitions)) for g in listed)
-    elif not channel and replicas > 1:
-        listed = listed or (tuple(range(replicas)),)
-        return tuple(tuple(r * partitions + p for r in g) for g in listed for p in range(partitions))
-    listed = listed or (tuple(range(partitions)),)
-    return tuple(tuple(r * partitions + p for p in g) for g in listed for r in range(replicas))
-
-
-def _pairs(m: Machine, i: Instruction) -> tuple[tuple[int, int], ...]:
-    """Source and target devices; ids are replicas without a channel (if there are several), else partitions."""
-    pairs = i.attrs["source_target_pairs"]
-    listed: tuple[tuple[int, int], ...] = pairs.expand()
-    partitions, replicas = m.num_partitions, m.replica_count
-    if isinstance(pairs, AxisPairs) or replicas == 1:
-        return listed
-    if i.attrs.get("channel_id"):
-        return tuple((r * partitions + s, r * partitions + t) for s, t in listed for r in range(replicas))
-    return tuple((s * partitions + p, t * partitions + p) for s, t in listed for p in range(partitions))
+    """The groups of a collective as device numbers, members in order of position."""
+    found: Groups = m.constant(i, lambda: groups_of_devices(i, m.num_partitions, m.replica_count))
+    return found
 
 
 def _need_all(i: Instruction, members: Sequence[int], devices: Mapping[int, int]) -> None:
@@ -71,7 +31,7 @@ def _need_all(i: Instruction, members: Sequence[int], devices: Mapping[int, int]
     if missing:
         raise RunError(
             f"devices {missing} do not take part in {i.opcode} of devices {list(members)}: the program would hang",
-            where=f"%{i.name}, {i.source}" if i.source else f"%{i.name}",
+            where=i.place,
             fix="all members of a group must take the same branches and loop trips",
         )
 
@@ -143,7 +103,11 @@ def _all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) 
 
 
 def _collective_broadcast(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
-    return [members[0]] * len(members)
+    """The value of the member at the root, which is the first one unless the last operand names it."""
+    if not i.attrs.get("has_dynamic_root"):
+        return [members[0]] * len(members)
+    *data, roots = members[0]
+    return [[members[int(roots[k])][k] for k in range(len(data))]] * len(members)
 
 
 def _broadcast_row() -> Row:
@@ -153,7 +117,8 @@ def _broadcast_row() -> Row:
     def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
         inside = {d for g in device_groups(m, i) for d in g}
         here = [k for k, d in enumerate(devices) if d in inside]
-        out: list[Value] = [_packed(i, [np.zeros_like(x) for x in o]) for o in operands]
+        count = len(list(i.shape.leaves()))
+        out: list[Value] = [_packed(i, [np.zeros_like(x) for x in o[:count]]) for o in operands]
         assert grouped.lockstep is not None
         results = grouped.lockstep(m, i, [devices[k] for k in here], [operands[k] for k in here])
         for k, v in zip(here, results, strict=True):
@@ -185,7 +150,7 @@ def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Opera
         raise UnsupportedError("collective-permute of slices is not evaluated", where=f"%{i.name}", fix="slice first")
     position = {d: k for k, d in enumerate(devices)}
     source: dict[int, int] = {}
-    for s, t in _pairs(m, i):
+    for s, t in m.constant(i, lambda: pairs_of_devices(i, m.num_partitions, m.replica_count)):
         if s in position or t in position:
             _need_all(i, (s, t), position)
             source[t] = s
@@ -226,8 +191,6 @@ def _replica_id(m: Machine, i: Instruction, devices: Sequence[int], operands: Op
     return [np.asarray(d // m.num_partitions, np.uint32) for d in devices]
 
 
-_POINT_TO_POINT = "sends and receives wait for each other in an order that lock step does not have"
-
 ROWS: Mapping[str, Row] = {
     "all-reduce": _by_group(_all_reduce),
     "all-reduce-start": _by_group(_all_reduce),
@@ -244,8 +207,4 @@ ROWS: Mapping[str, Row] = {
     "collective-permute-done": Row(_done),
     "partition-id": lockstep(_partition_id),
     "replica-id": lockstep(_replica_id),
-    "send": unsupported(_POINT_TO_POINT),
-    "send-done": unsupported(_POINT_TO_POINT),
-    "recv": unsupported(_POINT_TO_POINT),
-    "recv-done": unsupported(_POINT_TO_POINT),
 }

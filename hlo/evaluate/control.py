@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.evaluate.custom_call import CUSTOM_CALL
-from shardc.hlo.evaluate.machine import Machine, Row, lockstep, unsupported
+from shardc.hlo.evaluate.machine import Machine, Row, lockstep
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction
@@ -112,6 +112,4 @@ ROWS: Mapping[str, Row] = {
     "async-start": lockstep(_async_start),
     "async-update": Row(_first),
     "async-done": Row(_second),
-    "infeed": unsupported("there is no host queue to read from"),
-    "outfeed": unsupported("there is no host queue to write to"),
 }

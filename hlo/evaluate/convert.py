@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
 
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.arithmetic import unsigned_view
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, saturate, wrap_bits
 from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DType
+from shardc.hlo.types import DTYPES, DType
 
 __all__ = ["bitcast_convert", "convert", "convert_values", "read_bits", "reduce_precision", "stochastic_convert"]
+
+#: Where the bits of small types are rounded: in f16, or in f32 where f16 lacks their values.
+_CARRIER = MappingProxyType(
+    {
+        d.numpy: np.float32 if d.name == "f8e8m0fnu" else np.float16
+        for d in DTYPES.values()
+        if d.is_float and d.bits <= 8
+    }
+)
 
 
 def convert_values(m: Machine, x: Array, target: DType) -> Array:
@@ -61,6 +72,8 @@ def _from_bits(bits: Array, dtype: DType) -> Array:
 
 def bitcast_convert(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     source, target = i.operands[0].shape.dtype, i.shape.dtype
+    if source is not target and "pred" in (source.kind, target.kind):
+        raise UnsupportedError(f"bitcast-convert from {source} to {target}", where=f"%{i.name}", fix="convert instead")
     x = operands[0].astype(source.numpy, copy=False)
     dims = x.shape
     if target.bits < source.bits:
@@ -71,8 +84,18 @@ def bitcast_convert(m: Machine, i: Instruction, operands: Sequence[Value]) -> Ar
 
 
 def reduce_precision(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
-    """Round to a float of the given exponent and mantissa width; what is too small becomes zero."""
+    """Round to a float of the given exponent and mantissa width; what is too small becomes zero.
+
+    As in XLA, types of 8 bits and less take their exponent's range from f16.
+    """
     x: Array = operands[0]
+    carrier = _CARRIER.get(x.dtype)
+    if carrier is None:
+        return _reduce_precision(i, x)
+    return cast(_reduce_precision(i, x.astype(carrier)).astype(np.float32), x.dtype)
+
+
+def _reduce_precision(i: Instruction, x: Array) -> Array:
     exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
     info = ml_dtypes.finfo(x.dtype)
     bits = unsigned_view(x)
@@ -99,7 +122,6 @@ def stochastic_convert(m: Machine, i: Instruction, operands: Sequence[Value]) ->
         return convert_values(m, x, target)
     x = x.astype(np.float64)
     size = np.trunc(np.abs(x))
-    fraction = np.abs(x) - size
-    width = i.operands[1].shape.dtype.bits
-    up = random.astype(np.float64) < np.floor(np.ldexp(fraction, width))
+    fraction = np.where(np.isfinite(x), np.abs(x) - size, 0.0)
+    up = random < np.ldexp(fraction, i.operands[1].shape.dtype.bits).astype(np.uint64)
     return saturate(np.copysign(size + up, x), target)

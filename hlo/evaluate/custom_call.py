@@ -3,115 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from shardc.hlo.errors import RunError, UnsupportedError
-from shardc.hlo.evaluate.arithmetic import total_order
-from shardc.hlo.evaluate.machine import Machine, Row
-from shardc.hlo.evaluate.values import Array, Value
+from shardc.hlo.custom_calls import MARKERS, expansion, unknown_call
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.evaluate import checks
+from shardc.hlo.evaluate.lapack import call_lapack
+from shardc.hlo.evaluate.machine import LockStep, Machine, Row
+from shardc.hlo.evaluate.manual import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, to_global, to_local
+from shardc.hlo.evaluate.processes import run_processes
+from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir import Instruction
-from shardc.hlo.types import Shape, dtype_of
+from shardc.hlo.lapack import LAPACK, attributes_of
+from shardc.hlo.lapack_layouts import has_other_layouts
 
 __all__ = ["CUSTOM_CALL"]
 
 
-def _identity(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _marker(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     """Annotations: the value goes through."""
+    if len(operands) == 1 and [s.dims for s in i.operands[0].shape.leaves()] != [s.dims for s in i.shape.leaves()]:
+        raise UnsupportedError(
+            f"{i.attrs['custom_call_target']} changes {i.operands[0].shape} to {i.shape}: a manual computation runs on "
+            "its devices only",
+            where=f"%{i.name}",
+            fix="partition the program first",
+        )
     return operands[0] if len(operands) == 1 else tuple(operands)
 
 
-def _differ(i: Instruction, actual: Array, expected: Array, wrong: Array) -> None:
-    if not wrong.any():
-        return
-    place = tuple(int(n) for n in np.argwhere(wrong)[0])
-    raise RunError(
-        f"{i.attrs['custom_call_target']} is false at {list(place)}: {actual[place]} is not {expected[place]}",
-        where=f"%{i.name}, {i.source}" if i.source else f"%{i.name}",
-    )
-
-
-def _empty(shape: Shape) -> Value:
-    """What a check returns: nothing, or an empty tuple."""
-    return () if shape.is_tuple else None
-
-
-def _expect_equal(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
-    actual, expected = operands
-    _differ(i, actual, expected, np.not_equal(actual, expected) & ~_both_nan(actual, expected))
-    return _empty(i.shape)
-
-
-def _expect_almost_equal(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
-    actual, expected = (x.astype(np.complex128) for x in operands)
-    same = (operands[0] == operands[1]) | (np.isnan(actual) & np.isnan(expected))
-    _differ(i, operands[0], operands[1], ~same & ~(np.abs(actual - expected) <= 1e-3))
-    return _empty(i.shape)
-
-
-def _expect_close(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
-    """Within 3 units in the last place, NaN equal to NaN; complex numbers by their parts."""
-    actual, expected = operands
-    if actual.dtype.kind == "c":
-        far = _far(actual.real, expected.real) | _far(actual.imag, expected.imag)
-    else:
-        far = _far(actual, expected)
-    _differ(i, actual, expected, far)
-    return _empty(i.shape)
-
-
-def _both_nan(a: Array, b: Array) -> Array:
-    return np.logical_and(np.not_equal(a, a), np.not_equal(b, b))
-
-
-def _far(a: Array, b: Array) -> Array:
-    if not dtype_of(a.dtype).is_float:
-        return np.not_equal(a, b)
-    steps = np.abs(total_order(a + a.dtype.type(0)).astype(object) - total_order(b + b.dtype.type(0)).astype(object))
-    return np.asarray(np.greater(steps, 3).astype(np.bool_) & ~_both_nan(a, b) & np.not_equal(a, b))
+def _lapack(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+    """One of LAPACK's routines, in the type that the operands are held in."""
+    shapes = tuple(i.shape.leaves())
+    empty = [np.empty(s.dims, m.stored(s.dtype)) for s in shapes]
+    results = call_lapack(LAPACK[i.attrs["custom_call_target"]], attributes_of(i), operands, empty, i.place)
+    return tuple(results) if i.shape.is_tuple else results[0]
 
 
 Meaning = Callable[[Machine, Instruction, Sequence[Value]], Value]
-_TARGETS: Mapping[str, Meaning] = {
-    **dict.fromkeys(
-        (
-            "Sharding",
-            "SPMDFullToShardShape",
-            "SPMDShardToFullShape",
-            "annotate_device_placement",
-            "xla.sdy.FuncResultSharding",
-            "xla.sdy.GlobalToLocalShape",
-            "xla.sdy.LocalToGlobalShape",
-            "LayoutConstraint",
-        ),
-        _identity,
-    ),
-    "check.expect_eq": _expect_equal,
-    "check.expect_almost_eq": _expect_almost_equal,
-    "check.expect_close": _expect_close,
-}
+_TARGETS: Mapping[str, Meaning] = MappingProxyType(
+    {
+        **dict.fromkeys(sorted(MARKERS), _marker),
+        **dict.fromkeys(LAPACK, _lapack),
+        **checks.MEANINGS,
+        "interpreter.run_parallel": run_processes,
+    }
+)
 
 
 def _custom_call(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     target = i.attrs["custom_call_target"]
-    meaning = _TARGETS.get(target)
-    if meaning is None:
-        raise UnsupportedError(
-            f"the evaluator does not know the custom call {target!r}",
-            where=f"%{i.name}, {i.source}" if i.source else f"%{i.name}",
-            fix=f"known targets: {', '.join(sorted(_TARGETS))}",
-        )
-    if (
-        meaning is _identity
-        and len(operands) == 1
-        and [s.dims for s in i.operands[0].shape.leaves()] != [s.dims for s in i.shape.leaves()]
-    ):
-        raise UnsupportedError(
-            f"{target} changes {i.operands[0].shape} to {i.shape}: a manual computation runs on its devices only",
-            where=f"%{i.name}",
-            fix="partition the program first",
-        )
-    return meaning(m, i, operands)
+    own = m.custom_calls.get(target)
+    if own is not None and own.evaluate is not None:
+        return _own(m, i, operands, own.evaluate)
+    if own is None and target in _TARGETS and not has_other_layouts(i):
+        return _TARGETS[target](m, i, operands)
+    computation = m.constant(i, lambda: expansion(i, m.custom_calls))
+    if computation is None:
+        raise unknown_call(i, m.custom_calls, "evaluated" if own is not None else "")
+    return m.run_one(computation, operands)
 
 
-CUSTOM_CALL = Row(_custom_call)
+def _own(m: Machine, i: Instruction, operands: Sequence[Value], evaluate: Callable[..., Value]) -> Value:
+    """A user's NumPy function; what it gives must be what the call promises."""
+    given = evaluate(i, *operands)
+    results = tuple(np.asarray(x) for x in (given if isinstance(given, (tuple, list)) else (given,)))
+    shapes = tuple(s for s in i.shape.leaves() if s.is_array)
+    found = [(x.shape, x.dtype) for x in results]
+    if found != [(s.dims, m.stored(s.dtype)) for s in shapes]:
+        text = ", ".join(f"{x.dtype}{list(x.shape)}" for x in results)
+        raise InputError(
+            f"the function for {i.attrs['custom_call_target']} gives {text}, not {i.shape}", where=f"%{i.name}"
+        )
+    return results if i.shape.is_tuple else results[0]
+
+
+_ACROSS_DEVICES: Mapping[str, LockStep] = MappingProxyType({GLOBAL_TO_LOCAL: to_local, LOCAL_TO_GLOBAL: to_global})
+
+
+def _for_devices(
+    m: Machine, i: Instruction, devices: Sequence[int], operands: Sequence[Sequence[Value]]
+) -> list[Value]:
+    across = _ACROSS_DEVICES.get(i.attrs["custom_call_target"])
+    if across is not None and len(devices) > 1:
+        return list(across(m, i, devices, operands))
+    first = operands[0]
+    if all(v is f for o in operands for v, f in zip(o, first, strict=True)):
+        return [_custom_call(m, i, first)] * len(devices)
+    return [_custom_call(m, i, o) for o in operands]
+
+
+CUSTOM_CALL = Row(lockstep=_for_devices)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.evaluate import arithmetic as ar
+from shardc.hlo.evaluate import complex_numbers as co
 from shardc.hlo.evaluate.body import apply_body
 from shardc.hlo.evaluate.convert import bitcast_convert, convert, reduce_precision, stochastic_convert
 from shardc.hlo.evaluate.machine import Machine, Row
@@ -27,25 +28,25 @@ _UNARY: Mapping[str, Function] = {
     "asin": np.arcsin,
     "asinh": np.arcsinh,
     "atanh": np.arctanh,
-    "cbrt": ar.cbrt,
+    "cbrt": co.by_kind(np.cbrt, co.cbrt),
     "ceil": np.ceil,
     "cosine": np.cos,
     "cosh": np.cosh,
-    "erf": ar.erf,
+    "erf": co.real_only(ar.erf),
     "exponential": np.exp,
-    "exponential-minus-one": np.expm1,
+    "exponential-minus-one": co.by_kind(np.expm1, co.expm1),
     "floor": np.floor,
     "imag": ar.imag,
     "is-finite": np.isfinite,
     "log": np.log,
-    "log-plus-one": ar.log1p,
-    "logistic": ar.logistic,
+    "log-plus-one": co.by_kind(np.log1p, co.log1p),
+    "logistic": co.by_kind(ar.logistic, co.logistic),
     "negate": np.negative,
     "real": np.real,
     "round-nearest-afz": ar.round_away,
     "round-nearest-even": np.rint,
-    "rsqrt": ar.rsqrt,
-    "sign": ar.sign,
+    "rsqrt": co.by_kind(ar.rsqrt, co.rsqrt),
+    "sign": co.by_kind(ar.sign, co.sign),
     "sine": np.sin,
     "sinh": np.sinh,
     "sqrt": np.sqrt,
@@ -55,14 +56,14 @@ _UNARY: Mapping[str, Function] = {
 _BINARY: Mapping[str, Function] = {
     "add": np.add,
     "and": np.bitwise_and,
-    "atan2": ar.atan2,
-    "divide": ar.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "atan2": co.in_c128(np.arctan2, co.atan2),
+    "divide": co.in_c128(ar.divide, co.divide),
+    "maximum": ar.maximum,
+    "minimum": ar.minimum,
     "multiply": ar.multiply,
     "or": np.bitwise_or,
-    "power": ar.power,
-    "remainder": ar.remainder,
+    "power": co.in_c128(ar.power, co.power),
+    "remainder": co.real_only(ar.remainder),
     "subtract": ar.subtract,
     "xor": np.bitwise_xor,
 }
@@ -86,11 +87,12 @@ _COMPARE: Mapping[str, Function] = {
 
 
 def _operand_row(function: Function) -> Row:
-    """Arithmetic in the type of the operand."""
+    """Arithmetic in the type of the operand (c64: in c128)."""
 
     def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
         x = operands[0]
-        return cast(np.asarray(function(x.astype(COMPUTE[x.dtype], copy=False))), m.stored(i.shape.dtype))
+        kind = np.dtype(np.complex128) if x.dtype.kind == "c" else COMPUTE[x.dtype]
+        return cast(np.asarray(function(x.astype(kind, copy=False))), m.stored(i.shape.dtype))
 
     return Row(local)
 
@@ -131,7 +133,7 @@ def _select(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
 def _clamp(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     kind = m.compute(i.shape.dtype)
     low, x, high = (v.astype(kind, copy=False) for v in operands)
-    return cast(np.minimum(np.maximum(x, low), high), m.stored(i.shape.dtype))
+    return cast(ar.minimum(ar.maximum(x, low), high), m.stored(i.shape.dtype))
 
 
 def _complex(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:

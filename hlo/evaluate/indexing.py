@@ -153,7 +153,7 @@ def _dynamic_slice(m: Machine, i: Instruction, operands: Sequence[Value]) -> Arr
 
 def _dynamic_update_slice(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     x, update = operands[:2]
-    out: Array = x.copy()
+    out: Array = np.array(x)
     out[_clamped(operands[2:], x.shape, update.shape)] = update
     return out
 

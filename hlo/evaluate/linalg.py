@@ -70,11 +70,13 @@ _TRANSFORMS: Mapping[str, Callable[..., Array]] = {
 
 
 def _fft(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+    """In double precision whatever the type: the last places are the definition's."""
     lengths = i.attrs["fft_length"]
     axes = tuple(range(-len(lengths), 0))
     if 0 in i.shape.dims or operands[0].size == 0:
         return np.zeros(i.shape.dims, m.stored(i.shape.dtype))
-    return cast(_TRANSFORMS[i.attrs["fft_type"]](operands[0], s=lengths, axes=axes), m.stored(i.shape.dtype))
+    wide = operands[0].astype(np.complex128 if operands[0].dtype.kind == "c" else np.float64)
+    return cast(_TRANSFORMS[i.attrs["fft_type"]](wide, s=lengths, axes=axes), m.stored(i.shape.dtype))
 
 
 def _along(x: Array, rank: int, axis: int) -> Array:

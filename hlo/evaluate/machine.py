@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import ShardcError, UnsupportedError
-from shardc.hlo.evaluate.values import COMPUTE, Array, Value
+from shardc.hlo.evaluate.values import COMPUTE, Value
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType
 
 __all__ = ["Local", "LockStep", "Machine", "Row", "lockstep", "unsupported"]
 
+Made = TypeVar("Made")
 Local = Callable[["Machine", Instruction, Sequence[Value]], Value]
 LockStep = Callable[["Machine", Instruction, Sequence[int], Sequence[Sequence[Value]]], Sequence[Value]]
 
@@ -61,13 +63,14 @@ class Machine:
     """One run: the op table, the devices, and plans of the computations met so far.
 
     Device d is replica ``d // num_partitions``, partition ``d % num_partitions``. With ``float64`` all f16, bf16,
-    f32 and c64 values are held and computed in f64 and c128.
+    f32 and c64 values are held and computed in f64 and c128. ``custom_calls`` are the user's own.
     """
 
     rows: Mapping[str, Row]
     num_partitions: int = 1
     replica_count: int = 1
     float64: bool = False
+    custom_calls: CustomCalls = field(default_factory=dict)
     plans: dict[Computation, list[_Step]] = field(default_factory=dict)
     memo: dict[object, Any] = field(default_factory=dict)
 
@@ -113,7 +116,7 @@ class Machine:
         row = self.rows.get(i.opcode)
         if row is None or (row.local is None and row.lockstep is None):
             raise UnsupportedError(
-                f"the evaluator cannot run {i.opcode}: {row.why if row else 'unknown operation'}", where=_place(i)
+                f"the evaluator cannot run {i.opcode}: {row.why if row else 'unknown operation'}", where=i.place
             )
         try:
             if row.lockstep is not None:
@@ -128,19 +131,15 @@ class Machine:
         except ShardcError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, AssertionError) as e:
-            e.add_note(f"evaluating {i!r} at {_place(i)}")
+            e.add_note(f"evaluating {i!r} at {i.place}")
             raise
 
-    def constant(self, i: Instruction, make: Callable[[], Array]) -> Array:
-        """An array made once per instruction and run."""
+    def constant(self, i: Instruction, make: Callable[[], Made]) -> Made:
+        """What is made once per instruction and run."""
         found = self.memo.get(i)
         if found is None:
             found = self.memo[i] = make()
         return found
-
-
-def _place(i: Instruction) -> str:
-    return f"%{i.name}, {i.source}" if i.source else f"%{i.name}"
 
 
 def _plan(computation: Computation) -> list[_Step]:

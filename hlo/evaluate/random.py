@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.evaluate.machine import Machine, Row, unsupported
+from shardc.hlo.evaluate.machine import Machine, Row
 from shardc.hlo.evaluate.values import Array, Value, wrap_bits
-from shardc.hlo.ir import Instruction
+from shardc.hlo.expand_random import expand_rng, expand_state
+from shardc.hlo.ir import Computation, Instruction
 
 __all__ = ["ROWS", "philox4x32", "threefry2x32"]
 
@@ -112,8 +113,20 @@ def _rng_bit_generator(m: Machine, i: Instruction, operands: Sequence[Value]) ->
     return after.view(state_shape.dtype.numpy), values
 
 
+def _expanded(expand: Callable[[Instruction], Computation]) -> Callable[[Machine, Instruction, Sequence[Value]], Value]:
+    """The meaning of an op that is a program of others."""
+
+    def meaning(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+        key = ("expanded", i)
+        if key not in m.memo:
+            m.memo[key] = expand(i)
+        return m.run_one(m.memo[key], operands)
+
+    return meaning
+
+
 ROWS: Mapping[str, Row] = {
-    "rng": unsupported("its numbers are unspecified: programs use rng-bit-generator"),
+    "rng": Row(_expanded(expand_rng)),
     "rng-bit-generator": Row(_rng_bit_generator),
-    "rng-get-and-update-state": unsupported("its state lies outside the program"),
+    "rng-get-and-update-state": Row(_expanded(expand_state)),
 }

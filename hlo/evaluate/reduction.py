@@ -56,7 +56,7 @@ def _sort(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
 def _topk(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     """Largest (or smallest) first, equal ones by position."""
     x: Array = operands[0]
-    keys = total_order(x) if x.dtype.kind not in "iub" else x
+    keys = total_order(x) if i.operands[0].shape.dtype.is_float else x.astype(COMPUTE[x.dtype], copy=False)
     if i.attrs.get("largest", True):
         # Reversing twice keeps equal elements in order of position.
         order = x.shape[-1] - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]

@@ -32,6 +32,8 @@ def _compute_types() -> dict[np.dtype[Any], np.dtype[Any]]:
 
 #: The type that arithmetic on an array is done in: f32 for smaller floats, 8 bits for sub-byte integers, else its own.
 COMPUTE: Mapping[np.dtype[Any], np.dtype[Any]] = MappingProxyType(_compute_types())
+#: XLA makes NaN -0 in these.
+_WITHOUT_NAN = frozenset(DTYPES[name].numpy for name in ("f4e2m1fn", "f6e2m3fn", "f6e3m2fn"))
 _SUB_BYTE: Mapping[np.dtype[Any], DType] = MappingProxyType(
     {d.numpy: d for d in DTYPES.values() if d.is_integer and d.bits < 8}
 )
@@ -67,6 +69,8 @@ def cast(values: Array, target: np.dtype[Any]) -> Array:
         return values
     if target in _SUB_BYTE:
         return wrap_bits(values, _SUB_BYTE[target])
+    if target in _WITHOUT_NAN:
+        values = np.where(np.isnan(values), values.dtype.type(-0.0), values)
     return values.astype(target)
 
 

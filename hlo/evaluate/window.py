@@ -24,21 +24,26 @@ __all__ = ["ROWS"]
 def _windows(x: Array, dims: Sequence[WindowDim], value: Array) -> Array:
     """Every window of the trailing dimensions of ``x``: (leading..., positions..., within the window...)."""
     lead = x.ndim - len(dims)
+    extents = [(w.size - 1) * w.rhs_dilate + 1 for w in dims]
+    counts = [_count(n, e, w) for n, e, w in zip(x.shape[lead:], extents, dims, strict=True)]
+    if 0 in counts or any(w.size == 0 for w in dims):
+        return np.zeros((*x.shape[:lead], *counts, *(w.size for w in dims)), x.dtype)
     padding = [(0, 0, 0)] * lead + [(w.pad_low, w.pad_high, w.lhs_dilate - 1) for w in dims]
     padded = pad_array(x, padding, value)
-    extents = [(w.size - 1) * w.rhs_dilate + 1 for w in dims]
-    short = any(n < e for n, e in zip(padded.shape[lead:], extents, strict=True))
-    if short or any(w.size == 0 for w in dims):
-        counts = [
-            0 if n < e else (n - e) // w.stride + 1 for n, e, w in zip(padded.shape[lead:], extents, dims, strict=True)
-        ]
-        return np.zeros((*x.shape[:lead], *counts, *(w.size for w in dims)), x.dtype)
     axes = tuple(range(lead, x.ndim))
-    view = sliding_window_view(padded, extents, axis=axes) if dims else padded
+    # Strides are NumPy's business, and it does not know all our types: bytes, or words, go through it.
+    raw = padded if padded.dtype.kind == "c" else padded.view(f"u{padded.dtype.itemsize}")
+    view = sliding_window_view(raw, extents, axis=axes).view(padded.dtype) if dims else padded
     steps = [slice(None)] * lead + [slice(None, None, w.stride) for w in dims]
     inner = [slice(None, None, w.rhs_dilate) for w in dims]
     flips = [slice(None, None, -1) if w.reversal else slice(None) for w in dims]
     return view[(*steps, *inner)][(..., *flips)]
+
+
+def _count(size: int, extent: int, w: WindowDim) -> int:
+    """How many windows of ``extent`` there are along a dimension."""
+    padded = max((size - 1) * w.lhs_dilate + 1, 0) + w.pad_low + w.pad_high
+    return 0 if padded < extent else (padded - extent) // w.stride + 1
 
 
 def _convolution(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:

@@ -114,6 +114,11 @@ def _same(shapes: Shapes, attrs: Attrs) -> Shape:
     return tuple_of([s.plain for s in shapes])
 
 
+def _broadcast(shapes: Shapes, attrs: Attrs) -> Shape:
+    """With a dynamic root the last operand says which member's value counts, for each of the others."""
+    return _same(shapes[:-1] if attrs.get("has_dynamic_root") else shapes, attrs)
+
+
 def _permute(shapes: Shapes, attrs: Attrs) -> Shape:
     if len(shapes) == 4 and "slice_sizes" in attrs:
         # (source, target, source offsets, target offsets): slices are sent into a buffer.
@@ -193,7 +198,7 @@ RULES = {
     "reduce-scatter": Rule(_reduce_scatter, _check_reduce_scatter),
     "all-to-all": Rule(_all_to_all),
     "ragged-all-to-all": Rule(_ragged_all_to_all),
-    "collective-broadcast": Rule(_same),
+    "collective-broadcast": Rule(_broadcast),
     "collective-permute": Rule(_permute),
     "collective-permute-start": Rule(_start_of(_permute), _check_permute_start),
     "collective-permute-done": Rule(_second),

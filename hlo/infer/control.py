@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardc.hlo.infer.custom_call import check_custom_call
 from shardc.hlo.infer.rule import Attrs, Rule, RuleError, Shapes, fail, given, shapes_agree
 from shardc.hlo.ir import Computation
 from shardc.hlo.types import DTYPES, Shape, array_shape, token_shape, tuple_shape
@@ -135,13 +136,6 @@ def _infeed(shapes: Shapes, attrs: Attrs, shape: Shape) -> None:
         fail(f"infeed gives (data, token), not {shape}")
 
 
-def _custom_call(shapes: Shapes, attrs: Attrs, shape: Shape) -> None:
-    """Known targets that only pass a value on keep its shape."""
-    keeps_shape = attrs["custom_call_target"] in ("Sharding", "annotate_device_placement")
-    if keeps_shape and shapes and not shapes_agree(shapes[0], shape):
-        fail(f"{attrs['custom_call_target']} of {shapes[0]} cannot have shape {shape}")
-
-
 def _add_dependency(shapes: Shapes, attrs: Attrs) -> Shape:
     if shapes[1].dtype is not DTYPES["token"]:
         fail(f"operand 1 is {shapes[1]}, not a token")
@@ -156,7 +150,7 @@ RULES = {
     "while": Rule(_while),
     "conditional": Rule(_conditional),
     "fusion": Rule(_fusion),
-    "custom-call": given(_custom_call),
+    "custom-call": given(check_custom_call),
     "optimization-barrier": Rule(_barrier),
     "after-all": Rule(_after_all),
     "add-dependency": Rule(_add_dependency),

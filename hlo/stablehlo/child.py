@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shardc.hlo.errors import EnvironmentProblem, Location, ParseError, UnsupportedError
+from shardc.hlo.errors import EnvironmentProblem, InputError, Location, ParseError, ShardcError, UnsupportedError
+from shardc.hlo.stablehlo.bad_sharding import sharding_error
 
-__all__ = ["attach_shardings", "missing_jaxlib", "read_plain"]
+__all__ = ["attach_shardings", "encoded", "missing_jaxlib", "read_plain", "refined_text"]
 
 log = logging.getLogger("shardc")
 
@@ -37,6 +38,27 @@ def read_plain(data: bytes, file: str) -> dict[str, Any]:
 def attach_shardings(data: bytes, request: dict[str, Any], file: str) -> str:
     """MLIR text of ``data`` with shardings set; ``request`` as in ``mlir/attach.py``."""
     answer: str = _ask({"do": "attach", "data": data, "attach": request}, file)
+    return answer
+
+
+def refined_text(data: bytes, types: tuple[str, ...], file: str) -> str:
+    """MLIR text of ``data`` for arguments of the MLIR types ``types``; InputError where they do not fit."""
+    try:
+        answer: str = _ask({"do": "refine", "data": data, "types": types}, file)
+    except ParseError as e:
+        if "efin" not in e.what:  # what MLIR says of refinements
+            raise
+        raise InputError(
+            f"the module does not take arguments of types {', '.join(types)}: {e.what.rpartition('op ')[2]}",
+            where=file or None,
+            fix="give one array (or anything with shape and dtype) for each argument of its entry function",
+        ) from None
+    return answer
+
+
+def encoded(data: bytes) -> bytes:
+    """MLIR bytecode of MLIR text."""
+    answer: bytes = _ask({"do": "encode", "data": data}, "")
     return answer
 
 
@@ -88,7 +110,7 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     if kind == "missing":
         raise missing_jaxlib(answer)
     if kind == "failed":
-        raise _rejected(answer, file)
+        raise _rejected(answer, file, request["data"])
     if messages:
         log.debug("MLIR reader: %s", messages)
     return answer
@@ -107,13 +129,20 @@ def _crash(code: int, messages: str, file: str) -> ParseError:
 _POSITION = re.compile(r'(?:error: )?(?:loc\()?"-":(\d+):(\d+)\)?: ?')
 
 
-def _rejected(message: str, file: str) -> ParseError | UnsupportedError:
+def _rejected(message: str, file: str, data: bytes) -> ShardcError:
     """MLIR's diagnostics as one of our errors: the first sentence, and the place it names."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     found = next((m for line in lines if (m := _POSITION.search(line))), None)
     text = next((line for line in lines if "error:" in line), lines[0] if lines else "no reason given")
     text = _POSITION.sub("", text).removeprefix("error:").strip()
     where = Location(file, int(found.group(1)), int(found.group(2))) if found else Location(file)
+    bad_sharding = sharding_error(text, where, data)
+    if bad_sharding is not None:
+        return bad_sharding
+    if "!quant." in message:
+        return UnsupportedError(
+            "quantised types (!quant.uniform) are not supported", where=where, fix="dequantise first"
+        )
     version = "newer" in message or "version" in message.lower()
     fix = "read it with the jaxlib that wrote it, or export it for an older version" if version else None
     return ParseError(f"not a StableHLO module: {text}", where=where, fix=fix)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from shardc.hlo.errors import Location, UnsupportedError
+from shardc.hlo.errors import Location, UnsupportedError, VerificationError
 from shardc.hlo.ir import Computation, Instruction, Metadata
 from shardc.hlo.sharding import Sharding, TileSharding
 from shardc.hlo.stablehlo.ops import HANDLERS
@@ -13,9 +15,22 @@ from shardc.hlo.stablehlo.scope import Op, Scope
 from shardc.hlo.stablehlo.tables import Tables
 from shardc.hlo.types import tuple_shape
 
-__all__ = ["Converter", "free_values"]
+__all__ = ["Converter", "Entry", "free_values"]
 
 _RETURNS = frozenset({"func.return", "return", "stablehlo.return", "sdy.return", "chlo.return"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The converted entry function: its root is always a tuple. ``arguments`` and ``results`` say which of the
+    function's arguments and results the parameters and the root's elements are: all but tokens."""
+
+    name: str
+    computation: Computation
+    arg_names: tuple[str, ...]
+    result_names: tuple[str, ...]
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
 
 
 class Converter:
@@ -25,9 +40,20 @@ class Converter:
         self.tables = tables
         self.functions: Mapping[str, tuple[Any, ...]] = {f[0]: f for f in tables.plain["functions"]}
         self.made: dict[int, tuple[str, ...]] | None = None  # names by first value, where the writer wants them
+        #: What a callback was called and where it stood, for those that were left out.
+        self.removed_callbacks: list[tuple[str, Location]] = []
         self._names: dict[str, int] = {}
         self._called: dict[str, Computation] = {}
+        self._open: set[str] = set()  # functions under conversion
         self._regions: dict[Any, Computation] = {}
+
+    @cached_property
+    def _used(self) -> frozenset[int]:
+        return frozenset(used_values(f[4] for f in self.functions.values()))
+
+    def is_used(self, number: int) -> bool:
+        """Whether any op reads value ``number``."""
+        return number in self._used
 
     def unique_name(self, base: str) -> str:
         """``base`` with a number, by order of creation: the same for every reading of a module."""
@@ -73,6 +99,22 @@ class Converter:
             self._regions[key] = computation
         return computation
 
+    def closure(
+        self, outer: Scope, op: Op, region: tuple[Any, ...], kind: str
+    ) -> tuple[Computation, tuple[Instruction, ...]]:
+        """A region as a computation, and what it is called with: the op's operands, then values from outside."""
+        (block,) = region
+        captured = tuple(n for n in free_values(region) if outer.value(n).opcode != "constant")
+        operands = (*op.operands[: len(block[0])], *(outer.value(n) for n in captured))
+
+        def copy(scope: Scope, number: int) -> Instruction:
+            return copy_constant(scope, outer.value(number), op)
+
+        scope = Scope(self, self.unique_name(kind), place=op.metadata, capture=copy)
+        for index, (number, value) in enumerate(zip((*block[0], *captured), operands, strict=True)):
+            scope.values[number] = scope.parameter(index, value.shape.plain)
+        return scope.build(self.root(scope, self.block(scope, block[3]))), operands
+
     def root(self, scope: Scope, values: tuple[Instruction, ...]) -> Instruction:
         """One value, or a tuple of them."""
         if len(values) == 1:
@@ -84,11 +126,17 @@ class Converter:
         if name not in self._called:
             if name not in self.functions or self.functions[name][1] is None:
                 raise UnsupportedError(f"{op.name} of unknown function @{name}", where=op.place)
+            if name in self._open:
+                raise VerificationError(
+                    f"function @{name} calls itself", where=op.place, fix="programs have loops, not recursion"
+                )
+            self._open.add(name)
             self._called[name] = self._function(self.functions[name], op.metadata)
+            self._open.discard(name)
         return self._called[name]
 
     def _function(self, plain: tuple[Any, ...], place: Metadata | None) -> Computation:
-        name, _, argument_attrs, result_attrs, region = plain
+        name, _, argument_attrs, _, region = plain
         block = self._single_block(name, region)
         scope = Scope(self, self.unique_name(name), place=place)
         for index, number in enumerate(block[0]):
@@ -96,37 +144,65 @@ class Converter:
             shape = self.tables.shape(block[1][index])
             scope.values[number] = scope.parameter(index, shape, sharding=sharding, metadata=place)
         values = self.block(scope, block[3])
-        constrained = tuple(
-            constrain(scope, v, self.value_sharding(a), place) for v, a in zip(values, result_attrs, strict=True)
-        )
-        return scope.build(self.root(scope, constrained))
+        return scope.build(self.root(scope, values))
 
-    def entry(self, name: str) -> tuple[Computation, tuple[str, ...], tuple[str, ...]]:
-        """The entry computation (its root is always a tuple), argument names, result names."""
+    def result_shardings(self, name: str) -> tuple[Sharding | TileSharding | None, ...]:
+        """What a function says of its results."""
+        return tuple(self.value_sharding(a) for a in self.functions[name][3])
+
+    def entry(self, name: str) -> Entry:
+        """The entry computation. Tokens at its border only order effects; they begin and end inside."""
         _, _, argument_attrs, result_attrs, region = self.functions[name]
         block = self._single_block(name, region)
         scope = Scope(self, name)
-        names = []
-        for index, (number, type_, location) in enumerate(zip(*block[:3], strict=True)):
-            attrs = self.tables.attributes(argument_attrs[index])
-            label = str(attrs.get("jax.arg_info", "")) or self.tables.plain["locations"][location][0]
-            names.append(label)
+        names: list[str] = []
+        arguments: list[int] = []
+        for position, (number, type_, location) in enumerate(zip(*block[:3], strict=True)):
+            shape = self.tables.shape(type_)
+            if shape.is_token:
+                scope.values[number] = scope.emit("after-all", shape)
+                continue
+            attrs = self.tables.attributes(argument_attrs[position])
+            label = str(attrs.get("jax.arg_info", "")) or self._place_name(location) or self._passed_on(number, block)
             scope.values[number] = scope.parameter(
-                index,
-                self.tables.shape(type_),
-                sharding=self.value_sharding(argument_attrs[index]),
-                metadata=Metadata(label) if label else None,
+                len(names),
+                shape,
+                sharding=self.value_sharding(argument_attrs[position]),
+                metadata=self._named(label, location),
             )
+            names.append(label)
+            arguments.append(position)
         values = self.block(scope, block[3])
-        shardings = tuple(self.value_sharding(a) for a in result_attrs)
+        results = tuple(k for k, v in enumerate(values) if not v.shape.is_token)
+        kept = tuple(values[k] for k in results)
+        shardings = tuple(self.value_sharding(result_attrs[k]) for k in results)
         root = scope.emit(
             "tuple",
-            tuple_shape(*(v.shape for v in values)),
-            values,
+            tuple_shape(*(v.shape for v in kept)),
+            kept,
             sharding=shardings if any(s is not None for s in shardings) else None,
         )
-        results = tuple(str(self.tables.attributes(a).get("jax.result_info", "")) for a in result_attrs)
-        return scope.build(root), tuple(names), results
+        labels = tuple(str(self.tables.attributes(result_attrs[k]).get("jax.result_info", "")) for k in results)
+        return Entry(name, scope.build(root), tuple(names), labels, tuple(arguments), results)
+
+    def _place_name(self, location: int) -> str:
+        return str(self.tables.plain["locations"][location][0])
+
+    def _passed_on(self, number: int, block: tuple[Any, ...]) -> str:
+        """The name that an argument has in the function it is passed to: jax.export wraps the function so."""
+        for name, operands, _, _, attributes, _, _ in block[3]:
+            if name == "func.call" and number in operands:
+                callee = self.functions.get(self.tables.attribute(attributes["callee"]))
+                if callee is not None and callee[4]:
+                    return self._place_name(callee[4][0][2][operands.index(number)])
+        return ""
+
+    def _named(self, label: str, location: int) -> Metadata | None:
+        """The place of an argument, under the name that people know it by."""
+        place = self.tables.metadata(location)
+        if place is None or not place.source_file:
+            return Metadata(label) if label else None
+        return replace(place, op_name=label)
 
     def _single_block(self, name: str, region: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(region) != 1:
@@ -196,6 +272,15 @@ def free_values(region: tuple[Any, ...]) -> tuple[int, ...]:
 
     visit(region)
     return tuple(free)
+
+
+def used_values(regions: Iterable[tuple[Any, ...]]) -> Iterator[int]:
+    """The operands of all ops in regions, and in regions inside them."""
+    for region in regions:
+        for _, _, _, ops in region:
+            for _, operands, _, _, _, inner, _ in ops:
+                yield from operands
+                yield from used_values(inner)
 
 
 def _normal(block: tuple[Any, ...]) -> Any:

@@ -7,14 +7,14 @@ from typing import Any
 
 from shardc.hlo.build import make_module
 from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
-from shardc.hlo.ir import Alias, Computation, Module
+from shardc.hlo.ir import Alias, Module
 from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
-from shardc.hlo.stablehlo.functions import Converter
+from shardc.hlo.stablehlo.functions import Converter, Entry
 from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
 from shardc.hlo.stablehlo.mlir.extract import plain_form
 from shardc.hlo.stablehlo.tables import Tables
 
-__all__ = ["module_from_mlir", "read_stablehlo"]
+__all__ = ["module_from_mlir", "module_from_plain", "read_stablehlo"]
 
 log = logging.getLogger("shardc")
 
@@ -29,7 +29,7 @@ def read_stablehlo(data: bytes | str, file: str = "") -> Module:
     Raises ParseError (with line and column) for what is not StableHLO, UnsupportedError for ops and types without
     a counterpart here, EnvironmentProblem when jaxlib is not installed. Needs the extra ``shardc[jax]``.
     """
-    module, located = _module(read_plain(data.encode() if isinstance(data, str) else data, file), file)
+    module, located = module_from_plain(read_plain(data.encode() if isinstance(data, str) else data, file), file)
     if not located:
         log.warning(
             "%s has no source locations, so messages cannot name your code; export it with "
@@ -48,42 +48,53 @@ def module_from_mlir(mlir_module: Any, file: str = "", *, own_file: str = "") ->
         bindings = Bindings()
     except MissingJaxlibError as e:
         raise missing_jaxlib(str(e)) from None
-    return _module(plain_form(bindings, mlir_module), file, own_file)[0]
+    return module_from_plain(plain_form(bindings, mlir_module), file, own_file)[0]
 
 
 def convert(
     plain: dict[str, Any], file: str, made: dict[int, tuple[str, ...]] | None = None, own_file: str = ""
-) -> tuple[str, tuple[Converter, Computation, tuple[str, ...], tuple[str, ...]]]:
-    """The entry function's name, and the converted entry with its argument and result names. ``made`` collects the
-    names of the instructions that each op became, by the op's first value."""
+) -> tuple[Converter, Entry]:
+    """The converter and the entry function. ``made`` collects the names of the instructions that each op became, by
+    the op's first value."""
     converter = Converter(Tables(plain, file, own_file))
     converter.made = made
-    name = _entry_name(plain, file)
-    return name, (converter, *converter.entry(name))
+    return converter, converter.entry(_entry_name(plain, file))
 
 
-def _module(plain: dict[str, Any], file: str, own_file: str = "") -> tuple[Module, bool]:
-    """The module, and whether any location names a source file."""
-    name, (converter, entry, arg_names, result_names) = convert(plain, file, own_file=own_file)
+def module_from_plain(plain: dict[str, Any], file: str, own_file: str = "") -> tuple[Module, bool]:
+    """The module of a plain form (``mlir/extract.py``), and whether any location names a source file."""
+    converter, entry = convert(plain, file, own_file=own_file)
     tables = converter.tables
-    argument_attrs = [tables.attributes(a) for a in converter.functions[name][2]]
+    attributes = converter.functions[entry.name][2]
+    argument_attrs = [tables.attributes(attributes[position]) for position in entry.arguments]
+    results = {position: k for k, position in enumerate(entry.results)}
     mesh = tables.mesh
     declared = tables.attributes(plain["module_attrs"])
     module = make_module(
         plain["module"] or "main",
-        entry,
+        entry.computation,
         mesh=mesh,
         num_partitions=mesh.size if mesh else int(declared.get("mhlo.num_partitions", 1)),
         replica_count=int(declared.get("mhlo.num_replicas", 1)),
-        arg_names=arg_names,
-        result_names=result_names,
+        arg_names=entry.arg_names,
+        result_names=entry.result_names,
         aliases=tuple(
-            Alias((int(a["tf.aliasing_output"]),), i) for i, a in enumerate(argument_attrs) if "tf.aliasing_output" in a
+            Alias((results[int(a["tf.aliasing_output"])],), i)
+            for i, a in enumerate(argument_attrs)
+            if "tf.aliasing_output" in a
         ),
         donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
         source_file=file,
     )
+    _tell_removed(converter)
     return module, tables.found_user_source
+
+
+def _tell_removed(converter: Converter) -> None:
+    """One warning for all callbacks that were left out."""
+    if converter.removed_callbacks:
+        places = dict.fromkeys(f"{name} at {place}" for name, place in converter.removed_callbacks)
+        log.warning("left out, as compiled programs do not call Python: %s", ", ".join(places))
 
 
 def _entry_name(plain: dict[str, Any], file: str) -> str:

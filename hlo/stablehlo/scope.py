@@ -111,6 +111,8 @@ class Op:
     def shardings(self) -> tuple[Sharding | TileSharding | None, ...]:
         if "sdy.sharding" in self.raw:
             value = self.get("sdy.sharding")
+            if not self.shapes:
+                return ()  # it says where the op runs
             return value if isinstance(value, tuple) else (value,) * len(self.shapes)
         if "mhlo.sharding" in self.raw:
             return self.scope.converter.written_sharding(self.get("mhlo.sharding"), len(self.shapes), self.place)
@@ -128,25 +130,43 @@ class Op:
     def result(self, opcode: str, *operands: Instruction, **attrs: Any) -> tuple[Instruction]:
         """The instruction that is the op's one result."""
         sharding = self.shardings[0] if "sdy.sharding" in self.raw or "mhlo.sharding" in self.raw else None
-        out = self.scope.emit(
-            opcode, self.shapes[0], operands, attrs or NO_ATTRS, metadata=self.metadata, sharding=sharding
-        )
+        if "mhlo.frontend_attributes" in self.raw:
+            attrs = {**attrs, **self.frontend_attributes()}
+        given = self.with_rule(attrs)
+        out = self.scope.emit(opcode, self.shapes[0], operands, given, metadata=self.metadata, sharding=sharding)
         return (out,)
+
+    def with_rule(self, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``attrs`` with the user's own sharding rule for the op, under the name that it has in HLO."""
+        if "sdy.sharding_rule" not in self.raw or "frontend_attributes" in attrs:
+            return attrs or NO_ATTRS
+        rule = ("xla.sdy.sharding_rule", str(self.get("sdy.sharding_rule")))
+        return {**attrs, "frontend_attributes": (rule,)}
+
+    def frontend_attributes(self) -> dict[str, Any]:
+        """What users hang on an op for tools further on (``set_xla_metadata``); Shardy's own is read elsewhere."""
+        given = self.get("mhlo.frontend_attributes") or {}
+        kept = tuple((name, str(value)) for name, value in given.items() if not name.startswith("xla.sdy."))
+        return {"frontend_attributes": kept} if kept else {}
 
     def results(self, opcode: str, *operands: Instruction, **attrs: Any) -> tuple[Instruction, ...]:
         """Like `result`, also for several results: a tuple and its elements."""
         if len(self.shapes) == 1:
             return self.result(opcode, *operands, **attrs)
-        whole = self.scope.emit(opcode, tuple_shape(*self.shapes), operands, attrs or NO_ATTRS, metadata=self.metadata)
+        given = self.with_rule(attrs)
+        whole = self.scope.emit(opcode, tuple_shape(*self.shapes), operands, given, metadata=self.metadata)
         return self.elements(whole)
 
-    def elements(self, whole: Instruction) -> tuple[Instruction, ...]:
+    def elements(
+        self, whole: Instruction, shardings: Sequence[Sharding | TileSharding | None] | None = None
+    ) -> tuple[Instruction, ...]:
         """The op's results as elements of a tuple-shaped instruction (which may have more)."""
+        given = self.shardings if shardings is None else shardings
         return tuple(
             self.scope.emit(
                 "get-tuple-element", shape, (whole,), {"index": i}, metadata=self.metadata, sharding=sharding
             )
-            for i, (shape, sharding) in enumerate(zip(self.shapes, self.shardings, strict=True))
+            for i, (shape, sharding) in enumerate(zip(self.shapes, given, strict=True))
         )
 
     def tuple_of(self, values: Sequence[Instruction]) -> Instruction:
@@ -161,6 +181,11 @@ class Op:
     def region(self, index: int, kind: str = "region") -> Computation:
         """Region ``index`` as a computation over its own arguments (constants from outside are copied in)."""
         return self.scope.converter.region_computation(self.scope, self, self.regions[index], kind)
+
+    def closure(self, index: int, kind: str) -> tuple[Computation, tuple[Instruction, ...]]:
+        """Region ``index`` as a computation of its arguments and of what it uses from outside; and those values,
+        after the op's own operands."""
+        return self.scope.converter.closure(self.scope, self, self.regions[index], kind)
 
     @property
     def dtype(self) -> DType:

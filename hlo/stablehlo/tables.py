@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from shardc.hlo.errors import Location, UnsupportedError
+from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Metadata
 from shardc.hlo.literal import Literal
 from shardc.hlo.mesh import Mesh
@@ -45,7 +46,8 @@ class Tables:
                 raise UnsupportedError(
                     f"dynamic shape {self.type_text(plain)}",
                     where=Location(self.file),
-                    fix="export the program with concrete shapes (no symbolic dimensions)",
+                    fix="give the shapes of its arguments: shardc.load(path, *arguments), or shardc.from_jax(exported, "
+                    "*arguments); or export it with concrete shapes",
                 )
             return array_shape(element_type(plain[1]), *plain[2])
         if kind == "token":
@@ -80,6 +82,8 @@ class Tables:
                 return literal_from_text(self._shape(plain[1]), plain[2])
             case "sharding":
                 return self._sharding(plain)
+            case "axis_groups":
+                return AxisGroups(self._mesh_of(plain[1]), _axes(plain[2]))
             case "other":
                 return plain[1]
         return tuple(self._value(p) for p in plain)
@@ -125,16 +129,10 @@ class Tables:
 
     @cached_property
     def mesh(self) -> Mesh | None:
-        """The program's mesh: the one with axes. Two different ones are not supported."""
-        found = [m for m in self.meshes.values() if m.axes]
-        others = [m for m in found if m != found[0]]
-        if others:
-            raise UnsupportedError(
-                f"two meshes in one program: {found[0]} and {others[0]}",
-                where=Location(self.file),
-                fix="use one mesh (axes of the same names, sizes and device order) throughout",
-            )
-        return found[0] if found else None
+        """The program's mesh: the first one with axes that a sharding uses, or that is there at all."""
+        with_axes = {name: m for name, m in self.meshes.items() if m.axes}
+        used = [with_axes[n] for n in _mesh_names(self.plain["attributes"]) if n in with_axes]
+        return next(iter((*used, *with_axes.values())), None)
 
     def _sharding(self, plain: tuple[Any, ...]) -> Sharding:
         _, reference, dims, replicated, unreduced, reduction = plain
@@ -148,15 +146,24 @@ class Tables:
         )
 
     def _mesh_of(self, reference: Any) -> Mesh:
-        mesh = self.meshes[reference] if isinstance(reference, str) else _mesh(reference, "mesh")
-        if mesh.axes or mesh.is_maximal or self.mesh is None:
-            return mesh
-        return self.mesh  # a mesh without axes only says replicated, open or closed
+        return self.meshes[reference] if isinstance(reference, str) else _mesh(reference, "mesh")
 
 
 def _mesh(plain: tuple[Any, ...], name: str) -> Mesh:
     axes, device_ids = plain
     return Mesh(tuple(axes), tuple(device_ids) or None, name)
+
+
+def _mesh_names(plain: Any) -> Iterator[str]:
+    """The names that the shardings among attributes refer to."""
+    if isinstance(plain, dict):
+        plain = tuple(plain.values())
+    if isinstance(plain, tuple) and plain:
+        if plain[0] == "sharding" and isinstance(plain[1], str):
+            yield plain[1]
+        else:
+            for p in plain:
+                yield from _mesh_names(p) if isinstance(p, (tuple, dict)) else ()
 
 
 def _axes(plain: tuple[Any, ...]) -> tuple[AxisRef, ...]:

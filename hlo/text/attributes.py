@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import ParseError
+from shardc.hlo.literal import Literal
 from shardc.hlo.notation import parse_groups, parse_pairs, print_groups, print_pairs
-from shardc.hlo.opset import ConvDims, Window, WindowDim
 from shardc.hlo.text.literals import print_literal, read_literal
-from shardc.hlo.text.scanner import STRING, Scanner, moved, unquote
+from shardc.hlo.text.scanner import STRING, Scanner, moved, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape, shape_of_text, with_layout
+from shardc.hlo.text.windows import read_dim_labels, read_window, show_dim_labels, show_window
 
 __all__ = ["COMMON", "KINDS", "Kind", "quote", "read_attribute", "without_shardings"]
 
@@ -86,7 +87,7 @@ def _cut_bracketed(scanner: Scanner) -> str:
 
 _IOTA_GROUPS = re.compile(r"\s*(\[[\d,\s]*\]\s*<=\s*\[[\d,\s]*\](?:\s*T\([\d,\s]*\))?)")
 _MESH_GROUPS = re.compile(
-    r"\s*(mesh\s*\[[^\]]*\](?:\s*,?\s*device_ids\s*=\s*\((?:\[[^\]]*\]\s*T\([^)]*\)|[\d,\s]*)\))?\s*\{[^}]*\})"
+    r"\s*(mesh\s*\[[^\]]*\](?:\s*,?\s*device_ids\s*=\s*\((?:\[[^\]]*\]\s*(?:T\([^)]*\)\s*)?|[\d,\s]*)\))?\s*,?\s*\{[^}]*\})"
 )
 
 
@@ -126,8 +127,28 @@ def _cut_shape(scanner: Scanner) -> str:
 
 def _cut_literal(scanner: Scanner) -> str:
     start = scanner.pos
-    read_literal(scanner, read_shape(scanner))
+    _shaped_literal(scanner)
     return scanner.text[start : scanner.pos].strip()
+
+
+def _shaped_literal(scanner: Scanner) -> Literal:
+    """``s32[2] {1, 2}``, ``(s32[], f32[]) (1, 2)`` or ``(s32[] 1, f32[] 2)``."""
+    start = scanner.pos
+    try:
+        return read_literal(scanner, read_shape(scanner))
+    except ParseError:
+        scanner.pos = start
+        if scanner.peek() != "(":
+            raise
+    scanner.expect("(")
+    elements = []
+    while not scanner.accept(")"):
+        elements.append(_shaped_literal(scanner))
+        if not scanner.accept(")"):
+            scanner.expect(",", "between elements of a tuple constant")
+            continue
+        break
+    return Literal(elements=tuple(elements))
 
 
 # --- reading and showing ------------------------------------------------------------------------------------
@@ -163,7 +184,7 @@ def _read_enums(text: str) -> tuple[str, ...]:
     return tuple(items)
 
 
-_RANGE = re.compile(r"\[\s*(\d+)\s*:\s*(\d+)\s*(?::\s*(\d+)\s*)?\]\Z")
+_RANGE = re.compile(r"\[\s*(-?\d+)\s*:\s*(-?\d+)\s*(?::\s*(-?\d+)\s*)?\]\Z")
 
 
 def _read_slice(text: str) -> tuple[tuple[int, int, int], ...]:
@@ -182,117 +203,13 @@ def _show_slice(value: tuple[tuple[int, int, int], ...]) -> str:
 
 
 def _read_padding(text: str) -> tuple[tuple[int, int, int], ...]:
-    dims = []
-    for item in text.split("x") if text else ():
-        numbers = item.split("_")
-        if len(numbers) not in (2, 3) or not all(_INTEGER.match(n) for n in numbers):
-            raise ParseError(f"malformed padding {text!r}", where=Scanner(text).location(0), fix="write low_high x ...")
-        dims.append((int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) == 3 else 0))
-    return tuple(dims)
+    numbers = [[int(n) for n in item.split("_")] for item in text.split("x")]
+    return tuple((n[0], n[1], n[2] if len(n) == 3 else 0) for n in numbers)
 
 
 def _show_padding(value: tuple[tuple[int, int, int], ...]) -> str:
     interior = any(i for _, _, i in value)
     return "x".join(f"{a}_{b}_{i}" if interior else f"{a}_{b}" for a, b, i in value)
-
-
-_WINDOW_FIELD = re.compile(r"\s*([a-z_]+)\s*=\s*([-\dx_]+)\s*,?")
-_WINDOW_FIELDS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal")
-
-
-def _read_window(text: str) -> Window:
-    scanner = Scanner(text)
-    scanner.expect("{")
-    fields: dict[str, list[str]] = {}
-    while (found := scanner.match(_WINDOW_FIELD)) is not None:
-        name, value = found.groups()
-        if name not in _WINDOW_FIELDS or name in fields:
-            raise scanner.error(f"unexpected {name!r} in window={text}", at=found.start(1))
-        fields[name] = value.split("x")
-    scanner.expect("}", f"in window={text}")
-    sizes = fields.get("size", [])
-    if not sizes and fields:
-        raise scanner.error("a window needs a size", at=0)
-    return Window(tuple(_window_dim(scanner, fields, i, text) for i in range(len(sizes))))
-
-
-def _window_dim(scanner: Scanner, fields: dict[str, list[str]], i: int, text: str) -> WindowDim:
-    rank = len(fields["size"])
-
-    def number(name: str, default: int) -> int:
-        values = fields.get(name)
-        if values is None:
-            return default
-        if len(values) != rank or not _INTEGER.match(values[i]):
-            raise scanner.error(f"window={text}: {name} does not fit {rank} dimensions", at=0)
-        return int(values[i])
-
-    low = high = 0
-    if "pad" in fields:
-        pads = fields["pad"]
-        numbers = pads[i].split("_") if len(pads) == rank else []
-        if len(numbers) != 2 or not all(_INTEGER.match(n) for n in numbers):
-            raise scanner.error(f"window={text}: pad does not fit {rank} dimensions", at=0)
-        low, high = int(numbers[0]), int(numbers[1])
-    return WindowDim(
-        size=number("size", 1),
-        stride=number("stride", 1),
-        pad_low=low,
-        pad_high=high,
-        lhs_dilate=number("lhs_dilate", 1),
-        rhs_dilate=number("rhs_dilate", 1),
-        reversal=number("rhs_reversal", 0) != 0,
-    )
-
-
-def _show_window(value: Window) -> str:
-    dims = value.dims
-    parts = []
-    if dims:
-        parts.append("size=" + "x".join(str(d.size) for d in dims))
-    for name, field, default in (
-        ("stride", "stride", 1),
-        ("pad", "", 0),
-        ("lhs_dilate", "lhs_dilate", 1),
-        ("rhs_dilate", "rhs_dilate", 1),
-        ("rhs_reversal", "reversal", 0),
-    ):
-        if name == "pad":
-            if any(d.pad_low or d.pad_high for d in dims):
-                parts.append("pad=" + "x".join(f"{d.pad_low}_{d.pad_high}" for d in dims))
-        elif any(getattr(d, field) != default for d in dims):
-            parts.append(f"{name}=" + "x".join(str(int(getattr(d, field))) for d in dims))
-    return "{" + " ".join(parts) + "}"
-
-
-def _read_dim_labels(text: str) -> ConvDims:
-    lhs, _, rest = text.partition("_")
-    rhs, _, out = rest.partition("->")
-    parts = [_labels(lhs, "bf", text), _labels(rhs, "io", text), _labels(out, "bf", text)]
-    if len({len(spatial) for _, _, spatial in parts}) != 1:
-        raise ParseError(f"dim_labels={text}: spatial dimensions differ", where=Scanner(text).location(0))
-    (b, f, s), (i, o, k), (ob, of, os) = parts
-    return ConvDims(b, f, s, i, o, k, ob, of, os)
-
-
-def _labels(labels: str, roles: str, text: str) -> tuple[int, int, tuple[int, ...]]:
-    spatial = sorted((c for c in labels if c.isdigit()), key=int)
-    wanted = sorted(roles + "".join(map(str, range(len(spatial)))))
-    if sorted(labels.replace("?", "")) != wanted or len(spatial) > 9:
-        raise ParseError(
-            f"malformed dim_labels={text}", where=Scanner(text).location(0), fix="write b01f_01io->b01f or similar"
-        )
-    return labels.index(roles[0]), labels.index(roles[1]), tuple(labels.index(c) for c in spatial)
-
-
-def _show_dim_labels(value: ConvDims) -> str:
-    def labels(first: int, second: int, spatial: tuple[int, ...], roles: str) -> str:
-        marks = {first: roles[0], second: roles[1]} | {d: str(n) for n, d in enumerate(spatial)}
-        return "".join(marks.get(i, "?") for i in range(max(marks) + 1))
-
-    lhs = labels(value.lhs_batch, value.lhs_feature, value.lhs_spatial, "bf")
-    rhs = labels(value.rhs_input_feature, value.rhs_output_feature, value.rhs_spatial, "io")
-    return f"{lhs}_{rhs}->{labels(value.out_batch, value.out_feature, value.out_spatial, 'bf')}"
 
 
 def _read_float(text: str) -> float:
@@ -304,11 +221,12 @@ def _show_float(value: float) -> str:
 
 
 def _read_literal(text: str) -> Any:
-    scanner = Scanner(text)
-    return read_literal(scanner, read_shape(scanner))
+    return _shaped_literal(Scanner(text))
 
 
 def _show_literal(value: Any) -> str:
+    if value.elements is not None:
+        return "(" + ", ".join(map(_show_literal, value.elements)) + ")"
     return f"{with_layout(value.shape)} {print_literal(value)}"
 
 
@@ -316,25 +234,38 @@ def _read_shapes(text: str) -> Any:
     return shape_of_text("(" + text[1:-1] + ")").elements
 
 
-_FRONTEND_KEY = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*=\s*")
+_FRONTEND_KEY = re.compile(r"\s*([A-Za-z_][\w.\-]*)=\s*")
 
 
 def _read_frontend(text: str) -> Frontend:
     """Pairs of name and value; a value in braces is kept as text, a quoted one without its quotes."""
-    scanner = Scanner(text)
+    scanner = Scanner(strip_comments(text), raw=text)
     scanner.expect("{")
-    pairs: list[tuple[str, str]] = []
-    while not scanner.accept("}"):
+    if scanner.accept("}"):
+        return ()
+    pairs: dict[str, str] = {}
+    while True:
         name = scanner.take(_FRONTEND_KEY, "name=value").group(1)
-        pairs.append((name, _read_config(_cut_config(scanner))))
+        pairs[name] = _read_config(_cut_config(scanner))
         if scanner.accept("}"):
-            break
+            return tuple(pairs.items())
         scanner.expect(",", "between frontend attributes")
-    return tuple(pairs)
 
 
 def _cut_config(scanner: Scanner) -> str:
-    return scanner.bracketed() if scanner.peek() == "{" else _cut_string(scanner)
+    """Text in braces is no HLO: what looks like a comment belongs to it."""
+    if scanner.peek() != "{":
+        return _cut_string(scanner)
+    start = scanner.pos
+    scanner.bracketed()
+    return scanner.raw[start : scanner.pos]
+
+
+def _cut_frontend(scanner: Scanner) -> str:
+    scanner.skip_space()
+    start = scanner.pos
+    scanner.bracketed()
+    return scanner.raw[start : scanner.pos]
 
 
 def _read_config(text: str) -> str:
@@ -349,9 +280,13 @@ def quote(text: str) -> str:
 
 def _quote_controls(text: str) -> str:
     codes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return (
-        '"' + "".join(codes.get(c) or (c if c.isprintable() or ord(c) > 126 else f"\\{ord(c):03o}") for c in text) + '"'
-    )
+
+    def show(c: str) -> str:
+        if c in codes or c.isprintable():
+            return codes.get(c, c)
+        return "".join(f"\\{byte:03o}" for byte in c.encode("utf-8", "surrogateescape"))
+
+    return '"' + "".join(map(show, text)) + '"'
 
 
 def _show_frontend(value: Frontend) -> str:
@@ -373,6 +308,17 @@ def _same(text: Any) -> str:
     return str(text)
 
 
+_BOOLS = re.compile(r"\s*(true|false|\{\s*(?:(?:true|false)\s*(?:,\s*(?:true|false)\s*)*)?\})")
+
+
+def _cut_bools(scanner: Scanner) -> str:
+    return scanner.take(_BOOLS, "true, false or a list of them").group(1)
+
+
+def _read_bools(text: str) -> tuple[bool, ...]:
+    return tuple(item == "true" for item in (_items(text) if text[0] == "{" else [text]))
+
+
 def _show_bool(value: bool) -> str:
     return "true" if value else "false"
 
@@ -382,6 +328,7 @@ def without_shardings(frontend: Frontend) -> Frontend:
     return tuple(pair for pair in frontend if not pair[0].startswith("xla.sdy."))
 
 
+_PAD = r"-?\d+_-?\d+(?:_\d+)?"
 _NUMBER_TEXT = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|-?inf|nan"
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
@@ -389,14 +336,15 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "int": Kind(_by_pattern(r"-?\d+", "an integer"), int, str),
         "float": Kind(_by_pattern(_NUMBER_TEXT, "a number"), _read_float, _show_float),
         "bool": Kind(_by_pattern(r"true|false", "true or false"), "true".__eq__, _show_bool),
+        "bools": Kind(_cut_bools, _read_bools, lambda v: "{" + ",".join(map(_show_bool, v)) + "}"),
         "str": Kind(_cut_string, unquote, quote),
         "enum": Kind(_by_pattern(r"[A-Za-z_][\w.\-]*", "a word"), _same, _same),
         "ints": Kind(_cut_bracketed, _read_ints, _show_ints),
         "enums": Kind(_cut_bracketed, _read_enums, lambda v: "{" + ",".join(v) + "}"),
         "slice": Kind(_cut_bracketed, _read_slice, _show_slice),
-        "padding": Kind(_by_pattern(r"[-\dx_]*", "padding such as 0_1x0_0"), _read_padding, _show_padding),
-        "window": Kind(_cut_bracketed, _read_window, _show_window),
-        "dim_labels": Kind(_by_pattern(r"[\w?]+->[\w?]+", "b01f_01io->b01f"), _read_dim_labels, _show_dim_labels),
+        "padding": Kind(_by_pattern(rf"{_PAD}(?:x{_PAD})*", "padding such as 0_1x0_0"), _read_padding, _show_padding),
+        "window": Kind(_cut_bracketed, read_window, show_window),
+        "dim_labels": Kind(_by_pattern(r"[\w?]+->[\w?]+", "b01f_01io->b01f"), read_dim_labels, show_dim_labels),
         "groups": Kind(_cut_groups, parse_groups, print_groups),
         "pairs": Kind(_cut_bracketed, parse_pairs, print_pairs),
         "literal": Kind(_cut_literal, _read_literal, _show_literal),
@@ -404,6 +352,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "shapes": Kind(_cut_bracketed, _read_shapes, lambda v: "{" + ", ".join(map(str, v)) + "}"),
         "raw": Kind(_cut_raw, _same, _same),
         "config": Kind(_cut_config, _read_config, _show_config),
-        "frontend": Kind(_cut_bracketed, _read_frontend, _show_frontend),
+        "frontend": Kind(_cut_frontend, _read_frontend, _show_frontend),
     }
 )

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from shardc.hlo.errors import ShardcError, UnsupportedError
+from shardc.hlo.errors import ParseError, ShardcError, UnsupportedError
 from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata
 from shardc.hlo.notation import parse_sharding
 from shardc.hlo.opset import OPS
@@ -18,28 +18,42 @@ from shardc.hlo.sharding import AnySharding
 from shardc.hlo.text.attributes import COMMON, read_attribute
 from shardc.hlo.text.literals import read_literal
 from shardc.hlo.text.metadata import MetadataReader
+from shardc.hlo.text.names import KEYWORDS, identifier, is_legal
 from shardc.hlo.text.rules import RULES, SPELLINGS, complete
 from shardc.hlo.text.scanner import Scanner, moved
 from shardc.hlo.text.shapes import try_shape
+from shardc.hlo.text.vocabulary import checked
 from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
-from shardc.hlo.types import Shape
+from shardc.hlo.types import Shape, tuple_shape
 
-__all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft", "Shared"]
+__all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft", "Shared", "check_name"]
 
 #: Opcodes whose name in HLO text differs from the op set's.
 OPCODE_SPELLING: Mapping[str, str] = MappingProxyType({"optimization-barrier": "opt-barrier"})
 _OPCODE_OF_TEXT = {text: opcode for opcode, text in OPCODE_SPELLING.items()}
 
 _NAME = r"[A-Za-z_][\w.\-]*"
-_START = re.compile(rf"\s*(ROOT\s+)?%?({_NAME})\s*=(?!=)")
+#: A name without a % in front has a space before the equals sign; ``name=`` is an attribute.
+_START = re.compile(rf"\s*(ROOT\s+)?(?:%(?={_NAME}\s*=)|(?={_NAME}\s+=))({_NAME})\s*=(?!=)")
 _END = re.compile(r"\s*\}")
 _OPCODE = re.compile(r"\s*([a-z][a-z0-9\-]*)\s*\(")
 _PLAIN_OPERANDS = re.compile(rf"\s*((?:%?{_NAME}\s*,\s*)*%?{_NAME})\s*,?\s*\)")
 _OPERAND = re.compile(rf"\s*%?({_NAME})((?:#\d+)*)\s*(?=[,)])")
-_ATTRIBUTE = re.compile(r"\s*,\s*([A-Za-z_][\w\-]*)\s*=")
+_ATTRIBUTE = re.compile(r"\s*,\s*([A-Za-z_][\w\-]*)=")
 _REFERENCE = re.compile(rf"\s*%?({_NAME})")
 _INTEGER = re.compile(r"\s*(\d+)\s*\)")
 _NO_MORE = re.compile(r"\s*\)")
+#: Opcodes whose result's shape HLO text has to give, though it often follows from the operands.
+_SHAPE_IS_WRITTEN = frozenset(
+    f"""
+    {" ".join(o for o, row in OPS.items() if row.family == "collective" and not o.endswith("-id"))}
+    async-start async-update async-done bitcast bitcast-convert convert copy-start copy-done custom-call dynamic-reshape
+    dynamic-slice dynamic-update-slice fusion infeed iota optimization-barrier outfeed reduce-precision reshape rng
+    rng-bit-generator rng-get-and-update-state slice stochastic-convert
+    """.split()
+)
+#: Kinds of attributes whose words or form are checked.
+_CHECKED = frozenset({"enum", "enums", "raw"})
 
 
 @dataclass(slots=True)
@@ -58,7 +72,6 @@ class Shared:
     """What the computations of one text share: those defined so far, by name, and how values are read."""
 
     metadata: MetadataReader
-    allow_elided: bool = False
     computations: dict[str, Computation] = field(default_factory=dict)
 
 
@@ -104,6 +117,9 @@ class ComputationReader:
         begin = scanner.pos
         found = scanner.match(_START)
         name, at = (found.group(2), found.start(2)) if found is not None else ("root", begin)
+        if found is None and try_shape(Scanner(scanner.text, scanner.file, begin)) is None:
+            scanner.skip_space()
+            raise scanner.error(f"expected HloModule, a computation or an instruction, found {scanner.excerpt()}")
         self.root = self._instruction(name, at)
         return self._finish(begin)
 
@@ -135,6 +151,11 @@ class ComputationReader:
 
     def _instruction(self, name: str, at: int) -> Instruction:
         scanner = self.scanner
+        check_name(scanner, name, at)
+        if not is_legal(name):
+            raise scanner.error(
+                f"{name!r} cannot be the name of an instruction", at=at, fix=f"call it {identifier(name)}"
+            )
         if name in self.by_name:
             raise scanner.error(
                 f"instruction {name!r} is defined twice in computation {self.name!r}",
@@ -149,7 +170,7 @@ class ComputationReader:
             raise scanner.error(f"expected {wanted}, found {scanner.excerpt()}")
         return self._operation(Draft(name, at, shape, found.group(1), found.start(1)))
 
-    def _operation(self, draft: Draft) -> Instruction:
+    def _operation(self, draft: Draft, *, is_nested: bool = False) -> Instruction:
         spelled = draft.spelled
         opcode = _OPCODE_OF_TEXT.get(spelled, spelled)
         row = OPS.get(opcode)
@@ -163,7 +184,7 @@ class ComputationReader:
         if row.arity is not None and len(operands) != row.arity:
             raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=draft.op_at)
         kinds = row.attributes if opcode not in SPELLINGS else {**row.attributes, **SPELLINGS[opcode]}
-        fields = self.read_attributes(opcode, kinds, attrs, draft.shape)
+        fields = {} if is_nested else self.read_attributes(opcode, kinds, attrs, draft.shape, draft.name)
         draft.shape = complete(opcode, operands, attrs, draft.shape)
         for key in row.required:
             if key not in attrs:
@@ -188,7 +209,7 @@ class ComputationReader:
         if shape is None:
             shape = self._inferred(opcode, operands, attrs, draft.op_at)
         sharding: AnySharding = fields.get("sharding")
-        metadata: Metadata | None = fields.get("metadata")
+        metadata: Metadata | None = self.shared.metadata.placed(fields.get("metadata"), self.scanner, draft.at)
         instruction = Instruction(
             opcode, shape, operands, attrs or NO_ATTRS, name=draft.name, sharding=sharding, metadata=metadata
         )
@@ -200,8 +221,20 @@ class ComputationReader:
     def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
         from shardc.hlo.infer import infer_shape
 
+        if opcode in _SHAPE_IS_WRITTEN:
+            spelled = OPCODE_SPELLING.get(opcode, opcode)
+            raise self.scanner.error(f"{spelled} needs the shape of its result", at=at, fix="write the shape")
         try:
-            return infer_shape(opcode, operands, attrs)
+            shape = infer_shape(opcode, operands, attrs)
+            if opcode == "tuple":
+                return tuple_shape(*(o.shape for o in operands))
+            if opcode == "get-tuple-element":
+                index: int = attrs["index"]
+                return operands[0].shape.elements[index]
+            layout = operands[0].shape.layout if OPS[opcode].family == "elementwise" and operands else None
+            if layout is not None and shape.dims == operands[0].shape.dims:
+                return Shape(shape.dtype, shape.dims, layout=layout, dynamic=shape.dynamic)
+            return shape
         except (ShardcError, LookupError, ValueError, TypeError) as e:
             what = e.what if isinstance(e, ShardcError) else f"{opcode} needs it"
             raise self.scanner.error(
@@ -218,7 +251,7 @@ class ComputationReader:
         if opcode == "constant":
             if draft.shape is None:
                 raise scanner.error("a constant needs its shape", at=draft.op_at, fix="write name = f32[] constant(1)")
-            attrs["literal"] = read_literal(scanner, draft.shape, allow_elided=self.shared.allow_elided)
+            attrs["literal"] = read_literal(scanner, draft.shape, draft.name)
             scanner.expect(")", "after the constant")
             return ()
         return self.read_operands()
@@ -255,6 +288,8 @@ class ComputationReader:
         at = scanner.pos
         declared = try_shape(scanner)
         found = scanner.match(_OPERAND)
+        if found is None and declared is not None and self.invents_operands and scanner.peek() in (",", ")"):
+            return self._invent(f"_{len(self.instructions)}", declared, at)
         if found is None:
             return self._nested_operand(declared, at)
         name, path = found.groups()
@@ -280,7 +315,7 @@ class ComputationReader:
         while name in self.by_name:
             number += 1
             name = f"{base}.{number}"
-        return self._operation(Draft(name, at, shape, found.group(1), found.start(1)))
+        return self._operation(Draft(name, at, shape, found.group(1), found.start(1)), is_nested=True)
 
     def _invent(self, name: str, shape: Shape | None, at: int) -> Instruction:
         if shape is None:
@@ -308,9 +343,12 @@ class ComputationReader:
     # --- attributes -----------------------------------------------------------------------------------------
 
     def read_attributes(
-        self, opcode: str, kinds: Mapping[str, str], attrs: dict[str, Any], shape: Shape | None
+        self, opcode: str, kinds: Mapping[str, str], attrs: dict[str, Any], shape: Shape | None, name: str = ""
     ) -> dict[str, Any]:
-        """Read ``, key=value`` into ``attrs``; sharding and metadata, which are no attributes, are returned."""
+        """Read ``, key=value`` into ``attrs``; sharding and metadata, which are no attributes, are returned.
+
+        ``shape`` and ``name`` are those of the instruction: for named-mesh shardings, and for errors about shardings.
+        """
         scanner = self.scanner
         fields: dict[str, Any] = {}
         while (found := _ATTRIBUTE.match(scanner.text, scanner.pos)) is not None:
@@ -327,7 +365,7 @@ class ComputationReader:
             if kind == "computation":
                 attrs[key] = self._computation(key)
             elif kind == "sharding":
-                fields[key] = self._sharding(shape)
+                fields[key] = self._sharding(shape, name)
             elif kind == "metadata":
                 fields[key], extra = self.shared.metadata.read(scanner)
                 if extra:
@@ -337,10 +375,13 @@ class ComputationReader:
             elif kind == "names":
                 attrs[key] = self._names()
             else:
-                attrs[key] = read_attribute(scanner, kind)
+                value = read_attribute(scanner, kind)
+                if kind in _CHECKED:
+                    value = checked(scanner, opcode, key, value, found.end(), is_text=kind == "raw")
+                attrs[key] = value
         return fields
 
-    def _sharding(self, shape: Shape | None) -> AnySharding:
+    def _sharding(self, shape: Shape | None, name: str) -> AnySharding:
         scanner = self.scanner
         scanner.skip_space()
         at = scanner.pos
@@ -348,8 +389,9 @@ class ComputationReader:
         try:
             # Only the named-mesh forms look at the shape.
             return _sharding_of_text(text, shape if "[" in text and "mesh" in text else None)
-        except ShardcError as e:
-            raise moved(e, scanner.location(at)) from None  # type: ignore[arg-type]
+        except ParseError as e:
+            what = f"sharding of %{name}: {e.what}" if name else e.what
+            raise moved(ParseError(what, where=e.where, fix=e.fix), scanner.location(at)) from None
 
     def _computation(self, role: str) -> Computation:
         scanner = self.scanner
@@ -378,7 +420,7 @@ class ComputationReader:
         scanner = self.scanner
         scanner.expect("{", "at the start of a list of instructions")
         names: list[str] = []
-        while not scanner.accept("}"):
+        while True:
             found = scanner.take(_REFERENCE, "the name of an instruction")
             if found.group(1) not in self.by_name:
                 raise self._unknown_name(found.group(1), found.start(1))
@@ -387,6 +429,12 @@ class ComputationReader:
                 break
             scanner.expect(",", "between instructions")
         return tuple(names)
+
+
+def check_name(scanner: Scanner, name: str, at: int) -> None:
+    """A word of the language is a name only behind a %."""
+    if name in KEYWORDS and scanner.text[at - 1 : at] != "%":
+        raise scanner.error(f"{name!r} is a word of the language", at=at, fix=f"write %{name}, or take another name")
 
 
 @lru_cache(maxsize=16384)

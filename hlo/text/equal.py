@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.ir import Computation, Instruction, Metadata, Module
 from shardc.hlo.notation import print_groups, print_pairs, print_sharding
 from shardc.hlo.text.header import TEXT_ATTRIBUTES
 from shardc.hlo.text.manual import as_written, computations_as_written
@@ -54,8 +54,9 @@ def _metadata(a: Module, b: Module, pairs: dict[Computation, Computation]) -> st
     named_a, named_b = metadata_as_written(a), metadata_as_written(b)
     for left, right in pairs.items():
         for x, y in zip(left, right, strict=False):
-            if named_a.get(x, x.metadata) != named_b.get(y, y.metadata):
-                return f"%{x.name}: {named_a.get(x, x.metadata)} and {named_b.get(y, y.metadata)}"
+            one, other = named_a.get(x, x.metadata) or Metadata(), named_b.get(y, y.metadata) or Metadata()
+            if one != other:
+                return f"%{x.name}: {one} and {other}"
     return None
 
 

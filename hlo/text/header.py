@@ -8,25 +8,26 @@ from typing import Any
 
 from shardc.hlo.ir import Alias, Module
 from shardc.hlo.text.attributes import KINDS, read_attribute, without_shardings
-from shardc.hlo.text.names import identifier
+from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
+from shardc.hlo.text.vocabulary import checked
 from shardc.hlo.types import Shape
 
 __all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header"]
 
-_HEADER = re.compile(r"\s*HloModule\s+%?([A-Za-z_][\w.\-]*)\s*:?")
-_ATTRIBUTE = re.compile(r"\s*,\s*([a-z_]+)\s*=")
+_HEADER = re.compile(r"\s*HloModule\s+(%?)([A-Za-z_][\w.\-]*)(:?)")
+_ATTRIBUTE = re.compile(r"\s*,\s*([a-z_]+)=")
 _INDEX = re.compile(r"\s*\{([\d,\s]*)\}")
-_PARAMETER = re.compile(r"\s*\(\s*(\d+)\s*,?\s*")
+_PARAMETER = re.compile(r"\s*\(\s*(\d+)\s*,\s*")
 _ALIAS_KIND = re.compile(r"\s*,\s*(may-alias|must-alias)")
 
 #: Header attributes that are kept in ``Module.attrs`` under their name, with the kind of their value.
 _KEPT = {
     "is_scheduled": "bool",
     "alias_passthrough_params": "bool",
-    "allow_spmd_sharding_propagation_to_parameters": "enums",
-    "allow_spmd_sharding_propagation_to_output": "enums",
+    "allow_spmd_sharding_propagation_to_parameters": "bools",
+    "allow_spmd_sharding_propagation_to_output": "bools",
     "frontend_attributes": "frontend",
     "backend_config": "config",
     "debug_attributes": "raw",
@@ -56,7 +57,10 @@ def read_header(scanner: Scanner) -> Header | None:
     found = scanner.match(_HEADER)
     if found is None:
         return None
-    header = Header(found.group(1))
+    sign, name, colon = found.groups()
+    if name in KEYWORDS and not sign and not colon:
+        raise scanner.error(f"{name!r} is a word of the language", at=found.start(2), fix=f"write %{name}")
+    header = Header(name)
     seen: set[str] = set()
     while (found := scanner.match(_ATTRIBUTE)) is not None:
         name = found.group(1)
@@ -79,9 +83,11 @@ def _read(scanner: Scanner, header: Header, name: str, at: int) -> None:
     elif name == "buffer_donor":
         header.donors = _read_donors(scanner)
     elif name in _KEPT:
+        scanner.skip_space()
+        start = scanner.pos
         value = read_attribute(scanner, _KEPT[name])
-        if _KEPT[name] == "enums":
-            value = tuple(v == "true" for v in value)
+        if _KEPT[name] == "raw":
+            value = checked(scanner, "HloModule", name, value, start, is_text=True)
         if value is not False:
             header.attrs[name] = value
     else:
@@ -119,7 +125,7 @@ def _read_aliases(scanner: Scanner) -> tuple[Alias, ...]:
         output = _read_index(scanner)
         scanner.expect(":", "after the result's index")
         parameter = int(scanner.take(_PARAMETER, "(parameter, {index}, kind)").group(1))
-        index = _read_index(scanner) if scanner.peek() == "{" else ()
+        index = _read_index(scanner)
         kind = scanner.match(_ALIAS_KIND)
         scanner.expect(")", "at the end of an alias")
         aliases.append(Alias(output, parameter, index, kind is not None and kind.group(1) == "must-alias"))
@@ -134,7 +140,7 @@ def _read_donors(scanner: Scanner) -> tuple[tuple[int, tuple[int, ...]], ...]:
     donors: list[tuple[int, tuple[int, ...]]] = []
     while not scanner.accept("}"):
         parameter = int(scanner.take(_PARAMETER, "(parameter, {index})").group(1))
-        donors.append((parameter, _read_index(scanner) if scanner.peek() == "{" else ()))
+        donors.append((parameter, _read_index(scanner)))
         scanner.expect(")", "at the end of a donor")
         if scanner.accept("}"):
             break
@@ -147,14 +153,15 @@ def _read_donors(scanner: Scanner) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 def print_header(module: Module) -> str:
     """The header line; the layout of the entry computation is that of its parameters and root unless kept apart."""
-    parts = [f"HloModule {identifier(module.name)}"]
+    name = identifier(module.name)
+    parts = [f"HloModule {'%' if name in KEYWORDS else ''}{name}"]
     if module.attrs.get("is_scheduled"):
         parts.append("is_scheduled=true")
     if module.aliases:
         parts.append("input_output_alias={ " + ", ".join(map(_show_alias, module.aliases)) + " }")
     donors = [(p, ()) for p in module.donors] + list(module.attrs.get("buffer_donor", ()))
     if donors:
-        parts.append("buffer_donor={ " + ", ".join(f"({p}, {_show_index(i)})" for p, i in sorted(donors)) + " }")
+        parts.append("buffer_donor={ " + ", ".join(f"({p}, {_show_index(i)})" for p, i in donors) + " }")
     parameters, result = _entry_layout(module)
     layout = ", ".join(with_layout(s) for s in parameters)
     parts.append(f"entry_computation_layout={{({layout})->{with_layout(result)}}}")
@@ -165,8 +172,6 @@ def print_header(module: Module) -> str:
     for name, kind in _KEPT.items():
         if name in module.attrs and name != "is_scheduled" and not (module.partitioned and name in _GLOBAL_ONLY):
             value = module.attrs[name]
-            if kind == "enums":
-                value = tuple("true" if v else "false" for v in value)
             if name == "frontend_attributes" and module.partitioned:
                 value = without_shardings(value)
                 if not value:

@@ -15,7 +15,6 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.literal import Literal
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.types import DType, Shape
@@ -26,30 +25,23 @@ _NOT_STRUCTURE = bytes(c for c in range(256) if chr(c) not in "{},")
 _BRACES_TO_SPACE = bytes.maketrans(b"{}", b"  ")
 _INT = re.compile(r"-?\d+\Z")
 _FLOAT = re.compile(
-    r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\d*\.\d+(?:[eE][+-]?\d+)?|inf|nan(?:\(0[xX][0-9a-fA-F]+\))?)\Z"
+    r"(?:-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|-\.\d+(?:[eE][+-]?\d+)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]+\))?)\Z"
 )
 _NUMBER_BYTES = b"+-0123456789.eEinfa"
-_SCALAR = re.compile(r"\s*(-?nan\(\s*0[xX][0-9a-fA-F]+\s*\)|\((?:[^(){}]|\([^(){}]*\))*\)|[^\s(){},]+)")
+_SCALAR = re.compile(r"\s*(-?nan\([^()]*\)|\((?:[^(){}]|\([^(){}]*\))*\)|[^\s(){},]+)")
 _COMPLEX = re.compile(r"\(\s*([^(),\s]+(?:\([^()]*\))?)\s*,\s*([^(),\s]+(?:\([^()]*\))?)\s*\)")
-_ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}")
+#: The dots that stand for values left out, on the outermost level.
+_LEFT_OUT = re.compile(r"\{[^{}]*(?:\{(?:[^{}]|\{[^{}]*\})*\}[^{}]*)*(?<!\.)(\.\.\.)[\s,]*\}")
 _PREDICATES = {"true": True, "false": False}
 
 
-def read_literal(scanner: Scanner, shape: Shape, *, allow_elided: bool = False) -> Literal:
+def read_literal(scanner: Scanner, shape: Shape, owner: str = "") -> Literal:
     """The constant of ``shape`` at the scanner's position (``{{1,2},{3,4}}``, ``-1.5``, ``(1, {2, 3})``).
 
-    With ``allow_elided`` the ``{...}`` of a value that was left out is read as zeros.
+    ``{...}`` gives a literal that was left out; ``owner`` is the name of the instruction, for its message.
     """
-    if scanner.match(_ELIDED):
-        if allow_elided:
-            return _zeros(shape)
-        raise UnsupportedError(
-            "the value of this constant was left out ('{...}')",
-            where=scanner.location(),
-            fix="print the program with large constants (print_large_constants=True)",
-        )
     if shape.is_tuple:
-        return _read_tuple(scanner, shape, allow_elided)
+        return _read_tuple(scanner, shape, owner)
     if not shape.is_array:
         raise scanner.error(f"a constant cannot have shape {shape}")
     start = scanner.pos
@@ -59,43 +51,42 @@ def read_literal(scanner: Scanner, shape: Shape, *, allow_elided: bool = False) 
     if scanner.peek() not in ("{", ""):
         return _first_element(scanner, shape, start)
     text = scanner.bracketed()
+    dots = _LEFT_OUT.fullmatch(text) if "..." in text else None
+    if dots is not None:
+        place = scanner.location(start + dots.start(1))
+        return Literal.left_out(shape, f"%{owner}, {place}" if owner else str(place))
     values = _dense(text, shape, scanner, start)
     return _splat_if_uniform(values.reshape(shape.dims), shape)
-
-
-def _zeros(shape: Shape) -> Literal:
-    if shape.is_tuple:
-        return Literal(elements=tuple(_zeros(e) for e in shape.elements))
-    return Literal.full(shape, 0)
 
 
 def _first_element(scanner: Scanner, shape: Shape, start: int) -> Literal:
     """XLA reads a bare number for an array as its first element, the others being zero; so do we."""
     found = scanner.take(_SCALAR, f"the elements of a constant of shape {shape}, in braces")
     value = _convert([found.group(1)], shape.dtype, scanner, start)
+    if not shape.size:
+        raise scanner.error(f"constant of shape {shape} has no elements, but values are given", at=start)
     values = np.zeros(shape.dims, shape.dtype.numpy)
     values.reshape(-1)[:1] = value
     return _splat_if_uniform(values, shape)
 
 
-def _read_tuple(scanner: Scanner, shape: Shape, allow_elided: bool) -> Literal:
+def _read_tuple(scanner: Scanner, shape: Shape, owner: str) -> Literal:
     scanner.expect("(", "at the start of a tuple constant")
     elements = []
     for i, element in enumerate(shape.elements):
         if i:
             scanner.expect(",", "between elements of a tuple constant")
-        elements.append(read_literal(scanner, element, allow_elided=allow_elided))
+        elements.append(read_literal(scanner, element, owner))
     scanner.expect(")", f"after {len(shape.elements)} elements of a tuple constant")
     return Literal(elements=tuple(elements))
 
 
 def _dense(text: str, shape: Shape, scanner: Scanner, start: int) -> NDArray[Any]:
     complex_parts = _COMPLEX.findall(text) if shape.dtype.is_complex else None
-    plain = _COMPLEX.sub("0", text) if complex_parts is not None else text
+    plain = _COMPLEX.sub(" 0 ", text) if complex_parts is not None else text
     data = plain.encode("utf-8")
     structure = data.translate(None, _NOT_STRUCTURE)
-    if structure != _skeleton(shape.dims):
-        _check_structure(plain, shape, scanner, start)
+    tokens = _check_structure(plain, shape, scanner, start) if structure != _skeleton(shape.dims) else None
     if not shape.size:
         if data.translate(_BRACES_TO_SPACE).replace(b",", b" ").strip():
             raise scanner.error(f"constant of shape {shape} has no elements, but values are given", at=start)
@@ -104,9 +95,7 @@ def _dense(text: str, shape: Shape, scanner: Scanner, start: int) -> NDArray[Any
         if len(complex_parts) != shape.size:
             raise scanner.error(f"elements of a {shape.dtype} constant are written (real, imaginary)", at=start)
         return _complex_array(complex_parts, shape.dtype, scanner, start)
-    items = data.translate(_BRACES_TO_SPACE).decode("utf-8").split(",")
-    if len(items) > shape.size:  # trailing commas, allowed
-        items = [i for i in items if i.strip()]
+    items = tokens or data.translate(_BRACES_TO_SPACE).decode("utf-8").split(",")
     return _convert(items, shape.dtype, scanner, start)
 
 
@@ -118,12 +107,13 @@ def _skeleton(dims: tuple[int, ...]) -> bytes:
     return text
 
 
-_TOKENS = re.compile(r"[{},]|[^{},\s]+(?:\s+[^{},\s]+)*")
+_TOKENS = re.compile(r"[{},]|[^{},\s]+")
 
 
-def _check_structure(text: str, shape: Shape, scanner: Scanner, start: int) -> None:
-    """Find what differs from the expected nesting; a comma before a closing brace is let through."""
+def _check_structure(text: str, shape: Shape, scanner: Scanner, start: int) -> list[str]:
+    """The elements where commas are too many or too few, which XLA does not mind; an error for wrong nesting."""
     counts: list[int] = []
+    elements: list[str] = []
     for found in _TOKENS.finditer(text):
         token, at = found.group(), start + found.start()
         if token == ",":
@@ -143,6 +133,9 @@ def _check_structure(text: str, shape: Shape, scanner: Scanner, start: int) -> N
                 raise scanner.error(f"constant of shape {shape} is nested too deeply", at=at)
         elif len(counts) != len(shape.dims):
             raise scanner.error(f"constant of shape {shape} is not nested deeply enough", at=at)
+        else:
+            elements.append(token)
+    return elements
 
 
 def _convert(items: list[str], dtype: DType, scanner: Scanner, start: int) -> NDArray[Any]:
@@ -177,15 +170,24 @@ def _integers(items: list[str], dtype: DType, scanner: Scanner, start: int) -> N
     if any("_" in i or i[:1] == "+" for i in items):
         raise scanner.error(f"malformed {dtype} value in a constant", at=start)
     if min(values) < low or max(values) > high:
-        worst = next(v for v in values if not low <= v <= high)
-        raise scanner.error(f"value {worst} does not fit {dtype}, which holds {low} to {high}", at=start)
+        values = [_wrapped(v, dtype) for v in values]
+        worst = next((v for v in values if not low <= v <= high), None)
+        if worst is not None:
+            raise scanner.error(f"value {worst} does not fit {dtype}, which holds {low} to {high}", at=start)
     wide = np.array(values, dtype=np.uint64 if dtype.kind == "unsigned" else np.int64)
     return wide.astype(dtype.numpy)
 
 
+def _wrapped(value: int, dtype: DType) -> int:
+    """XLA reads integers of up to 64 bits, signed or not, and takes the bits for the other kind."""
+    if dtype.name == "u64" and -(1 << 63) <= value < 0:
+        return value + (1 << 64)
+    if dtype.kind == "signed" and 1 << 63 <= value < 1 << 64:
+        return value - (1 << 64)
+    return value
+
+
 def _one_integer(item: str, dtype: DType, scanner: Scanner, start: int) -> int:
-    if item in _PREDICATES:
-        return int(_PREDICATES[item])
     if not _INT.match(item):
         raise scanner.error(f"{item!r} is not an integer, the constant's type is {dtype}", at=start)
     return int(item)
@@ -200,7 +202,7 @@ def _integer_range(dtype: DType) -> tuple[int, int]:
 def _floats(items: list[str], dtype: DType, scanner: Scanner, start: int) -> NDArray[Any]:
     try:
         values = np.array(list(map(float, items)), dtype=np.float64)
-        if "".join(items).encode("utf-8").translate(None, _NUMBER_BYTES):
+        if "".join(items).encode("utf-8").translate(None, _NUMBER_BYTES) or any(i[0] in "+." for i in items):
             raise ValueError
     except ValueError:
         values = np.array([_one_float(i, dtype, scanner, start) for i in items], dtype=np.float64)
@@ -215,18 +217,15 @@ def _floats(items: list[str], dtype: DType, scanner: Scanner, start: int) -> NDA
                 raise scanner.error(f"value {item} does not fit {dtype}", at=start)
     with np.errstate(invalid="ignore"):  # signalling NaNs
         lost = np.isfinite(values) & ~np.isfinite(result.astype(np.float64))
+    if dtype.name.endswith("fnu"):  # neither zero nor negative numbers
+        lost |= values <= 0
     if lost.any():
         index = int(np.argmax(lost))
-        if not dtype.name.startswith(("f4", "f6", "f8")):
-            raise scanner.error(f"value {items[index]} does not fit {dtype}", at=start)
-        limit = np.asarray(ml_dtypes.finfo(dtype.numpy).max)
-        result[lost] = np.where(values[lost] < 0, -limit, limit).astype(dtype.numpy)
+        raise scanner.error(f"value {items[index]} does not fit {dtype}", at=start)
     return result
 
 
 def _one_float(item: str, dtype: DType, scanner: Scanner, start: int) -> float:
-    if item in _PREDICATES:
-        return float(_PREDICATES[item])
     if not _FLOAT.match(item):
         raise scanner.error(f"{item!r} is not a number, the constant's type is {dtype}", at=start)
     return float(item.partition("(")[0])
@@ -283,6 +282,8 @@ def print_literal(literal: Literal) -> str:
     """The constant as `read_literal` and XLA read it; bit for bit the same value."""
     if literal.elements is not None:
         return "(" + ", ".join(print_literal(e) for e in literal.elements) + ")"
+    if literal.is_left_out:
+        return "{...}"
     array = literal.array
     dtype = literal.shape.dtype
     if array.ndim == 0:
@@ -320,6 +321,8 @@ def _float_texts(flat: NDArray[Any], dtype: DType) -> list[str]:
         wide = flat.astype(np.float64)
     format_all: Callable[[NDArray[Any]], list[str]] = _float32_texts if dtype.name == "f32" else _exact_texts
     texts = format_all(wide)
+    for k in np.flatnonzero((wide == 0) & np.signbit(wide)):
+        texts[int(k)] = "-0.0"  # -0 is an integer, without a sign
     if not np.isfinite(wide).all():
         unsigned, mantissa, quiet = _float_bits(dtype)
         bits = np.ascontiguousarray(flat).view(unsigned)

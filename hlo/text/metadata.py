@@ -8,12 +8,14 @@ only a frame, and its source file and line come from the tables. The tables stay
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir import Instruction, Metadata, Module
 from shardc.hlo.text.attributes import quote
-from shardc.hlo.text.scanner import STRING, Scanner, unquote
+from shardc.hlo.text.scanner import STRING, Scanner, moved, unquote
 
 __all__ = [
     "FileLocation",
@@ -39,7 +41,8 @@ class FileLocation:
 
 @dataclass(frozen=True, slots=True)
 class StackFrames:
-    """The tables. Ids count from 1; ``frames`` holds (file_location_id, parent_frame_id), 0 for an absent one."""
+    """The tables. Ids count from 1; ``frames`` holds (file_location_id, parent_frame_id), where parent 1 means that
+    there is none, and parent n + 1 is frame n."""
 
     files: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
@@ -58,81 +61,106 @@ class StackFrames:
         return self.files[location.file_name_id - 1] if 1 <= location.file_name_id <= len(self.files) else ""
 
     def __str__(self) -> str:
-        blocks = []
-        for title, names in (("FileNames", self.files), ("FunctionNames", self.functions)):
-            if names:
-                blocks.append("\n".join([title, *(f"{i} {quote(n)}" for i, n in enumerate(names, 1))]))
-        if self.locations:
-            blocks.append(
-                "\n".join(["FileLocations", *(_show_location(i, r) for i, r in enumerate(self.locations, 1))])
-            )
-        if self.frames:
-            rows = [
-                f"{i} {{file_location_id={at}" + (f" parent_frame_id={parent}}}" if parent else "}")
-                for i, (at, parent) in enumerate(self.frames, 1)
-            ]
-            blocks.append("\n".join(["StackFrames", *rows]))
-        return "\n\n".join(blocks)
+        """The four tables; XLA wants all of them, in this order."""
+        rows = {
+            "FileNames": map(quote, self.files),
+            "FunctionNames": map(quote, self.functions),
+            "FileLocations": map(_show_location, self.locations),
+            "StackFrames": [f"{{file_location_id={at} parent_frame_id={parent}}}" for at, parent in self.frames],
+        }
+        blocks = [[title, *(f"{i} {row}" for i, row in enumerate(rows[title], 1))] for title in rows]
+        return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _show_location(number: int, r: FileLocation) -> str:
+def _show_location(r: FileLocation) -> str:
     return (
-        f"{number} {{file_name_id={r.file_name_id} function_name_id={r.function_name_id} line={r.line} "
+        f"{{file_name_id={r.file_name_id} function_name_id={r.function_name_id} line={r.line} "
         f"end_line={r.end_line} column={r.column} end_column={r.end_column}}}"
     )
 
 
-_TABLE = re.compile(r"\s*(FileNames|FunctionNames|FileLocations|StackFrames)\b")
-_NAME_ROW = re.compile(r"\s*(\d+)\s+(?=\")")
-_FIELD_ROW = re.compile(r"\s*(\d+)\s*\{([^{}]*)\}")
-_FIELD = re.compile(r"\s*([a-z_]+)\s*=\s*(\d+)\s*,?\s*")
+_NAME_ROW = re.compile(r"\s*-?\d+\s*(?=[\"'])")
+_FIELD_ROW = re.compile(r"\s*-?\d+\s*\{([^{}]*)\}")
+_FIELD = re.compile(r"\s*,?\s*([a-z_]+)=\s*(-?\d+)\s*")
+_LOCATION_FIELDS = ("file_name_id", "function_name_id", "line", "end_line", "column", "end_column")
+_NO_PARENT = 1
 
 
 def read_stack_frames(scanner: Scanner) -> StackFrames | None:
-    """The tables at the scanner's position, None when there are none."""
-    names: dict[str, list[str]] = {"FileNames": [], "FunctionNames": []}
-    rows: dict[str, list[dict[str, int]]] = {"FileLocations": [], "StackFrames": []}
-    found = scanner.match(_TABLE)
-    if found is None:
+    """The tables at the scanner's position, None when there are none. Rows are numbered as they come."""
+    if not scanner.accept("FileNames"):
         return None
-    while found is not None:
-        title = found.group(1)
-        if title in names:
-            while (row := scanner.match(_NAME_ROW)) is not None:
-                _check_number(scanner, row, len(names[title]), title)
-                names[title].append(unquote(scanner.take(STRING, "a quoted name").group()))
-        else:
-            while (row := scanner.match(_FIELD_ROW)) is not None:
-                _check_number(scanner, row, len(rows[title]), title)
-                rows[title].append({k: int(v) for k, v in _FIELD.findall(row.group(2))})
-        found = scanner.match(_TABLE)
-    fields = FileLocation.__dataclass_fields__
-    locations = tuple(FileLocation(**{k: v for k, v in r.items() if k in fields}) for r in rows["FileLocations"])
-    frames = tuple((r.get("file_location_id", 0), r.get("parent_frame_id", 0)) for r in rows["StackFrames"])
-    return StackFrames(tuple(names["FileNames"]), tuple(names["FunctionNames"]), locations, frames)
+    files = _name_rows(scanner)
+    scanner.expect("FunctionNames", "after FileNames")
+    functions = _name_rows(scanner)
+    scanner.expect("FileLocations", "after FunctionNames")
+    locations = [FileLocation(**row) for row in _field_rows(scanner, _LOCATION_FIELDS)]
+    scanner.expect("StackFrames", "after FileLocations")
+    rows = _field_rows(scanner, ("file_location_id", "parent_frame_id"), {"parent_frame_id": _NO_PARENT})
+    frames = tuple((row["file_location_id"], row["parent_frame_id"]) for row in rows)
+    return StackFrames(tuple(files), tuple(functions), tuple(locations), frames)
 
 
-def _check_number(scanner: Scanner, row: re.Match[str], count: int, title: str) -> None:
-    if int(row.group(1)) != count + 1:
-        raise scanner.error(f"{title}: row {row.group(1)} comes where {count + 1} is due", at=row.start(1))
+def _name_rows(scanner: Scanner) -> list[str]:
+    names = []
+    while scanner.match(_NAME_ROW) is not None:
+        names.append(unquote(scanner.take(STRING, "a quoted name").group()))
+    return names
+
+
+def _field_rows(
+    scanner: Scanner, names: tuple[str, ...], defaults: Mapping[str, int] = MappingProxyType({})
+) -> list[dict[str, int]]:
+    rows = []
+    while (found := scanner.match(_FIELD_ROW)) is not None:
+        text, position = found.group(1), 0
+        row: dict[str, int] = {}
+        while (item := _FIELD.match(text, position)) is not None and item.group(1) not in row:
+            row[item.group(1)] = _int32(int(item.group(2)), scanner, found.start(1))
+            position = item.end()
+        if text[position:].strip() or not set(names) - set(defaults) <= set(row) <= set(names):
+            raise scanner.error(f"a row has the fields {', '.join(names)}, found {{{text}}}", at=found.start(1))
+        rows.append({**defaults, **row})
+    return rows
+
+
+def _int32(value: int, scanner: Scanner, at: int) -> int:
+    if not -(1 << 31) <= value < 1 << 31:
+        raise scanner.error(f"{value} does not fit 32 bits", at=at)
+    return value
 
 
 # --- metadata -----------------------------------------------------------------------------------------------
 
-_ITEM = re.compile(r'([a-z_]+)\s*=\s*("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|-?\d+|\{[^{}]*\})[\s,]*', re.S)
+_ITEM = re.compile(
+    r"\s*,?\s*([a-z_]+)=\s*"
+    r'("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|-?\d+|\{\s*(?:[0-3]\s*(?:,\s*[0-3]\s*)*)?\})\s*',
+    re.S,
+)
 _TEXTS = ("op_type", "op_name", "source_file")
 _NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_column", "stack_frame_id")
-_KEPT = ("deduplicated_name", "scheduling_name", "profile_type", "metadata_payload")
+_KEPT_TEXTS = ("deduplicated_name", "scheduling_name", "metadata_payload")
+_KEPT = (*_KEPT_TEXTS, "profile_type")
 
 
 class MetadataReader:
     """Reads metadata of one text, whose stack tables are ``frames``; equal texts are read once."""
 
-    __slots__ = ("frames", "known")
+    __slots__ = ("bare", "frames", "known", "lines")
 
     def __init__(self, frames: StackFrames | None) -> None:
         self.frames = frames
         self.known: dict[str, tuple[Metadata, str]] = {}
+        self.bare = Metadata()
+        self.lines = (0, 1)
+
+    def placed(self, metadata: Metadata | None, scanner: Scanner, at: int) -> Metadata | None:
+        """Metadata that says at which line of its file the instruction at ``at`` stands, if it names no source."""
+        if not scanner.file or (metadata is not None and metadata.source_file):
+            return metadata
+        position, line = self.lines if self.lines[0] <= at else (0, 1)
+        self.lines = (at, line + scanner.text.count("\n", position, at))
+        return replace(metadata or self.bare, place=f"{scanner.file}:{self.lines[1]}")
 
     def read(self, scanner: Scanner) -> tuple[Metadata, str]:
         """The metadata at the scanner's position, and the text of the items that `Metadata` has no field for."""
@@ -144,34 +172,35 @@ class MetadataReader:
             try:
                 bare, extra = _read(text)
             except ParseError as e:
-                e.where = scanner.location(start)
-                raise
+                raise moved(e, scanner.location(start)) from None
             found = self.known[text] = (_resolve(bare, self.frames), extra)
         return found
 
 
 def _read(text: str) -> tuple[Metadata, str]:
+    scanner = Scanner(text)
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}
-    kept: list[str] = []
-    position = len(text) - len(text[1:].lstrip(" \t\n,"))
-    end = len(text) - 1
-    while position < end:
+    kept: dict[str, str] = {}
+    position, end = 1, len(text) - 1
+    while text[position:end].strip():
         found = _ITEM.match(text, position)
         if found is None:
-            raise ParseError(f"malformed metadata near {text[position : position + 30]!r}")
+            raise scanner.error(f"malformed metadata near {text[position : position + 30]!r}", at=position)
         name, value = found.groups()
+        if name in texts or name in numbers or name in kept:
+            raise scanner.error(f"metadata {name} is given twice", at=found.start(1))
         if name in _TEXTS and value[0] in "\"'":
             texts[name] = unquote(value)
         elif name in _NUMBERS and value[0] not in "\"'{":
-            numbers[name] = int(value)
-        elif name in _KEPT:
-            kept.append(f"{name}={value}")
+            numbers[name] = _int32(int(value), scanner, found.start(2))
+        elif (name in _KEPT_TEXTS and value[0] in "\"'") or (name == "profile_type" and value[0] == "{"):
+            kept[name] = value
         else:
             known = ", ".join((*_TEXTS, *_NUMBERS, *_KEPT))
-            raise ParseError(f"unexpected metadata {name}={value}", fix=f"known: {known}")
+            raise scanner.error(f"unexpected metadata {name}={value}", at=found.start(1), fix=f"known: {known}")
         position = found.end()
-    return Metadata(**texts, **numbers), " ".join(kept)  # type: ignore[arg-type]
+    return Metadata(**texts, **numbers), " ".join(f"{k}={v}" for k, v in kept.items())  # type: ignore[arg-type]
 
 
 def _resolve(metadata: Metadata, frames: StackFrames | None) -> Metadata:

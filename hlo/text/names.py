@@ -6,16 +6,33 @@ import re
 from collections.abc import Iterable
 
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.types import DTYPES
 
-__all__ = ["Names", "identifier", "unique_names"]
+__all__ = ["KEYWORDS", "Names", "identifier", "is_legal", "unique_names"]
 
 _INVALID = re.compile(r"[^A-Za-z0-9_.\-]")
+_TYPES = frozenset(DTYPES) - {"tuple", "buffer"}
+#: Words that HLO text reads as something else than a name, unless a % stands in front.
+KEYWORDS = _TYPES | {
+    *("true", "false", "inf", "nan", "HloModule", "ENTRY", "ROOT"),
+    *("FileNames", "FunctionNames", "FileLocations", "StackFrames"),
+    *("maximal", "replicated", "manual", "unknown", "unreduced", "last_tile_dim_replicate", "shard_as", "shard_like"),
+}
 
 
 def identifier(name: str) -> str:
     """``name`` as an HLO identifier: letters, digits, ``_``, ``.`` and ``-``, a letter or ``_`` first."""
     clean = _INVALID.sub("_", name)
-    return clean if clean[:1].isalpha() or clean[:1] == "_" else "_" + clean
+    if clean[:1] == "_":
+        return clean if is_legal(clean) else "a" + clean[1:]
+    if not clean[:1].isalpha():
+        return "_" + clean
+    return clean if is_legal(clean) else clean + "_"
+
+
+def is_legal(name: str) -> bool:
+    """May an instruction have this name? XLA keeps types and names with two underscores in front for itself."""
+    return name not in _TYPES and not name.startswith("__")
 
 
 def unique_names(names: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from shardc.hlo.build import reachable_computations
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir import Computation, Module
 from shardc.hlo.sharding import Sharding, TileSharding
-from shardc.hlo.text.body import ComputationReader, Shared
+from shardc.hlo.text.body import ComputationReader, Shared, check_name
 from shardc.hlo.text.header import Header, read_header
 from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
@@ -25,27 +25,29 @@ from shardc.hlo.types import Shape
 __all__ = ["read_hlo"]
 
 _HEAD = re.compile(r"\s*(ENTRY\s+)?%?([A-Za-z_][\w.\-]*)\s*(?=[({])")
-_PARAMETER_NAME = re.compile(r"\s*%?([A-Za-z_][\w.\-]*)\s*:")
+_FIRST_HEAD = re.compile(r"\s*(?:ENTRY\b|%?[A-Za-z_][\w.\-]*\s*\{)")
+_PARAMETER_NAME = re.compile(r"\s*(?:%[A-Za-z_][\w.\-]*|[A-Za-z_][\w.\-]*:?)")
 _TAIL = re.compile(r"\s*,\s*(execution_thread|backend_config)\s*=\s*")
 
 
-def read_hlo(text: str, file: str = "", *, allow_elided: bool = False) -> Module:
+def read_hlo(text: str, file: str = "") -> Module:
     """The program that HLO text spells.
 
     ``file`` names the source in messages. Instruction names, order, layouts other than the default, metadata and
     every attribute are kept, so that printing and reading again give an equal module. Shapes are taken as written;
     `shardc.hlo.verify` checks them. Raises `ParseError` with line and column for text that is not HLO, and
-    `UnsupportedError` for opcodes that shardc lacks, and for constants whose value the text leaves out
-    (``{...}``); with ``allow_elided`` those are read as zeros, for programs that are only looked at, not run.
+    `UnsupportedError` for opcodes that shardc lacks. Constants whose value the text leaves out (``{...}``) stay so:
+    the program can be looked at, partitioned and printed, not run.
 
     >>> read_hlo("ENTRY e { x = f32[4] parameter(0)  ROOT y = f32[4] negate(x) }").entry.root.opcode
     'negate'
     """
     if "\0" in text:
         raise ParseError("this is not text: it holds zero bytes", where=file or None)
-    scanner = Scanner(strip_comments(text.removeprefix("\ufeff"), file), file)
+    text = text.removeprefix("\ufeff")
+    scanner = Scanner(strip_comments(text, file), file, raw=text)
     try:
-        return _ModuleReader(scanner, allow_elided).read()
+        return _ModuleReader(scanner).read()
     except RecursionError:
         raise scanner.error("this is nested too deeply") from None
     except (ValueError, OverflowError, MemoryError) as e:  # numbers beyond all bounds
@@ -55,9 +57,9 @@ def read_hlo(text: str, file: str = "", *, allow_elided: bool = False) -> Module
 class _ModuleReader:
     """Collects the computations of one text."""
 
-    def __init__(self, scanner: Scanner, allow_elided: bool) -> None:
+    def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        self.shared = Shared(MetadataReader(None), allow_elided)
+        self.shared = Shared(MetadataReader(None))
         self.computations = self.shared.computations
         self.places: dict[str, int] = {}
         self.entry: Computation | None = None
@@ -70,7 +72,7 @@ class _ModuleReader:
         header = read_header(scanner)
         self.frames = read_stack_frames(scanner)
         self.shared.metadata = MetadataReader(self.frames)
-        if header is None and not scanner.at_end() and _HEAD.match(scanner.text, scanner.pos) is None:
+        if header is None and not scanner.at_end() and _FIRST_HEAD.match(scanner.text, scanner.pos) is None:
             return self._single_instruction()
         while not scanner.at_end():
             self._computation()
@@ -92,6 +94,7 @@ class _ModuleReader:
         scanner = self.scanner
         found = scanner.take(_HEAD, "a computation such as 'name { ... }'")
         name, at = found.group(2), found.start(2)
+        check_name(scanner, name, at)
         if name in self.computations:
             raise scanner.error(
                 f"computation {name!r} is defined twice",
@@ -121,12 +124,13 @@ class _ModuleReader:
         scanner = self.scanner
         if not scanner.accept("("):
             return None
-        while not scanner.accept(")"):
-            scanner.take(_PARAMETER_NAME, "'name:' of a parameter")
-            read_shape(scanner)
-            if scanner.accept(")"):
-                break
-            scanner.expect(",", "between parameters")
+        if not scanner.accept(")"):
+            while True:
+                scanner.take(_PARAMETER_NAME, "'name:' of a parameter")
+                read_shape(scanner)
+                if scanner.accept(")"):
+                    break
+                scanner.expect(",", "between parameters")
         scanner.expect("->", "in a computation's signature")
         scanner.skip_space()
         at = scanner.pos
@@ -134,7 +138,11 @@ class _ModuleReader:
 
     def _tail(self, name: str) -> None:
         scanner = self.scanner
+        seen: set[str] = set()
         while (found := scanner.match(_TAIL)) is not None:
+            if found.group(1) in seen:
+                raise scanner.error(f"attribute {found.group(1)} is given twice", at=found.start(1))
+            seen.add(found.group(1))
             if found.group(1) == "backend_config" and scanner.peek() == "{":
                 value = scanner.bracketed()
             else:
@@ -150,6 +158,7 @@ class _ModuleReader:
         kept = {c.name for c in computations}
         if tails := tuple(t for t in self.tails if t[0] in kept):
             attrs["computation_attributes"] = tails
+        self._check_aliases(header, entry)
         whole = [p for p, index in header.donors if not index]
         if len(whole) != len(header.donors):
             attrs["buffer_donor"] = tuple(d for d in header.donors if d[1])
@@ -171,6 +180,15 @@ class _ModuleReader:
             source_file=self.scanner.file,
             attrs=attrs,
         )
+
+    def _check_aliases(self, header: Header, entry: Computation) -> None:
+        for alias in header.aliases:
+            shape = entry.root.shape
+            for k in alias.output:
+                if k >= len(shape.elements):
+                    what = f"input_output_alias: the result of shape {entry.root.shape} has no element {alias.output}"
+                    raise self.scanner.error(what, at=0)
+                shape = shape.elements[k]
 
 
 def _callees_first(computations: list[Computation], entry: Computation) -> tuple[Computation, ...]:

@@ -5,16 +5,14 @@ Only what XLA's parser refuses; shapes and types are the verifier's business.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import OPS, Window
-from shardc.hlo.text.scanner import Scanner
+from shardc.hlo.opset import Window
 from shardc.hlo.text.shapes import shape_of_text
-from shardc.hlo.types import Shape, token_shape, tuple_shape
+from shardc.hlo.types import UNBOUNDED, Shape, token_shape, tuple_shape
 
 __all__ = ["RULES", "SPELLINGS", "complete"]
 
@@ -48,6 +46,13 @@ def _one_dimension(operands: Operands, attrs: Mapping[str, Any], shape: Shape | 
     return None if count == 1 else f"dimensions must name one dimension, found {count}"
 
 
+def _reshape(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    del attrs
+    if shape is None or shape.size == operands[0].shape.size or UNBOUNDED in (*shape.dims, *operands[0].shape.dims):
+        return None
+    return f"{operands[0].shape} cannot become {shape}, which has another number of elements"
+
+
 def _dynamic_reshape(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
     del attrs, shape
     return None if operands else "it needs at least one operand"
@@ -65,9 +70,10 @@ def _conditional(operands: Operands, attrs: Mapping[str, Any], shape: Shape | No
     chooser = operands[0].shape
     if chooser.dims or chooser.dtype.name not in ("pred", "s32"):
         return f"its first operand must be a scalar pred or s32, found {chooser}"
-    indexed = "branch_computations" in attrs
-    if indexed == ("true_computation" in attrs or "false_computation" in attrs):
-        return "it needs branch_computations, or true_computation and false_computation"
+    indexed = chooser.dtype.name == "s32"
+    wanted = {"branch_computations"} if indexed else {"true_computation", "false_computation"}
+    if wanted != {k for k in attrs if k.endswith(("_computation", "_computations"))}:
+        return f"with a first operand of type {chooser.dtype} it needs {' and '.join(sorted(wanted, reverse=True))}"
     branches = len(attrs["branch_computations"]) if indexed else 2
     if len(operands) != branches + 1:
         return f"{branches} branches need as many operands after the first, found {len(operands) - 1}"
@@ -92,29 +98,91 @@ def _custom_call(operands: Operands, attrs: Mapping[str, Any], shape: Shape | No
     return None
 
 
-_ACCURACY = re.compile(r"\s*(mode\s*=\s*(?:default|highest)|tolerance\s*=(?=\s*\{))\s*")
-_TOLERANCE = re.compile(r"\{\s*(?:(?:rtol|atol|ulps)\s*=\s*[-+\d.eE]+\s*,?\s*)*\}\Z")
-
-
-def _accuracy(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
-    del operands, shape
-    text = attrs.get("result_accuracy")
-    if text is None:
+def _tuple(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    del attrs
+    if shape is None or len(shape.elements) == len(operands):
         return None
-    scanner = Scanner(text[1:-1])
-    found = scanner.match(_ACCURACY)
-    good = found is not None and (
-        scanner.at_end()
-        or (found.group(1).startswith("tolerance") and _TOLERANCE.match(scanner.bracketed()) is not None)
-    )
-    return None if good else f"malformed result_accuracy={text}"
+    return f"its shape {shape} has {len(shape.elements)} elements, it is given {len(operands)}"
+
+
+def _pairs(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    del attrs, shape
+    return f"it takes as many inputs as initial values, found {len(operands)} operands" if len(operands) % 2 else None
+
+
+def _scatter(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    del attrs, shape
+    odd = len(operands) % 2
+    return None if odd else f"it takes operands, indices and as many updates, found {len(operands)} operands"
+
+
+def _scan(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    wanted = len(attrs["to_apply"].parameters)
+    if len(operands) != wanted:
+        return f"to_apply has {wanted} parameters, found {len(operands)} operands"
+    if len(operands) < attrs.get("num_carries", 0):
+        return f"{attrs['num_carries']} carries need as many operands, found {len(operands)}"
+    return _one_dimension(operands, attrs, shape)
+
+
+def _starts(first: int) -> Rule:
+    """Operands from ``first`` on are the start indices: one vector, or a scalar per dimension."""
+
+    def rule(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+        del attrs, shape
+        if len(operands) < max(first, 1):
+            return f"it takes at least {first} operands, found {len(operands)}"
+        starts = operands[first:]
+        if len(starts) == 1 and starts[0].shape.rank == 1:
+            return None
+        rank = operands[0].shape.rank
+        return None if len(starts) == rank else f"it needs {rank} start indices, found {len(starts)}"
+
+    return rule
+
+
+def _channel(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    """A done belongs to the channel of its start."""
+    del shape
+    start = operands[0]
+    if start.opcode not in ("send", "recv") or start.attrs.get("channel_id") == attrs.get("channel_id"):
+        return None
+    return f"its channel_id is {attrs.get('channel_id')}, that of %{start.name} is {start.attrs.get('channel_id')}"
+
+
+def _permute(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    del shape
+    if "slice_sizes" in attrs and len(operands) != 4:
+        return f"with slice_sizes it takes 4 operands, found {len(operands)}"
+    return None
+
+
+def _device_ids(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:
+    if attrs.get("use_global_device_ids") and "channel_id" not in attrs and "mode" not in attrs:
+        return "use_global_device_ids=true needs a channel_id"
+    return _one_dimension(operands, attrs, shape)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
+        "reshape": _reshape,
+        "all-to-all": _one_dimension,
         "all-gather": _one_dimension,
         "all-gather-start": _one_dimension,
-        "reduce-scatter": _one_dimension,
+        "reduce-scatter": _device_ids,
+        "all-reduce": _device_ids,
+        "all-reduce-start": _device_ids,
+        "collective-permute": _permute,
+        "collective-permute-start": _permute,
+        "send-done": _channel,
+        "recv-done": _channel,
+        "tuple": _tuple,
+        "reduce": _pairs,
+        "reduce-window": _pairs,
+        "scatter": _scatter,
+        "scan": _scan,
+        "dynamic-slice": _starts(1),
+        "dynamic-update-slice": _starts(2),
         "concatenate": _one_dimension,
         "sort": _one_dimension,
         "get-dimension-size": _one_dimension,
@@ -124,5 +192,4 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "conditional": _conditional,
         "custom-call": _custom_call,
     }
-    | {row.opcode: _accuracy for row in OPS.values() if "result_accuracy" in row.attributes}
 )

@@ -13,7 +13,7 @@ from shardc.hlo.errors import Location, ParseError
 __all__ = ["STRING", "Scanner", "moved", "strip_comments", "unquote"]
 
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.S)
-_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*|/\*', re.S)
+_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|/\*.*?\*/|//[^\n]*|/\*', re.S)
 _NOT_NEWLINE = re.compile(r"[^\n]")
 _SPACE = re.compile(r"\s*")
 _SIMPLE = {
@@ -26,8 +26,11 @@ _BRACKETS = {
     "(": re.compile(r'"(?:[^"\\]|\\.)*"|[()]', re.S),
     "[": re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]', re.S),
 }
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.S)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(rb"\\([xX][0-9a-fA-F]+|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)", re.S)
+_ESCAPES = {
+    **{name.encode(): code for name, code in zip("ntrabfv", b"\n\t\r\a\b\f\v", strict=True)},
+    **{bytes((c,)): c for c in b"\\?'\""},
+}
 
 
 def strip_comments(text: str, file: str = "") -> str:
@@ -37,7 +40,7 @@ def strip_comments(text: str, file: str = "") -> str:
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
-        if found[0] == '"':
+        if found[0] in "\"'":
             return found
         if found == "/*":
             where = location_at(text, match.start(), file)
@@ -62,28 +65,38 @@ def moved(error: ParseError, location: Location | None) -> ParseError:
 
 
 def unquote(quoted: str) -> str:
-    """The value of a quoted string, escapes resolved."""
+    """The value of a quoted string, escapes resolved. Escaped bytes are UTF-8; those that are not stay surrogates.
+
+    Raises `ParseError` for escapes that C does not have.
+    """
     body = quoted[1:-1]
     if "\\" not in body:
         return body
 
-    def value(match: re.Match[str]) -> str:
+    def value(match: re.Match[bytes]) -> bytes:
         code = match.group(1)
-        if code[0] == "x" and len(code) > 1:
-            return chr(int(code[1:], 16))
-        if code[0] in "01234567":
-            return chr(int(code, 8))
-        return _ESCAPES.get(code, code)
+        if code in _ESCAPES:
+            return bytes((_ESCAPES[code],))
+        if code[:1] in b"uU" and len(code) > 1:
+            return chr(int(code[1:], 16)).encode("utf-8")
+        number = int(code[1:], 16) if code[:1] in b"xX" and len(code) > 1 else int(code, 8) if code.isdigit() else -1
+        if not 0 <= number <= 255:
+            raise ValueError
+        return bytes((number,))
 
-    return _ESCAPE.sub(value, body)
+    try:
+        return _ESCAPE.sub(value, body.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    except ValueError:
+        raise ParseError(f"unknown escape in {quoted}", where=Location("", 1, 1)) from None
 
 
 class Scanner:
-    """``text`` (without comments) and the position ``pos`` of the next thing to read."""
+    """``text`` (without comments) and the position ``pos`` of the next thing to read; ``raw`` has the comments too."""
 
-    __slots__ = ("file", "pos", "text")
+    __slots__ = ("file", "pos", "raw", "text")
 
-    def __init__(self, text: str, file: str = "", pos: int = 0) -> None:
+    def __init__(self, text: str, file: str = "", pos: int = 0, raw: str | None = None) -> None:
+        self.raw = text if raw is None else raw
         self.text = text
         self.file = file
         self.pos = pos

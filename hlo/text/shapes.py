@@ -5,19 +5,30 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from shardc.hlo.errors import ParseError, UnsupportedError
+from shardc.hlo.errors import ParseError
 from shardc.hlo.text.scanner import Scanner
-from shardc.hlo.types import DTYPES, Layout, Shape, array_shape, tuple_shape
+from shardc.hlo.types import DTYPES, UNBOUNDED, Layout, Shape, array_shape, tuple_shape
 
 __all__ = ["read_shape", "shape_of_text", "try_shape", "with_layout"]
 
-ARRAY_SHAPE = re.compile(r"\s*([a-z][a-z0-9]*\[[^\[\]]*\](?:\{[^{}]*\})?)")
-_PARTS = re.compile(r"([a-z0-9]+)\[([^\]]*)\](?:\{([^:}]*)(?::([^}]*))?\})?\Z")
-_DIM = re.compile(r"\s*(<=)?(\d+|\?)\s*\Z")
-_INT = re.compile(r"\s*\d+\s*\Z")
-_SUFFIX = re.compile(r"(?:[A-Z]+\s*\([^()]*\)(?:\([^()]*\))*|\s)+\Z")
+ARRAY_SHAPE = re.compile(r"\s*([a-z][a-z0-9]*\s*\[[^\[\]]*\](?:\s*\{(?=\s*[\d:\-])[^{}]*\})?)")
+_PARTS = re.compile(r"([a-z0-9]+)\s*\[([^\]]*)\](?:\s*\{([^:}]*)(?::([^}]*))?\})?\Z")
+_DIM = re.compile(r"\s*(<=\s*)?(\d+|(?<!=)\?)\s*\Z")
+_INT = re.compile(r"\s*-?\d+\s*\Z")
+_NUMBERS = r"-?\d+(?:,-?\d+)*"
+_LEVEL = r"[DCSH]\+?~?"
+#: What follows the order of dimensions, each part at most once and in this order: sparse levels, tiles, padding of the
+#: tail, types of indices and pointers, element size, memory space, splits, bytes in front.
+_SUFFIX = re.compile(
+    rf"(?:D\((?:{_LEVEL}(?:,{_LEVEL})*)?\))?(?:T(?:\((?:(?:\d+|\*)(?:,(?:\d+|\*))*)?\))+)?(?:L\(-?\d+\))?"
+    rf"(?:#\(u\d+\))?(?:\*\(u\d+\))?(?:E\(-?\d+\))?(?:S\(-?\d+\))?(?:SC(?:\(-?\d+:(?:{_NUMBERS})?\))+)?"
+    r"(?:M\(-?\d+\))?\Z"
+)
 _TUPLE_START = re.compile(r"\s*\(")
-_MAX_ELEMENTS = 1 << 62
+_BUFFER_START = re.compile(r"\s*b\s*\(")
+_MAX_ELEMENTS = 1 << 63
+#: Types whose shapes are written with parentheses.
+_COMPOSED = ("tuple", "buffer")
 
 
 class _BadShape(Exception):
@@ -41,13 +52,10 @@ def try_shape(scanner: Scanner) -> Shape | None:
             shape = _array_shape(found.group(1))
         except _BadShape as e:
             raise scanner.error(str(e), at=found.start(1)) from None
-        except UnsupportedError as e:
-            e.where = scanner.location(found.start(1))
-            raise
         scanner.pos = found.end()
         return shape
     if _TUPLE_START.match(scanner.text, scanner.pos) is None:
-        return None
+        return _buffer(scanner)
     start = scanner.pos
     known = _known_tuple(scanner.bracketed())
     if known is None:  # malformed: again, for a message with its place
@@ -62,19 +70,32 @@ def _known_tuple(text: str) -> Shape | None:
         scanner = Scanner(text)
         shape = _tuple(scanner)
         return shape if scanner.at_end() else None
-    except (ParseError, UnsupportedError):
+    except ParseError:
         return None
 
 
 def _tuple(scanner: Scanner) -> Shape:
     scanner.expect("(")
     elements: list[Shape] = []
-    while not scanner.accept(")"):
+    if scanner.accept(")"):
+        return tuple_shape()
+    while True:
         elements.append(read_shape(scanner))
         if scanner.accept(")"):
-            break
+            return tuple_shape(*elements)
         scanner.expect(",", "or ')' in a tuple shape")
-    return tuple_shape(*elements)
+
+
+def _buffer(scanner: Scanner) -> Shape | None:
+    """``b(f32[2])``, a buffer that holds an array."""
+    found = scanner.match(_BUFFER_START)
+    if found is None:
+        return None
+    inner = read_shape(scanner)
+    if not inner.is_array:
+        raise scanner.error(f"a buffer holds an array, not {inner}", at=found.start())
+    scanner.expect(")", "after the shape of a buffer")
+    return Shape(DTYPES["buffer"], elements=(inner,))
 
 
 @lru_cache(maxsize=65536)
@@ -84,8 +105,8 @@ def _array_shape(text: str) -> Shape:
         raise _BadShape(f"malformed shape {text!r}")
     name, dims_text, order, suffix = parts.groups()
     dtype = DTYPES.get(name)
-    if dtype is None or dtype.kind == "tuple":
-        known = ", ".join(n for n, d in DTYPES.items() if d.kind != "tuple")
+    if name in _COMPOSED or dtype is None:
+        known = ", ".join(n for n in DTYPES if n not in _COMPOSED)
         raise _BadShape(f"unknown element type {name!r} in shape {text!r} (known: {known})")
     dims, dynamic = _dimensions(dims_text, text)
     if not (dtype.bits or not dims):
@@ -107,12 +128,9 @@ def _dimensions(dims_text: str, text: str) -> tuple[tuple[int, ...], tuple[bool,
         found = _DIM.match(item)
         if found is None:
             raise _BadShape(f"malformed dimension {item.strip()!r} in shape {text!r}")
-        if found.group(2) == "?":
-            raise UnsupportedError(
-                f"shape {text!r} has a dimension without a bound", fix="give the program static or bounded sizes"
-            )
-        dims.append(int(found.group(2)))
-        marks.append(found.group(1) is not None)
+        is_unbounded = found.group(2) == "?"
+        dims.append(UNBOUNDED if is_unbounded else int(found.group(2)))
+        marks.append(is_unbounded or found.group(1) is not None)
     total = 1
     for d in dims:
         total *= max(d, 1)
@@ -130,9 +148,9 @@ def _layout(order: str, suffix: str | None, rank: int, text: str) -> Layout | No
         raise _BadShape(f"layout of {text!r} lists {len(items)} of {rank} dimensions")
     if sorted(minor_to_major) != list(range(rank)):
         raise _BadShape(f"layout of {text!r} is not a permutation of its dimensions")
-    if suffix is not None and not _SUFFIX.match(suffix):
-        raise _BadShape(f"malformed tiles or memory space {suffix!r} in {text!r}")
     suffix = "".join(suffix.split()) if suffix else ""
+    if not _SUFFIX.match(suffix):
+        raise _BadShape(f"malformed tiles or memory space {suffix!r} in {text!r}")
     if not suffix and minor_to_major == tuple(range(rank - 1, -1, -1)):
         return None
     return Layout(minor_to_major, suffix)

@@ -83,6 +83,13 @@ def _wrapped_root(operands: tuple[Instruction, ...]) -> Instruction | None:
     return calls.root
 
 
+def _thread(operands: tuple[Instruction, ...]) -> str:
+    """The execution thread of the start; only for operands that `_wrapped_root` knows."""
+    while operands[0].opcode == "async-update":
+        operands = operands[0].operands
+    return str(operands[0].attrs.get("async_execution_thread", "main"))
+
+
 def check_wrapper(
     reader: ComputationReader, draft: Draft, operands: tuple[Instruction, ...], attrs: dict[str, Any]
 ) -> None:
@@ -97,5 +104,8 @@ def check_wrapper(
         raise reader.scanner.error(
             "an asynchronous update or done must take what a start or update gives", at=draft.op_at
         )
+    thread = attrs.get("async_execution_thread")
+    if thread is not None and thread != (own := _thread(operands)):
+        raise reader.scanner.error(f"its async_execution_thread is {thread!r}, the start's is {own!r}", at=draft.op_at)
     if calls is not None and calls.root is not root:
         raise reader.scanner.error(f"computation {calls.name!r} is not the one that the start calls", at=draft.op_at)

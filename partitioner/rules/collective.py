@@ -1,14 +1,126 @@
-"""Collectives have no meaning in a global program: the partitioner is what inserts them."""
+"""Collectives that the program itself has: those inside manual computations, between positions along manual axes.
+
+They go on as they are, on shards along the free axes. Groups and pairs become symbolic where they follow axes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
+from shardc.hlo.ir import Instruction
+from shardc.hlo.mesh import Mesh
 from shardc.hlo.opset import OPS
-from shardc.partitioner.rules.rule import Refused, Row
+from shardc.hlo.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
+from shardc.hlo.sharding import AxisRef
+from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site, nothing
+from shardc.sharding.rules.signature import reducer
+
+if TYPE_CHECKING:
+    from shardc.partitioner.body import Body
+    from shardc.partitioner.values import Tree
 
 __all__ = ["RULES"]
 
-_WHY = "a collective speaks about devices; it belongs to a partitioned program or a manual computation"
+_OUTSIDE = "it speaks about devices: it belongs to a partitioned program or a manual computation"
+_PAIRS = "asynchronous pairs and transfers belong to a program that is partitioned already"
+_GLOBAL_IDS = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 
-RULES: Mapping[str, Row] = {o: Refused(_WHY) for o, op in OPS.items() if op.family == "collective"}
+
+def _partition(body: Body, op: Instruction) -> Tree:
+    inside = body.context.manual or any(s.manual for s in op.leaf_shardings())
+    if not inside and (op.attrs.get("channel_id") or op.opcode == "collective-permute"):
+        raise UnsupportedError(
+            f"{op.opcode} cannot be partitioned: {_OUTSIDE}",
+            where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
+            fix="give the program without it, or an already partitioned one",
+        )
+    table = body.context.table
+    across = set(table.atoms(_differing(table.mesh, *_devices(op, table.mesh))))
+    layouts = [*(body.value(o).layout for o in op.operands), *body.wanted(op)]
+    apart = all(across.isdisjoint(x.used) for x in layouts)
+    return body.partition_locally(op, _LOCAL if apart else _WHOLE)
+
+
+def _linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """Moving parts commutes with reducing over other axes, and so does reducing them likewise."""
+    computation = op.attrs.get("to_apply")
+    if computation is not None and reducer(computation) != reduction:
+        return ()
+    return (tuple(range(len(op.operands))),)
+
+
+def _emit(site: Site) -> list[Instruction]:
+    return site.emit(**_participants(site.op, site.em.table.mesh))
+
+
+def _participants(op: Instruction, mesh: Mesh) -> dict[str, Any]:
+    """The attributes that say who takes part: over axes of ``mesh`` where these say it, else as device numbers."""
+    groups = _devices(op, mesh)
+    if op.opcode == "collective-permute":
+        pairs = tuple((s, t) for s, t in groups)
+        return {"source_target_pairs": _axis_pairs(mesh, pairs) or ListPairs(pairs)}
+    symbolic = _axis_groups(mesh, groups)
+    if symbolic is not None:
+        return {"replica_groups": symbolic}
+    return {"replica_groups": ListGroups(groups)} | (
+        {"use_global_device_ids": True} if op.opcode in _GLOBAL_IDS else {}
+    )
+
+
+def _devices(op: Instruction, mesh: Mesh) -> Groups:
+    """The groups, or the pairs, of an operation as device numbers.
+
+    Without a channel and without groups it is over replicas, of which there is one.
+    """
+    if op.opcode == "collective-permute":
+        return pairs_of_devices(op, mesh.size, 1)
+    listed = op.attrs.get("replica_groups", ListGroups()).expand()
+    if listed or op.attrs.get("channel_id") or op.attrs.get("use_global_device_ids"):
+        return groups_of_devices(op, mesh.size, 1)
+    return tuple((d,) for d in range(mesh.size))
+
+
+def _axis_groups(mesh: Mesh, groups: Groups) -> AxisGroups | None:
+    """The axes along which the members of each group differ, if that says all."""
+    found = AxisGroups(mesh, _differing(mesh, groups[0])) if groups else None
+    return found if found is not None and sorted(found.expand()) == sorted(groups) else None
+
+
+def _axis_pairs(mesh: Mesh, pairs: Pairs) -> AxisPairs | None:
+    """One permutation along the axes in which sources and targets differ, if every group has the same."""
+    axes = _differing(mesh, *pairs)
+    groups = AxisGroups(mesh, axes).expand()
+    place = {d: (g, m) for g, members in enumerate(groups) for m, d in enumerate(members)}
+    within = tuple(sorted({(place[s][1], place[t][1]) for s, t in pairs}))
+    found = AxisPairs(mesh, axes, within)
+    return found if axes and sorted(found.expand()) == sorted(pairs) else None
+
+
+def _differing(mesh: Mesh, *groups: tuple[int, ...]) -> tuple[AxisRef, ...]:
+    """The axes in which members of one group have other coordinates, in the mesh's order."""
+    grid = mesh.grid()
+    places = np.zeros((grid.size, grid.ndim), np.int64)
+    places[grid.reshape(-1)] = np.indices(grid.shape).reshape(grid.ndim, grid.size).T
+    differ = np.zeros(grid.ndim, bool)
+    for group in groups:
+        at = places[[d for d in group if d < grid.size]]
+        differ |= (at != at[:1]).any(axis=0)
+    return tuple(AxisRef(name) for name, d in zip(mesh.axis_names, differ, strict=True) if d)
+
+
+_LOCAL = Local("between positions along manual axes, on shards along the others", _emit, linear=_linear)
+_WHOLE = Local("whole, where it crosses the axes that split the operand", _emit, usable=nothing, linear=_linear)
+_ROW = Handled(_LOCAL.strategy + "; inside manual computations", _partition)
+
+RULES: Mapping[str, Row] = {
+    **{o: Refused(_PAIRS) for o, op in OPS.items() if op.family == "collective"},
+    **dict.fromkeys(
+        ("all-reduce", "collective-permute", "collective-broadcast", "all-gather", "reduce-scatter", "all-to-all"), _ROW
+    ),
+    **dict.fromkeys(("partition-id", "replica-id"), Local("every device its own")),
+}

@@ -30,6 +30,6 @@ def _either_factor(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 
 RULES: Mapping[str, Row] = {
     "dot": Local("on shards, partial sums over contracted axes", _dot, _all_but_whole, _either_factor),
-    "ragged-dot": Local("whole operands"),
-    "scaled-dot": Local("whole operands"),
+    "ragged-dot": Local("on shards of what groups do not cut, contracted dimensions whole"),
+    "scaled-dot": Local("on shards of blocks, contracted dimensions whole"),
 }

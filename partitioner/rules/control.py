@@ -10,30 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.text.shapes import shape_of_text, with_layout
 from shardc.partitioner.context import Signature
 from shardc.partitioner.layout import Layout
+from shardc.partitioner.manual import ENTER, LEAVE, enter, leave
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
+from shardc.sharding.factors import FactorKind, FactorRule
 
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
 __all__ = ["RULES"]
 
-_MANUAL_CALLS = frozenset(
-    (
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
-    )
-)
-
-
-#: Barriers to propagation, which is over.
-_BARRIERS = frozenset(("ShardBarrierFrom", "ShardBarrierTo"))
+#: What only propagation heeds, which is over.
+_PASSED = frozenset(("ShardBarrierFrom", "ShardBarrierTo", DATA_FLOW_EDGE, PROPAGATION_BARRIER, SHARDING_GROUP))
+_CONSTRAINTS = frozenset(("Sharding", RESHARD))
 
 
 def _parameter(body: Body, op: Instruction) -> Tree:
@@ -143,16 +137,14 @@ def _conditional(body: Body, op: Instruction) -> Tree:
 
 def _custom_call(body: Body, op: Instruction) -> Tree:
     target = op.attrs["custom_call_target"]
-    if target == "Sharding":
+    if target in _CONSTRAINTS:
         return _constraint(body, op)
-    if target in _BARRIERS:
+    if target in _PASSED:
         return body.values[op.operands[0]]
-    if target in _MANUAL_CALLS:
-        raise UnsupportedError(
-            f"manual computation (custom call {target})",
-            where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
-            fix="write the function without shard_map",
-        )
+    if target in ENTER:
+        return enter(body, op)
+    if target in LEAVE:
+        return leave(body, op)
     return body.partition_locally(op, _PLAIN_CALL)
 
 
@@ -178,13 +170,29 @@ def _token(body: Body, op: Instruction) -> Tree:
     return Value(op.name, op.shape, whole, local)
 
 
-def _without_layouts(site: Site) -> list[Instruction]:
-    """Layout constraints name shapes, which are local ones now."""
-    kept = {k: v for k, v in site.op.attrs.items() if k != "operand_layout_constraints"}
-    return replace(site, op=site.op.replace(attrs=kept)).emit()
+def _in_its_layouts(site: Site) -> list[Instruction]:
+    """Layout constraints name shapes, which are local ones now; the order of dimensions in memory stays."""
+    constraints = site.op.attrs.get("operand_layout_constraints")
+    if constraints is None:
+        return site.emit(keep_layouts=True)
+    wanted = shape_of_text("(" + constraints[1:-1] + ")").elements
+    local = [with_layout(replace(o.shape, layout=w.layout)) for o, w in zip(site.operands, wanted, strict=True)]
+    return site.emit(keep_layouts=True, operand_layout_constraints="{" + ", ".join(local) + "}")
 
 
-_PLAIN_CALL = Local("on shards of the dimensions known to be independent", _without_layouts)
+def _independent(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Factors of an operand and of every result: a user's rule may name others only to keep them apart."""
+    n = len(rule.operands)
+    results = set(range(n, n + len(rule.results)))
+
+    def fits(factor: int) -> bool:
+        tensors = {t for t, _ in rule.places(factor)}
+        return results <= tensors and tensors != results
+
+    return frozenset(f for f in rule.of_kind(FactorKind.PASS_THROUGH) if fits(f))
+
+
+_PLAIN_CALL = Local("on shards of the dimensions known to be independent", _in_its_layouts, _independent)
 _ASYNC = "asynchronous operations appear after partitioning"
 _HOST = "it exchanges data with the host of one device"
 

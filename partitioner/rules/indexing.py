@@ -8,15 +8,28 @@ give partial results, the input counted once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, DType, array_shape
+from shardc.hlo.types import DTYPES, array_shape, tuple_shape
 from shardc.partitioner.emitter import COMBINERS, Emitter, identity_of
+from shardc.partitioner.rules.dynamic import (
+    as_type,
+    clamped,
+    dynamic_slice,
+    dynamic_update_slice,
+    inside,
+    masked_slice,
+    masked_slice_rule,
+    masked_usable,
+    sums_only,
+    updates_usable,
+)
 from shardc.partitioner.rules.rule import Local, Row, Site
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.factors import Factor, FactorKind, FactorRule
+from shardc.sharding.rules import factor_rule
 
 __all__ = ["RULES"]
 
@@ -46,9 +59,12 @@ def _gather(site: Site) -> list[Instruction]:
     picked = [d for d in sorted(reductions) if layout.dims[d]]
     if not picked:
         return site.emit(slice_sizes=sizes)
-    indices, owned = _local_indices(site, picked)
-    (made,) = site.emit([site.operands[0], indices], slice_sizes=sizes)
     em = site.em
+    indices, owned = _local_indices(site, picked)
+    margins = [sizes[d] if d in picked and sizes[d] > 1 else 0 for d in range(len(sizes))]
+    (made,) = site.emit([_with_margins(em, site.operands[0], margins), indices], slice_sizes=sizes)
+    if owned is None:
+        return [made]
     batch = tuple(d for d in range(made.shape.rank) if d not in attrs["offset_dims"])
     owned = em.reshape(owned, tuple(made.shape.dims[d] for d in batch))
     owned = em.add("broadcast", array_shape("pred", *made.shape.dims), owned, dimensions=batch)
@@ -56,22 +72,36 @@ def _gather(site: Site) -> list[Instruction]:
     return [em.select(owned, made, zero)]
 
 
-def _local_indices(site: Site, picked: list[int]) -> tuple[Instruction, Instruction]:
-    """Start indices clamped as the gather would, relative to the own shard, and which of them it owns."""
+def _with_margins(em: Emitter, x: Instruction, margins: Sequence[int]) -> Instruction:
+    """Zeros on both sides of dimensions, so that windows may begin or end outside."""
+    if not any(margins):
+        return x
+    shape = x.shape.with_dims(tuple(n + 2 * m for n, m in zip(x.shape.dims, margins, strict=True)))
+    return em.add("pad", shape, x, em.scalar(0, x.shape.dtype), padding=tuple((m, m, 0) for m in margins))
+
+
+def _local_indices(site: Site, picked: list[int]) -> tuple[Instruction, Instruction | None]:
+    """Start indices clamped as the gather would, relative to the own shard, and which of them it owns.
+
+    A window of several elements reads zeros where the shard, within its margins of that size, has none.
+    """
     em, attrs = site.em, site.op.attrs
     vector, components = attrs["index_vector_dim"], attrs["start_index_map"]
     parts: list[Instruction] = []
     owned: Instruction | None = None
     for k, d in enumerate(components):
         part = _component(em, site.operands[1], vector, k)
-        part = _clamped(em, part, site.operand_dims(0)[d] - attrs["slice_sizes"][d])
+        part = clamped(em, part, site.operand_dims(0)[d] - attrs["slice_sizes"][d])
         if d in picked:
             chunk = site.operands[0].shape.dims[d]
             part = _shifted(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
-            inside = _inside(em, part, chunk)
-            owned = inside if owned is None else em.add("and", inside.shape, owned, inside)
+            size = attrs["slice_sizes"][d]
+            if size > 1:
+                parts.append(em.add("add", part.shape, part, em.splat(em.index(size), part.shape.dims)))
+                continue
+            mine = inside(em, part, chunk)
+            owned = mine if owned is None else em.add("and", mine.shape, owned, mine)
         parts.append(part)
-    assert owned is not None
     return (em.concatenate(parts, vector) if vector < site.operands[1].shape.rank else parts[0]), owned
 
 
@@ -84,32 +114,29 @@ def _component(em: Emitter, indices: Instruction, vector: int, k: int) -> Instru
     return em.add("slice", shape, indices, slice=bounds)
 
 
-def _clamped(em: Emitter, x: Instruction, last: int) -> Instruction:
-    """``x`` limited to 0..last, as 32-bit signed integers."""
-    dtype = x.shape.dtype
-    top = np.iinfo(dtype.numpy).max if dtype.bits >= 8 else last
-    if last < top:
-        limit = em.splat(em.scalar(last, dtype), x.shape.dims)
-        x = em.add("minimum", x.shape, x, limit)
-    x = _as(em, x, DTYPES["s32"])
-    return em.add("maximum", x.shape, x, em.splat(em.index(0), x.shape.dims))
-
-
-def _as(em: Emitter, x: Instruction, dtype: DType) -> Instruction:
-    return x if x.shape.dtype is dtype else em.add("convert", x.shape.with_dtype(dtype), x)
-
-
 def _shifted(em: Emitter, x: Instruction, start: Instruction) -> Instruction:
-    start = _as(em, start, x.shape.dtype)
+    start = as_type(em, start, x.shape.dtype)
     return em.add("subtract", x.shape, x, em.splat(start, x.shape.dims))
 
 
-def _inside(em: Emitter, x: Instruction, size: int) -> Instruction:
-    """Is 0 <= x < size?"""
-    shape = array_shape("pred", *x.shape.dims)
-    low = em.add("compare", shape, x, em.splat(em.index(0), x.shape.dims), direction="GE")
-    high = em.add("compare", shape, x, em.splat(em.index(size), x.shape.dims), direction="LT")
-    return em.add("and", shape, low, high)
+def _windows_rule(op: Instruction) -> FactorRule | None:
+    """Windows that are neither whole nor single elements may start in any shard."""
+    sizes, dims = op.attrs["slice_sizes"], op.operands[0].shape.dims
+    cut = frozenset(d for d in op.attrs["start_index_map"] if 1 < sizes[d] < dims[d])
+    return _summed(factor_rule(op), cut) if cut else None
+
+
+@lru_cache(maxsize=4096)
+def _summed(rule: FactorRule, cut: frozenset[int]) -> FactorRule:
+    """``rule`` with the dimensions ``cut`` of operand 0 as reductions, apart from those of the result."""
+    factors, (result,) = list(rule.factors), rule.results
+    for d in sorted(cut):
+        (f,) = rule.operands[0][d]
+        alone = len(factors)
+        factors.append(replace(factors[f], kind=FactorKind.NEED_REPLICATION))
+        factors[f] = Factor(factors[f].size, FactorKind.REDUCTION)
+        result = tuple((alone,) if indices == (f,) else indices for indices in result)
+    return FactorRule(tuple(factors), rule.operands, (result,), "sum", rule.reason)
 
 
 def _gather_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -120,7 +147,12 @@ def _gather_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 
 
 def _scatter_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    usable = set(rule.of_kind(FactorKind.PASS_THROUGH))
+    """Inserted dimensions only where an index component tells the element."""
+    fixed = set(op.attrs["inserted_window_dims"]) - set(op.attrs["scatter_dims_to_operand_dims"])
+    whole = {f for d in fixed for f in rule.operands[0][d]}
+    usable = set(rule.of_kind(FactorKind.PASS_THROUGH)) - whole
+    moved = (rule.operands[0][d] for d in op.attrs["scatter_dims_to_operand_dims"])
+    usable |= {f for (f,) in moved if rule.factors[f].kind is FactorKind.NEED_REPLICATION}
     if rule.reduction in ("sum", "max", "min", "multiply") and len(rule.results) == 1:
         usable |= set(rule.of_kind(FactorKind.REDUCTION))
     return frozenset(usable)
@@ -130,6 +162,10 @@ def _scatter(site: Site) -> list[Instruction]:
     n = len(site.shapes)
     operands = list(site.operands)
     operands[n] = _scatter_indices(site, n)
+    margins = [0] * operands[0].shape.rank
+    for d, size in _split_windows(site, n).items():
+        margins[d] = size - 1
+    operands[:n] = [_with_margins(site.em, x, margins) for x in operands[:n]]
     split = [
         d for f in site.rule.of_kind(FactorKind.REDUCTION) if site.choice.factors[f] for d in _update_dims(site, f)
     ]
@@ -141,28 +177,61 @@ def _scatter(site: Site) -> list[Instruction]:
         operands[2] = site.masked(2, split, identity)
         if opcode in ("add", "multiply", "xor"):
             operands[0] = site.em.keep_on_first(operands[0], atoms, identity)
-    return site.emit(operands)
+    return _scattered(site, operands, margins)
+
+
+def _scattered(site: Site, operands: list[Instruction], margins: Sequence[int]) -> list[Instruction]:
+    """The scatter into operands with margins, which are cut off again."""
+    if not any(margins):
+        return site.emit(operands)
+    em, n = site.em, len(site.shapes)
+    shapes = [x.shape.plain for x in operands[:n]]
+    if not site.op.shape.is_tuple:
+        return [_without_margins(em, em.add("scatter", shapes[0], *operands, **site.op.attrs), margins)]
+    made = em.add("scatter", tuple_shape(*shapes), *operands, **site.op.attrs)
+    parts = (em.add("get-tuple-element", s, made, index=i) for i, s in enumerate(shapes))
+    return [_without_margins(em, p, margins) for p in parts]
+
+
+def _without_margins(em: Emitter, x: Instruction, margins: Sequence[int]) -> Instruction:
+    if not any(margins):
+        return x
+    bounds = tuple((m, n - m, 1) for n, m in zip(x.shape.dims, margins, strict=True))
+    return em.add("slice", x.shape.with_dims(tuple(stop - start for start, stop, _ in bounds)), x, slice=bounds)
 
 
 def _update_dims(site: Site, factor: int) -> list[int]:
     return [d for t, d in site.rule.places(factor) if t == 2]
 
 
+def _split_windows(site: Site, n: int) -> dict[int, int]:
+    """Window sizes along split dimensions of the operand that the indices move windows along."""
+    attrs, dims, updates = site.op.attrs, site.operand_dims(0), site.operand_dims(n + 1)
+    batching = attrs.get("input_batching_dims") or ()
+    window = [d for d in range(len(dims)) if d not in attrs["inserted_window_dims"] and d not in batching]
+    sizes = dict.fromkeys(attrs["inserted_window_dims"], 1)
+    sizes |= {d: updates[u] for d, u in zip(window, attrs["update_window_dims"], strict=True) if updates[u] != dims[d]}
+    return {d: s for d, s in sizes.items() if d in attrs["scatter_dims_to_operand_dims"] and site.operand_atoms(0, d)}
+
+
 def _scatter_indices(site: Site, n: int) -> Instruction:
-    """Indices relative to the own shard along split dimensions that are picked element by element."""
+    """Indices relative to the own shard and its margins along split dimensions; foreign windows are out of bounds."""
     em, attrs, indices = site.em, site.op.attrs, site.operands[n]
-    components = attrs["scatter_dims_to_operand_dims"]
-    split = [d for d in attrs["inserted_window_dims"] if d in components and site.operand_atoms(0, d)]
-    if not split:
+    sizes = _split_windows(site, n)
+    if not sizes:
         return indices
     vector = attrs["index_vector_dim"]
     parts: list[Instruction] = []
-    for k, d in enumerate(components):
+    for k, d in enumerate(attrs["scatter_dims_to_operand_dims"]):
         part = _component(em, indices, vector, k)
-        part = _as(em, part, DTYPES["s64" if part.shape.dtype.bits == 64 else "s32"])
-        if d in split:
-            chunk = site.operands[0].shape.dims[d]
+        part = as_type(em, part, DTYPES["s64" if part.shape.dtype.bits == 64 else "s32"])
+        if d in sizes:
+            chunk, given, margin = site.operands[0].shape.dims[d], part, sizes[d] - 1
             part = _shifted(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
+            if margin:
+                part = em.add("add", part.shape, part, em.splat(em.scalar(margin, part.shape.dtype), part.shape.dims))
+                fits = inside(em, given, site.operand_dims(0)[d] - margin)
+                part = em.select(fits, part, em.splat(em.scalar(-1, part.shape.dtype), part.shape.dims))
         parts.append(part)
     return em.concatenate(parts, vector) if vector < indices.shape.rank else parts[0]
 
@@ -177,11 +246,6 @@ def _scatter_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], .
 # -- dynamic slices --------------------------------------------------------------------------------------------
 
 
-def _dynamic_slice(site: Site) -> list[Instruction]:
-    """Split dimensions are taken whole: their start is clamped to 0 whatever it is."""
-    return site.emit(dynamic_slice_sizes=site.local_shape().dims)
-
-
 def _moved(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0,),)
 
@@ -190,14 +254,28 @@ def _moved_both(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0, 1),)
 
 
+_MASKED_SLICE = Local(
+    "cut dimensions by masking and summing", masked_slice, masked_usable, sums_only, rule=masked_slice_rule
+)
+
 RULES: Mapping[str, Row] = {
-    "gather": Local("on shards; picked dimensions by masking and summing", _gather, _gather_usable, _gather_linear),
+    "gather": Local(
+        "on shards; picked dimensions by masking and summing",
+        _gather,
+        _gather_usable,
+        _gather_linear,
+        others=(
+            Local("windows over a split dimension too", _gather, _gather_usable, _gather_linear, rule=_windows_rule),
+        ),
+    ),
     "scatter": Local(
         "on shards; picked dimensions by shifted indices, split updates give partial results",
         _scatter,
         _scatter_usable,
         _scatter_linear,
     ),
-    "dynamic-slice": Local("on shards, cut dimensions whole", _dynamic_slice, linear=_moved),
-    "dynamic-update-slice": Local("on shards, updated dimensions whole", linear=_moved_both),
+    "dynamic-slice": Local("on shards, cut dimensions whole", dynamic_slice, linear=_moved, others=(_MASKED_SLICE,)),
+    "dynamic-update-slice": Local(
+        "on shards; each merges what the update covers of it", dynamic_update_slice, updates_usable, _moved_both
+    ),
 }

@@ -1,4 +1,8 @@
-"""Linear algebra, Fourier transforms, batch normalisation: independent dimensions on shards, the others whole."""
+"""Linear algebra, Fourier transforms, batch normalisation: independent dimensions on shards, the others whole.
+
+The axes of a dimension that must be whole move to an independent one where there is one (`choose`); transforms over
+several dimensions are taken one dimension at a time (`SplitTransforms`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ _BATCH = "on shards of the batch, matrices whole"
 RULES: Mapping[str, Row] = {
     "cholesky": Local(_BATCH),
     "triangular-solve": Local("on shards of the batch and of independent right-hand sides"),
-    "fft": Local("on shards of the batch, transformed dimensions whole"),
+    "fft": Local("one dimension at a time, its axes moved to another one"),
     "batch-norm-training": Local("on shards of the features"),
     "batch-norm-inference": Local("on shards"),
     "batch-norm-grad": Local("on shards of the features"),

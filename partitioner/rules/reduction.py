@@ -1,8 +1,8 @@
 """Reductions and sorts.
 
 A reduction over split dimensions by one known operation gives partial results; padding is masked with the
-operation's identity and the initial value is counted once. Any other reduction (several operands, a body of its
-own) reduces its shards, gathers those few results and reduces them again; its padding is the initial value.
+operation's identity and the initial value is counted once. Any other reduction (a body of its own) reduces its
+shards, gathers those few results and reduces them again; its padding is the initial value.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from shardc.hlo.ir import Instruction
 from shardc.partitioner.emitter import COMBINERS, identity_of
 from shardc.partitioner.layout import Atoms
 from shardc.partitioner.rules.rule import Local, Row, Site, nothing
+from shardc.partitioner.rules.searching import TOP_OF_SHARDS
 from shardc.sharding.factors import FactorKind, FactorRule
 
 __all__ = ["RULES", "same_reduction"]
@@ -31,7 +32,7 @@ def _reduce(site: Site) -> list[Instruction]:
         return site.emit()
     atoms = tuple(a for d in split for a in site.operand_atoms(0, d))
     opcode = COMBINERS.get(site.rule.reduction, site.rule.reduction)
-    if len(site.operands) == 2 and _all_reducible(opcode, site.operands[0]):
+    if all(_all_reducible(opcode, x) for x in site.operands[: len(site.shapes)]):
         return _partial(site, split, atoms, opcode)
     return _twice(site, split, atoms)
 
@@ -44,12 +45,14 @@ def _all_reducible(opcode: str, x: Instruction) -> bool:
 
 
 def _partial(site: Site, split: list[int], atoms: Atoms, opcode: str) -> list[Instruction]:
-    dtype = site.operands[0].shape.dtype
-    identity = site.em.scalar(identity_of(opcode, dtype), dtype)
-    initial = site.operands[1]
-    if opcode not in _IDEMPOTENT and not _is_constant(initial, identity):
-        initial = site.em.keep_on_first(initial, atoms, identity)
-    return site.emit([site.masked(0, split, identity), initial])
+    n = len(site.shapes)
+    masked, initials = [], []
+    for k, (x, initial) in enumerate(zip(site.operands[:n], site.operands[n:], strict=True)):
+        identity = site.em.scalar(identity_of(opcode, x.shape.dtype), x.shape.dtype)
+        masked.append(site.masked(k, split, identity))
+        once = opcode in _IDEMPOTENT or _is_constant(initial, identity)
+        initials.append(initial if once else site.em.keep_on_first(initial, atoms, identity))
+    return site.emit([*masked, *initials])
 
 
 def _is_constant(x: Instruction, constant: Instruction) -> bool:
@@ -80,7 +83,7 @@ def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 
 RULES: Mapping[str, Row] = {
     "reduce": Local("on shards, partial results over reduced axes", _reduce, _reducible, same_reduction),
-    "topk": Local("on shards, the searched dimension whole"),
-    "sort": Local("on shards, the sorted dimension whole"),
+    "topk": Local("on shards, the searched dimension whole", others=(TOP_OF_SHARDS,)),
+    "sort": Local("on shards, the sorted dimension whole: its axes move to another one if there is one"),
     "scan": Local("whole operands: the body works on whole slices", usable=nothing),
 }

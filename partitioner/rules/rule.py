@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape, tuple_shape
-from shardc.partitioner.choose import Choice
+from shardc.partitioner.choose import Choice, Sends
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Atoms
 from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules import factor_rule
 
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
@@ -54,10 +55,17 @@ class Site:
         layout = self.choice.operands[operand]
         return self.em.mask_padding(self.operands[operand], self.operand_dims(operand), layout, dims, fill)
 
-    def emit(self, operands: Sequence[Instruction] | None = None, **attrs: Any) -> list[Instruction]:
-        """The operation on local shapes with some attributes changed; one local value per result leaf."""
+    def emit(
+        self, operands: Sequence[Instruction] | None = None, *, keep_layouts: bool = False, **attrs: Any
+    ) -> list[Instruction]:
+        """The operation on local shapes with some attributes changed; one local value per result leaf.
+
+        With ``keep_layouts`` results lie in memory as the operation's do.
+        """
         used = self.operands if operands is None else operands
         shapes = [self.local_shape(i) for i in range(len(self.shapes))]
+        if keep_layouts:
+            shapes = [replace(s, layout=old.layout) for s, old in zip(shapes, self.op.shape.leaves(), strict=True)]
         merged = {**self.op.attrs, **attrs} if attrs else self.op.attrs
         is_tuple = self.op.shape.is_tuple
         shape = tuple_shape(*shapes) if is_tuple else shapes[0]
@@ -69,7 +77,7 @@ class Site:
         )
         if not is_tuple:
             return [made]
-        return [self.em.add("get-tuple-element", s, made, index=i) for i, s in enumerate(shapes)]
+        return [self.em.add("get-tuple-element", s.plain, made, index=i) for i, s in enumerate(shapes)]
 
 
 def emit_same(site: Site) -> list[Instruction]:
@@ -97,13 +105,23 @@ class Local:
     """An operation that runs on shards by its factor rule.
 
     ``strategy`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
-    ``linear(op, reduction)`` gives the groups of operands that may stay partial together.
+    ``linear(op, reduction)`` gives the groups of operands that may stay partial together. ``rule`` is the index
+    equation that it runs by (None: it does not apply); ``sends`` what writing it costs in collectives of its own.
+    ``others`` are further ways to do the operation: the cheapest one is taken, the first of equals.
     """
 
     strategy: str
     emit: Callable[[Site], list[Instruction]] = emit_same
     usable: Callable[[Instruction, FactorRule], frozenset[int]] = pass_through
     linear: Callable[[Instruction, str], tuple[tuple[int, ...], ...]] = never_linear
+    rule: Callable[[Instruction], FactorRule | None] = factor_rule
+    sends: Sends | None = None
+    others: tuple[Local, ...] = ()
+
+    @property
+    def ways(self) -> tuple[Local, ...]:
+        """This way, then the others."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True)

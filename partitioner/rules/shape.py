@@ -1,24 +1,31 @@
 """Operations that move elements, and values made from nothing.
 
 Constants, iotas and broadcast scalars are made afresh in whatever layout is asked for. Slices, pads, concatenations
-and reversals run on shards along the dimensions that they leave alone, and need the others whole.
+and reversals run on shards; where elements change shards, `fetch` brings just those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
-from shardc.partitioner.layout import Layout
+from shardc.partitioner.choose import Problem
+from shardc.partitioner.halo import Line, fetch, fetch_dilated, outputs, pick
+from shardc.partitioner.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.rules.elementwise import Linear
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
 from shardc.partitioner.values import Tree, Value
+from shardc.partitioner.windows import Source, Wish
+from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules import factor_rule
 
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "moved_dims", "non_empty"]
 
 
 def _constant(body: Body, op: Instruction) -> Tree:
@@ -68,15 +75,194 @@ def _broadcast(body: Body, op: Instruction) -> Tree:
     return Value(op.name, op.shape, table.replicated(op.shape.rank), None, remake=remake)
 
 
+def moved_dims(site: Site) -> Iterator[tuple[int, Line, int]]:
+    """Split dimensions along which elements move: (dimension, its line, number of devices)."""
+    for f in site.rule.of_kind(FactorKind.PERMUTATION) + site.rule.of_kind(FactorKind.NEED_REPLICATION):
+        atoms = site.choice.factors[f]
+        if atoms:
+            dim = next(d for t, d in site.rule.places(f) if t == len(site.operands))
+            yield dim, Line(dim, atoms, f"{site.op.opcode} %{site.op.name} needs"), site.em.table.extent(atoms)
+
+
 def _slice(site: Site) -> list[Instruction]:
-    """Dimensions that are taken whole keep their local size."""
+    """Every device fetches what its part of the result is made of; dimensions taken whole keep their local size."""
+    (x,) = site.operands
     local = site.local_shape().dims
-    bounds = tuple((0, local[d], 1) if site.operand_atoms(0, d) else b for d, b in enumerate(site.op.attrs["slice"]))
-    return site.emit(slice=bounds)
+    bounds = [(0, local[d], 1) if site.operand_atoms(0, d) else b for d, b in enumerate(site.op.attrs["slice"])]
+    for dim, line, k in moved_dims(site):
+        start, _, stride = site.op.attrs["slice"][dim]
+        wish = outputs(site.shapes[0].dims[dim], k, first=start, stride=stride)
+        source = Source(0, x.shape.dims[dim], True, 0, 0, site.operand_dims(0)[dim])
+        x = fetch(site.em, line, [x], [source], wish, _zero(site))
+        bounds[dim] = (0, wish.size, stride)
+    return site.emit([x], slice=tuple(bounds))
+
+
+def _pick_rule(op: Instruction) -> FactorRule | None:
+    """Cut dimensions are summed over: every device gives what it holds of the result, zero for the rest."""
+    if op.shape.dtype.kind == "pred":
+        return None
+    return _picking(op.operands[0].shape.dims, op.shape.dims)
+
+
+@lru_cache(maxsize=4096)
+def _picking(operand: tuple[int, ...], result: tuple[int, ...]) -> FactorRule:
+    b = RuleBuilder([operand], [result])
+    for d, (n, size) in enumerate(zip(operand, result, strict=True)):
+        if n == size:
+            b.add(n, [(0, d), (1, d)])
+        else:
+            b.add(n, [(0, d)], FactorKind.REDUCTION)
+            b.add(size, [(1, d)], FactorKind.NEED_REPLICATION, blocked=True)
+    return b.build(reduction="sum")
+
+
+def _pick(site: Site) -> list[Instruction]:
+    """The own part of a small slice, so that a sum over devices is a broadcast from those that hold it."""
+    (x,) = site.operands
+    table, local = site.em.table, site.local_shape().dims
+    bounds = [(0, local[d], 1) if site.operand_atoms(0, d) else b for d, b in enumerate(site.op.attrs["slice"])]
+    for f in site.rule.of_kind(FactorKind.REDUCTION):
+        atoms = site.choice.factors[f]
+        if atoms:
+            ((_, dim),) = site.rule.places(f)
+            start, _, stride = site.op.attrs["slice"][dim]
+            span = (local[dim] - 1) * stride + 1
+            k, chunk = table.extent(atoms), x.shape.dims[dim]
+            source = Source(0, chunk, True, 0, 0, site.operand_dims(0)[dim])
+            x = pick(site.em, Line(dim, atoms, ""), x, source, Wish((start,) * k, (span,) * k, span), _zero(site))
+            bounds[dim] = (0, span, stride)
+    return site.emit([x], slice=tuple(bounds))
+
+
+def _zero(site: Site) -> Instruction:
+    dtype = site.shapes[0].dtype
+    return site.em.scalar(dtype.numpy.type(0), dtype)
+
+
+def _pad(site: Site) -> list[Instruction]:
+    x, fill = site.operands
+    padding = list(site.op.attrs["padding"])
+    for dim, line, k in moved_dims(site):
+        low, _, interior = padding[dim]
+        wish = outputs(site.shapes[0].dims[dim], k)
+        got = fetch_dilated(site.em, line, x, site.operand_dims(0)[dim], wish, fill, (low, interior + 1))
+        x, padding[dim] = got.array, (got.low, got.high, got.dilate - 1)
+    return site.emit([x, fill], padding=tuple(padding))
+
+
+def _concatenate(body: Body, op: Instruction) -> Tree:
+    """Slices of one array are read from that array itself, so that a roll is one exchange."""
+    (dim,) = op.attrs["dimensions"]
+    views = [_view(o, dim) for o in op.operands]
+    sources = [x for x, _ in views]
+    several = {x for x in sources if sources.count(x) > 1}
+    if not several:
+        return body.partition_locally(op, _CONCATENATE)
+    parts = [v if v[0] in several else (o, 0) for v, o in zip(views, op.operands, strict=True)]
+    operands = tuple(dict.fromkeys(x for x, _ in parts))
+    lengths = [o.shape.dims[dim] for o in op.operands]
+    places = tuple((operands.index(x), start, n) for (x, start), n in zip(parts, lengths, strict=True))
+    joined = op.replace(operands=operands, attrs={**op.attrs, _PARTS: places})
+    body.uses[joined] = body.uses.get(op, 1)
+    return body.partition_locally(joined, _VIEWS)
+
+
+#: Attribute of a concatenation of parts of its operands: (operand, first element, number of elements) per part.
+_PARTS = "parts"
+
+
+def _view(op: Instruction, dim: int) -> tuple[Instruction, int]:
+    """The array that ``op`` is an interval of along ``dim``, and where it begins."""
+    if op.opcode != "slice":
+        return op, 0
+    (source,) = op.operands
+    whole = [(0, n, 1) for n in source.shape.dims]
+    start, stop, stride = op.attrs["slice"][dim]
+    whole[dim] = (start, stop, 1)
+    plain = stride == 1 and tuple(map(tuple, op.attrs["slice"])) == tuple(whole)
+    return (source, start) if plain else (op, 0)
+
+
+def _views_rule(op: Instruction) -> FactorRule:
+    (dim,) = op.attrs["dimensions"]
+    return _joining(len(op.operands), op.shape.dims, tuple(o.shape.dims[dim] for o in op.operands), dim)
+
+
+@lru_cache(maxsize=4096)
+def _joining(count: int, dims: tuple[int, ...], sizes: tuple[int, ...], dim: int) -> FactorRule:
+    b = RuleBuilder([(*dims[:dim], n, *dims[dim + 1 :]) for n in sizes], [dims])
+    for d, n in enumerate(dims):
+        kind = FactorKind.PERMUTATION if d == dim else FactorKind.PASS_THROUGH
+        b.add(n, [(t, d) for t in range(count + 1)], kind)
+    return b.build()
+
+
+def _join(site: Site) -> list[Instruction]:
+    """Every device fetches its part of the joined dimension; splats are made where they are needed."""
+    (dim,) = site.op.attrs["dimensions"]
+    operands, sources, at = list(site.operands), [], 0
+    every = tuple((i, 0, x.shape.dims[dim]) for i, x in enumerate(site.op.operands))
+    parts = site.op.attrs.get(_PARTS, every)
+    (line, k) = next(((line, k) for _, line, k in moved_dims(site)), (Line(dim, (), ""), 1))
+    if k == 1 and parts is every:
+        return site.emit()
+    splats = {i: x.operands[0] for i, x in enumerate(operands) if parts is every and _is_splat(x)}
+    ends, fill = _ends([splats.get(i) for i, _, _ in parts])
+    for n, (i, start, length) in enumerate(parts):
+        if i in splats and n not in ends:
+            x = operands[i]
+            operands[i] = site.em.splat(splats[i], (*x.shape.dims[:dim], length, *x.shape.dims[dim + 1 :]))
+            sources.append(Source(i, length, False, 0, at, length))
+        elif length and n not in ends:
+            sources.append(Source(i, operands[i].shape.dims[dim], True, start, at, length))
+        at += length
+    return [fetch(site.em, line, operands, sources, outputs(at, k), _zero(site) if fill is None else fill)]
+
+
+def _is_splat(x: Instruction) -> bool:
+    return x.opcode == "broadcast" and not x.operands[0].shape.rank
+
+
+def _ends(scalars: Sequence[Instruction | None]) -> tuple[range | set[int], Instruction | None]:
+    """Parts at the ends of a concatenation that are of one scalar: what lies outside of the others."""
+    fill = scalars[0] if scalars[0] is not None else scalars[-1]
+    inner = [n for n, s in enumerate(scalars) if s is not fill or s is None]
+    if fill is None or not inner:
+        return range(0), None
+    return {n for n in range(len(scalars)) if not inner[0] <= n <= inner[-1]}, fill
+
+
+def _reverse(site: Site) -> list[Instruction]:
+    """Every device fetches the mirror image of its part and turns it around."""
+    (x,) = site.operands
+    for dim, line, k in moved_dims(site):
+        n, chunk = site.operand_dims(0)[dim], x.shape.dims[dim]
+        starts = tuple(n - (i + 1) * chunk for i in range(k))
+        sizes = tuple(chunk if i * chunk < n else 0 for i in range(k))
+        wish = Wish(starts, sizes, chunk)
+        x = fetch(site.em, line, [x], [Source(0, chunk, True, 0, 0, n)], wish, _zero(site))
+    return site.emit([x])
+
+
+def non_empty(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Every factor that is not empty and not marked as one that stays whole."""
+    return frozenset(f for f, factor in enumerate(rule.factors) if factor.size and not factor.blocked)
 
 
 def _movement(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0,),)
+
+
+def _exchanges(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+    """One exchange per split dimension along which elements move; its few bytes are not counted."""
+    rule = problem.rule
+    moved = rule.of_kind(FactorKind.PERMUTATION) + rule.of_kind(FactorKind.NEED_REPLICATION)
+    return 0.0, sum(1 for f in moved if factors[f])
+
+
+def _sum(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    return ((0,),) if reduction == "sum" else ()
 
 
 def _all_operands(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -90,17 +276,32 @@ def _zero_padding(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...
 
 
 _BROADCAST = Local("on shards", linear=_movement)
-_MOVED = "on shards, moved dimensions whole"
+_MOVED = "on shards; along split dimensions only the elements that change shards travel"
+
+
+def _moving(
+    emit: Callable[[Site], list[Instruction]],
+    linear: Linear,
+    *others: Local,
+    rule: Callable[[Instruction], FactorRule | None] = factor_rule,
+) -> Local:
+    """On shards with an exchange, or as a whole where the operand is there anyway."""
+    whole = Local("whole, then cut", emit, linear=linear, rule=rule)
+    return Local(_MOVED, emit, non_empty, linear, rule, _exchanges, (whole, *others))
+
+
+_CONCATENATE = _moving(_join, _all_operands)
+_VIEWS = _moving(_join, _all_operands, rule=_views_rule)
 
 RULES: Mapping[str, Row] = {
     "broadcast": Handled("made in any layout, or on shards", _broadcast),
     "reshape": Local("on shards", linear=_movement),
     "bitcast": Local("on shards", linear=_movement),
     "transpose": Local("on shards", linear=_movement),
-    "concatenate": Local(_MOVED, linear=_all_operands),
-    "slice": Local(_MOVED, _slice, linear=_movement),
-    "pad": Local(_MOVED, linear=_zero_padding),
-    "reverse": Local(_MOVED, linear=_movement),
+    "concatenate": Handled(_MOVED, _concatenate),
+    "slice": _moving(_slice, _movement, Local("own part, summed", _pick, non_empty, _sum, _pick_rule)),
+    "pad": _moving(_pad, _zero_padding),
+    "reverse": _moving(_reverse, _movement),
     "iota": Handled("made in any layout", _iota),
     "constant": Handled("splats made in any layout, others cut on demand", _constant),
     "get-dimension-size": Local("whole operands"),

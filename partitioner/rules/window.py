@@ -1,46 +1,264 @@
-"""Convolutions and windowed reductions: batch and feature dimensions on shards, windowed dimensions whole."""
+"""Convolutions and windowed reductions on shards of every dimension, windows fetching what lies beyond their shard.
+
+A convolution splits batch, features (input features: partial results), whole groups, and along every windowed
+dimension either output positions (forward and input gradients) or kernel positions (weight gradients: partial
+results), whichever reads less from neighbours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import ConvDims
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.types import DType
+from shardc.partitioner.emitter import identity_of
+from shardc.partitioner.halo import Line, by_position, fetch, fetch_dilated, outputs
+from shardc.partitioner.rules.cumulative import CUMULATIVE, not_cumulative_rule
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.rule import Local, Row, Site
-from shardc.sharding.factors import FactorRule
+from shardc.partitioner.rules.shape import moved_dims, non_empty
+from shardc.partitioner.windows import Source, Wish
+from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["RULES"]
 
+_LHS, _RHS, _OUT = 0, 1, 2
+_ELEMENT = WindowDim(1)
 
-def _convolution_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    """Without groups every factor that no window runs over; with groups only the batch of a plain batch dimension."""
-    dims: ConvDims = op.attrs["dim_labels"]
-    feature_groups = op.attrs.get("feature_group_count") or 1
-    batch_groups = op.attrs.get("batch_group_count") or 1
-    free = {(0, dims.lhs_batch), (2, dims.out_batch)} if batch_groups == 1 else set()
-    if feature_groups == batch_groups == 1:
-        free |= {(0, dims.lhs_feature), (1, dims.rhs_input_feature)}
-        free |= {(1, dims.rhs_output_feature), (2, dims.out_feature)}
-    return frozenset(f for f in range(len(rule.factors)) if set(rule.places(f)) <= free)
+# -- convolution -----------------------------------------------------------------------------------------------
+
+
+def _convolution_rule(op: Instruction) -> FactorRule:
+    shapes = (op.operands[0].shape.dims, op.operands[1].shape.dims, op.shape.dims)
+    groups = (op.attrs.get("feature_group_count") or 1, op.attrs.get("batch_group_count") or 1)
+    return _convolution_equation(shapes, op.attrs["dim_labels"], _window(op).dims, groups)
+
+
+def _window(op: Instruction) -> Window:
+    given: Window | None = op.attrs.get("window")
+    labels: ConvDims = op.attrs["dim_labels"]
+    return given if given is not None else Window((_ELEMENT,) * len(labels.lhs_spatial))
+
+
+@lru_cache(maxsize=4096)
+def _convolution_equation(
+    shapes: tuple[tuple[int, ...], ...], dims: ConvDims, window: tuple[WindowDim, ...], groups: tuple[int, int]
+) -> FactorRule:
+    """As propagation's, but a windowed dimension of the input is shared with one of output and kernel only."""
+    lhs, rhs, out = shapes
+    feature_groups, batch_groups = groups
+    b = RuleBuilder((lhs, rhs), (out,))
+    out_features = (_OUT, dims.out_feature)
+    per_group = rhs[dims.rhs_output_feature] // max(groups)
+    if batch_groups > 1:
+        b.add(batch_groups, [(_LHS, dims.lhs_batch), (_RHS, dims.rhs_output_feature), out_features])
+    if feature_groups > 1:
+        b.add(feature_groups, [(_LHS, dims.lhs_feature), (_RHS, dims.rhs_output_feature), out_features])
+    batch = [(_LHS, dims.lhs_batch), (_OUT, dims.out_batch)]
+    b.add(out[dims.out_batch], batch[1:] if batch_groups > 1 and out[dims.out_batch] == 1 else batch)
+    for w, x, k, o in zip(window, dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, strict=True):
+        if _by_kernel(w, out[o]):
+            b.add(rhs[k], [(_LHS, x), (_RHS, k)], FactorKind.REDUCTION)
+            b.add(out[o], [(_OUT, o)], FactorKind.NEED_REPLICATION, blocked=True)
+        else:
+            b.add(out[o], [(_LHS, x), (_OUT, o)], FactorKind.PERMUTATION)
+            b.add(rhs[k], [(_RHS, k)], FactorKind.NEED_REPLICATION, blocked=True)
+    features = [(_LHS, dims.lhs_feature), (_RHS, dims.rhs_input_feature)]
+    reduced = rhs[dims.rhs_input_feature]
+    b.add(reduced, features if reduced > 1 or feature_groups == 1 else features[1:], FactorKind.REDUCTION)
+    if per_group > 1 or max(groups) == 1:
+        b.add(per_group, [(_RHS, dims.rhs_output_feature), out_features])
+    return b.build(reduction="sum")
+
+
+def _by_kernel(w: WindowDim, out: int) -> bool:
+    """Do neighbouring parts of the kernel overlap less in the input than neighbouring parts of the output?"""
+    return (w.size - 1) * w.rhs_dilate - w.stride > (out - 1) * w.stride - w.rhs_dilate
 
 
 def _convolution(site: Site) -> list[Instruction]:
-    dims: ConvDims = site.op.attrs["dim_labels"]
-    operands = []
-    for i, d in enumerate((dims.lhs_feature, dims.rhs_input_feature)):
-        operands.append(site.masked(i, (d,), site.em.scalar(0, site.operands[i].shape.dtype)))
-    return site.emit(operands)
+    em, dims = site.em, site.op.attrs["dim_labels"]
+    zero = em.scalar(0, site.operands[0].shape.dtype)
+    lhs, rhs = site.masked(_LHS, (dims.lhs_feature,), zero), site.operands[_RHS]
+    rhs = site.masked(_RHS, (dims.rhs_input_feature, *dims.rhs_spatial), em.scalar(0, rhs.shape.dtype))
+    window = list(_window(site.op).dims)
+    for n, (x, k, o) in enumerate(zip(dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, strict=True)):
+        atoms = site.operand_atoms(_LHS, x)
+        if not atoms:
+            continue
+        w, line = window[n], Line(x, atoms, f"convolution %{site.op.name} needs")
+        devices = em.table.extent(atoms)
+        by_kernel = bool(site.operand_atoms(_RHS, k))
+        wish = _kernel_part(w, devices, site.shapes[0].dims[o]) if by_kernel else _output_part(site, w, devices, o)
+        got = fetch_dilated(em, line, lhs, site.operand_dims(_LHS)[x], wish, zero, (w.pad_low, w.lhs_dilate))
+        lhs = got.array
+        size = rhs.shape.dims[k]
+        window[n] = replace(w, size=size, pad_low=got.low, pad_high=got.high, lhs_dilate=got.dilate)
+    attrs: dict[str, Any] = {"window": Window(tuple(window))}
+    for name, dim in (("feature_group_count", dims.lhs_feature), ("batch_group_count", dims.lhs_batch)):
+        groups = site.op.attrs.get(name) or 1
+        if groups > 1:
+            (factor, *_) = site.rule.operands[_LHS][dim]
+            attrs[name] = -(-groups // em.table.extent(site.choice.factors[factor]))
+    return site.emit([lhs, rhs], **attrs)
+
+
+def _output_part(site: Site, w: WindowDim, devices: int, dim: int) -> Wish:
+    reach = (w.size - 1) * w.rhs_dilate + 1
+    return outputs(site.shapes[0].dims[dim], devices, stride=w.stride, reach=reach)
+
+
+def _kernel_part(w: WindowDim, devices: int, out: int) -> Wish:
+    """What a part of the kernel meets over all outputs; a reversed kernel's first part meets the input's end."""
+    wish = outputs(w.size, devices, stride=w.rhs_dilate, reach=(out - 1) * w.stride + 1, full=True)
+    if not w.reversal:
+        return wish
+    chunk = -(-w.size // devices)
+    starts = tuple((w.size - (i + 1) * chunk) * w.rhs_dilate for i in range(devices))
+    return replace(wish, starts=starts)
 
 
 def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0,), (1,)) if reduction == "sum" else ()
 
 
+# -- reduce-window ---------------------------------------------------------------------------------------------
+
+
+def _window_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Windows over padding only where a value is known that does not change the result."""
+    window: Window = op.attrs["window"]
+    known = _simple(op.attrs["to_apply"]) is not None and len(op.operands) == 2
+    fine = {d for d, w in enumerate(window.dims) if known or max(w.pad_low, w.pad_high, w.lhs_dilate - 1) <= 0}
+    return frozenset(f for f in non_empty(op, rule) if all(d in fine for _, d in rule.places(f)))
+
+
+def _simple(body: Computation) -> str | None:
+    """The opcode of a reducer that is one operation with a known identity."""
+    root = body.root
+    known = root.opcode in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+    plain = set(root.operands) == set(body.parameters) and len(root.operands) == 2
+    return root.opcode if known and plain else None
+
+
+def _reduce_window(site: Site) -> list[Instruction]:
+    n = len(site.shapes)
+    window = list(site.op.attrs["window"].dims)
+    opcode = _simple(site.op.attrs["to_apply"])
+    arrays = list(site.operands[:n])
+    for dim, line, k in moved_dims(site):
+        w = window[dim]
+        wish = outputs(site.shapes[0].dims[dim], k, stride=w.stride, reach=(w.size - 1) * w.rhs_dilate + 1)
+        for i, x in enumerate(arrays):
+            fill = site.operands[n + i]
+            if opcode is not None:
+                fill = site.em.scalar(identity_of(opcode, x.shape.dtype), x.shape.dtype)
+            size = site.operand_dims(i)[dim]
+            got = fetch_dilated(site.em, line, x, size, wish, fill, (w.pad_low, w.lhs_dilate))
+            arrays[i] = got.array
+        window[dim] = replace(w, pad_low=got.low, pad_high=got.high, lhs_dilate=got.dilate)
+    return site.emit([*arrays, *site.operands[n:]], window=Window(tuple(window)))
+
+
+# -- select-and-scatter ----------------------------------------------------------------------------------------
+
+
+def _scatter_rule(op: Instruction) -> FactorRule:
+    operand, source = op.operands[0].shape.dims, op.operands[1].shape.dims
+    return _scatter_equation(operand, source, op.attrs["window"].dims)
+
+
+@lru_cache(maxsize=1024)
+def _scatter_equation(operand: tuple[int, ...], source: tuple[int, ...], window: tuple[WindowDim, ...]) -> FactorRule:
+    """Input, source and result are split together, along windowed dimensions as well."""
+    b = RuleBuilder((operand, source, ()), (operand,))
+    for d, w in enumerate(window):
+        kind = FactorKind.PASS_THROUGH if w == _ELEMENT else FactorKind.PERMUTATION
+        b.add(operand[d], [(0, d), (1, d), (3, d)], kind)
+    return b.build()
+
+
+def _scatter_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Windowed dimensions where the two computations are a comparison and an operation with known identities."""
+    window: Window = op.attrs["window"]
+    known = _selected(op.attrs["select"], op.shape.dtype) is not None and _simple(op.attrs["scatter"]) is not None
+    plain = {
+        d for d, w in enumerate(window.dims) if (w.lhs_dilate, w.rhs_dilate) == (1, 1) and op.operands[1].shape.dims[d]
+    }
+    fine = plain if known else {d for d, w in enumerate(window.dims) if w == _ELEMENT}
+    return frozenset(f for f in non_empty(op, rule) if all(d in fine for _, d in rule.places(f)))
+
+
+def _selected(select: Computation, dtype: DType) -> Any:
+    """The value that a window passes over when it compares with GE or GT (LE, LT): the lowest (highest) there is."""
+    root = select.root
+    if root.opcode != "compare" or tuple(root.operands) != tuple(select.parameters):
+        return None
+    low = root.attrs["direction"] in ("GE", "GT")
+    return (
+        identity_of("maximum" if low else "minimum", dtype) if low or root.attrs["direction"] in ("LE", "LT") else None
+    )
+
+
+def _select_and_scatter(site: Site) -> list[Instruction]:
+    """Every device computes all windows that touch its part, and keeps its part of what they scatter."""
+    em, attrs = site.em, site.op.attrs
+    x, source, initial = site.operands
+    dtype = x.shape.dtype
+    window, cuts = list(attrs["window"].dims), []
+    for dim, line, k in moved_dims(site):
+        w, n, chunk = window[dim], site.operand_dims(0)[dim], x.shape.dims[dim]
+        windows = [_touching(w, i * chunk, (i + 1) * chunk) for i in range(k)]
+        count = max(last - first for first, last in windows)
+        used = [i * chunk < n for i in range(k)]
+        firsts = tuple(first for first, _ in windows)
+        wish = Wish(firsts, tuple(count if u else 0 for u in used), count)
+        parts = [Source(0, source.shape.dims[dim], True, 0, 0, site.operand_dims(1)[dim])]
+        nothing = em.scalar(identity_of(_simple(attrs["scatter"]) or "add", dtype), dtype)
+        source = fetch(em, line, [source], parts, wish, nothing)
+        reach = (count - 1) * w.stride + w.size
+        starts = tuple(first * w.stride - w.pad_low for first in firsts)
+        before = [i * chunk - start for i, start in enumerate(starts)]
+        size = max(reach, max(before) + chunk)
+        wish = Wish(starts, tuple(size if u else 0 for u in used), size)
+        parts = [Source(0, chunk, True, 0, 0, n)]
+        x = fetch(em, line, [x], parts, wish, em.scalar(_selected(attrs["select"], dtype), dtype))
+        window[dim] = replace(w, pad_low=0, pad_high=0)
+        cuts.append((dim, by_position(em, line.atoms, dict(enumerate(before))), chunk))
+    made = em.add("select-and-scatter", x.shape, x, source, initial, **{**attrs, "window": Window(tuple(window))})
+    for dim, start, size in cuts:
+        made = em.dynamic_slice(made, dim, start, size)
+    return [made]
+
+
+def _touching(w: WindowDim, low: int, high: int) -> tuple[int, int]:
+    """The windows (first, after the last) that reach into input positions from ``low`` to before ``high``.
+
+    The first one does not begin after ``low``, even if there are gaps between windows.
+    """
+    reaching, before = -((w.size - 1 - low - w.pad_low) // w.stride), (low + w.pad_low) // w.stride
+    return min(reaching, before), (high - 1 + w.pad_low) // w.stride + 1
+
+
 RULES: Mapping[str, Row] = {
     "convolution": Local(
-        "on shards of batch and features, partial sums over input features", _convolution, _convolution_usable, _either
+        "on shards of every dimension, halos by permutes, partial sums over input features and kernel positions",
+        _convolution,
+        non_empty,
+        _either,
+        _convolution_rule,
     ),
-    "reduce-window": Local("on shards, windowed dimensions whole", linear=same_reduction),
-    "select-and-scatter": Local("on shards, windowed dimensions whole"),
+    "reduce-window": replace(
+        CUMULATIVE,
+        others=(
+            Local("on shards, halos by permutes", _reduce_window, _window_usable, same_reduction, not_cumulative_rule),
+        ),
+    ),
+    "select-and-scatter": Local(
+        "on shards, halos by permutes", _select_and_scatter, _scatter_usable, rule=_scatter_rule
+    ),
 }

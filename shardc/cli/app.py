@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from shardc.cli import demo, explain, mpiexec, ops, partition, propagate, run, verify
+from shardc.cli import demo, explain, mpiexec, ops, partition, propagate, run, verify, visualize
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 
@@ -22,12 +22,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Partition array programs over device meshes, compile them, and run them on MPI ranks or virtual devices.",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from shardc import __version__
+
+        print(f"shardc {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
 app.command()(propagate.propagate)
 app.command()(partition.partition)
 app.command()(run.run)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
 app.command()(run.bench)
 app.command()(explain.explain)
+app.command()(visualize.visualize)
 app.command()(verify.verify)
 app.command()(ops.ops)
 app.command()(ops.devices)
@@ -81,7 +101,7 @@ def _fail_usage(error: Any) -> int:
     if rank() <= 0:
         context = getattr(error, "ctx", None)
         message = error.format_message()
-        if "\n" in message:  # no arguments: click's answer is the help text
+        if "\n" in message or not message:  # no arguments: click's answer is the help text, or it has shown it
             print(message, file=sys.stderr)
         else:
             fix = f"\n  fix: see {context.command_path} --help" if context is not None else ""

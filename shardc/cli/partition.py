@@ -23,6 +23,9 @@ __all__ = ["collectives_table", "partition"]
 
 OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text here.")]
 ReportOption = Annotated[Path | None, typer.Option("--report", metavar="R.json", help="Write the report as JSON.")]
+MachineOption = Annotated[
+    str, typer.Option("--machine", metavar="NAME", help="Least time on this machine (a name or TOML file), not bytes.")
+]
 
 
 def partition(
@@ -30,6 +33,7 @@ def partition(
     *,
     output: OutOption = None,
     report: ReportOption = None,
+    machine: MachineOption = "",
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -48,7 +52,7 @@ def partition(
     view = View(json, verbose, quiet)
     check_writable(output)
     check_writable(report)
-    partitioned = open_program(file, mesh, annotate, annotations).partition()
+    partitioned = open_program(file, mesh, annotate, annotations).partition(machine=machine or None)
     facts = partitioned.report()
     if output is not None:
         write_text(output, partitioned.as_text())

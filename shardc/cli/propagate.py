@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,11 +24,23 @@ __all__ = ["propagate"]
 
 OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write here, not to stdout.")]
 
+ProvenanceOption = Annotated[
+    Path | None,
+    typer.Option("--provenance", metavar="OUT.json", help="Write where each axis came from, and what it won against."),
+]
+
+ConservativeOption = Annotated[
+    bool,
+    typer.Option("--conservative", help="Split no axis, and spread nothing through dimensions whose elements move."),
+]
+
 
 def propagate(
     file: FileArgument,
     *,
     output: OutOption = None,
+    conservative: ConservativeOption = False,
+    provenance: ProvenanceOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -43,12 +56,16 @@ def propagate(
 
     view = View(json, verbose, quiet)
     check_writable(output)
+    check_writable(provenance)
     program = open_program(file, mesh, annotate, annotations)
-    propagated = program.propagate()
+    propagated = program.propagate(conservative=conservative)
     text = propagated.as_stablehlo() if program.original else propagated.as_text()
     if output is not None:
         write_text(output, text)
         view.log(f"wrote {output}")
+    if provenance is not None:
+        write_text(provenance, dumps(propagated.provenance_dict(), indent=1) + "\n")
+        view.log(f"wrote {provenance}")
     if json:
         view.result(_summary(propagated), lambda: None)
     elif output is None:

@@ -130,7 +130,7 @@ def _kilobytes(count: float) -> str:
 
 def _draw(module: Module, picture: Path) -> None:
     parameter = module.parameters[module.arg_names.index(DRAWN)]
-    write_text(picture, sharding_svg(DRAWN, parameter.shape.dims, parameter.axis_sharding))
+    write_text(picture, sharding_svg(DRAWN, parameter.shape, parameter.axis_sharding))
 
 
 def _run(partitioned: Partitioned, arguments: Sequence[Array], ranks: int) -> list[Array]:

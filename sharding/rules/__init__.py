@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.ir import Instruction
-from shardc.sharding.factors import FactorRule
+from shardc.sharding.factors import FactorKind, FactorRule
 from shardc.sharding.rules import (
     collective,
     contraction,
@@ -32,7 +33,7 @@ from shardc.sharding.rules.signature import (
     signature,
 )
 
-__all__ = ["RULES", "factor_rule", "is_data_flow"]
+__all__ = ["RULES", "conservative_rule", "factor_rule", "is_data_flow"]
 
 RULES: Mapping[str, Row] = MappingProxyType(
     {
@@ -66,16 +67,51 @@ def factor_rule(instruction: Instruction) -> FactorRule:
     """
     row = RULES[instruction.opcode]
     if isinstance(row, Rule):
-        return _from_signature(signature(instruction, row.attrs))
+        try:
+            return _from_signature(signature(instruction, row.attrs, row.facts))
+        except AnnotationError as e:
+            raise AnnotationError(e.what, where=_place(instruction), fix=e.fix) from None
     if isinstance(row, Replicate):
-        return _from_signature(signature(instruction, ()))
+        return _from_signature(signature(instruction))
     if isinstance(row, Unsupported):
         raise UnsupportedError(
             f"{instruction.opcode} cannot be partitioned: {row.why}",
-            where=f"%{instruction.name}" + (f" ({instruction.source})" if instruction.source else ""),
+            where=_place(instruction),
             fix="rewrite the program without it, or give the per-device program instead of the global one",
         )
     raise ValueError(f"{instruction.opcode} has data-flow edges, not a rule")
+
+
+def conservative_rule(instruction: Instruction) -> FactorRule:
+    """`factor_rule` for conservative propagation: nothing spreads through a dimension whose elements move."""
+    rule = factor_rule(instruction)
+    opcode = instruction.opcode
+    if opcode == "convolution":
+        labels = instruction.attrs["dim_labels"]
+        spatial = (labels.lhs_spatial, labels.rhs_spatial, labels.out_spatial)
+        return _blocked(rule, frozenset((t, d) for t, dims in enumerate(spatial) for d in dims))
+    if opcode == "concatenate":
+        return _blocked(rule, frozenset({(0, instruction.attrs["dimensions"][0])}))
+    if opcode in ("pad", "slice", "reduce-window", "select-and-scatter"):
+        return _blocked(rule, None)
+    return rule
+
+
+@lru_cache(maxsize=4096)
+def _blocked(rule: FactorRule, places: frozenset[tuple[int, int]] | None) -> FactorRule:
+    """The rule with its factors at ``places`` blocked, or all that do not pass through."""
+
+    def blocks(f: int) -> bool:
+        if places is None:
+            return rule.factors[f].kind is not FactorKind.PASS_THROUGH
+        return not places.isdisjoint(rule.places(f))
+
+    factors = tuple(replace(factor, blocked=factor.blocked or blocks(f)) for f, factor in enumerate(rule.factors))
+    return FactorRule(factors, rule.operands, rule.results, rule.reduction, rule.reason)
+
+
+def _place(i: Instruction) -> str:
+    return f"%{i.name}" + (f" ({i.source})" if i.source else "")
 
 
 @lru_cache(maxsize=65536)

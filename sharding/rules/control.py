@@ -4,31 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.sharding.factors import FactorRule
-from shardc.sharding.rules.elementwise import pointwise
-from shardc.sharding.rules.linalg import whole_minor_dimensions
-from shardc.sharding.rules.reduction import along_one_dimension
-from shardc.sharding.rules.signature import DataFlow, Row, Rule, Signature, Unsupported, replicate_rule
+from shardc.sharding.rules.custom_call import CUSTOM_CALL
+from shardc.sharding.rules.signature import DataFlow, Row, Unsupported
 
 __all__ = ["RULES"]
-
-_POINTWISE_CALLS = frozenset(
-    ("Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToHost")
-)
-_TOP_K_CALLS = frozenset(("mhlo.topk", "TopK", "ApproxTopK", "PartialReduce"))
-
-
-def _custom_call(sig: Signature) -> FactorRule:
-    target = sig.attrs[0]
-    if target in _POINTWISE_CALLS and sig.operands[:1] == sig.results[:1]:
-        return pointwise(sig)
-    if target in _TOP_K_CALLS and sig.operands and sig.operands[0].rank:
-        return along_one_dimension(sig, sig.operands[0].rank - 1, blocked=True)
-    if target.startswith("mhlo.") and len({(s.dims, len(sig.results)) for s in (*sig.operands, *sig.results)}) == 1:
-        return pointwise(sig)
-    if target == "Cholesky":
-        return whole_minor_dimensions(sig, 2)
-    return replicate_rule(sig, f"nothing is known of the dimensions of custom call {target!r}")
 
 
 def _infeed(direction: str) -> Row:
@@ -43,7 +22,7 @@ RULES: Mapping[str, Row] = {
     "while": DataFlow("operand, parameters, body root and result are one value per leaf"),
     "conditional": DataFlow("operands are the branches' parameters, the result is every branch's root"),
     "fusion": DataFlow("operands are the parameters, the result is the callee's root"),
-    "custom-call": Rule(_custom_call, ("custom_call_target",)),
+    "custom-call": CUSTOM_CALL,
     "optimization-barrier": DataFlow("the result is the operand, leaf by leaf"),
     "after-all": DataFlow("tokens have no layout"),
     "add-dependency": DataFlow("the result is the first operand"),

@@ -8,79 +8,70 @@ updates makes a partial result, if the update computation can combine them (an o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.factors import FactorKind, FactorRule
 from shardc.sharding.rules.signature import Row, Rule, Signature
 
 __all__ = ["RULES"]
 
 
-def _batch_factors(
-    b: RuleBuilder,
-    indices: tuple[int, Sequence[int], int],
-    other: tuple[Sequence[int], Sequence[int]],
-    batching: Mapping[int, list[tuple[int, int]]],
-    kind: FactorKind,
-) -> None:
-    """One factor per index dimension.
-
-    ``indices`` is (tensor, dimensions, index vector dimension); ``other`` the tensors with a matching batch part and
-    that part's dimensions there; ``batching`` gives the operand places of explicit batching dimensions.
-    """
-    tensor, dims, vector = indices
-    tensors, positions = other
-    batch = [d for d in range(len(dims)) if d != vector]
-    for d, position in zip(batch, positions, strict=True):
-        places = [*batching.get(d, []), (tensor, d), *((t, position) for t in tensors)]
-        b.add(dims[d], places, FactorKind.PASS_THROUGH if d in batching else kind)
-
-
 def _gather(sig: Signature) -> FactorRule:
+    """Factors in the order of the result's dimensions, then of those that it lacks."""
     operand, indices, result = sig.operands[0], sig.operands[1], sig.results[0]
-    offset, collapsed, operand_batching, indices_batching, vector, sizes = sig.attrs
-    operand_batching, indices_batching = operand_batching or (), indices_batching or ()
+    offset, collapsed, operand_batching, indices_batching, vector, _ = sig.attrs
+    batching = dict(zip(indices_batching or (), operand_batching or (), strict=True))
+    rows = iter(d for d in range(indices.rank) if d != vector)
+    window = iter(d for d in range(operand.rank) if d not in collapsed and d not in batching.values())
     b = sig.builder()
-    batching = {i: [(0, o)] for o, i in zip(operand_batching, indices_batching, strict=True)}
-    batch = [d for d in range(result.rank) if d not in offset]
-    _batch_factors(b, (1, indices.dims, vector), ([2], batch), batching, FactorKind.PASS_THROUGH)
-    window = [d for d in range(operand.rank) if d not in collapsed and d not in operand_batching]
-    picked = list(collapsed)
-    for d, out in zip(window, offset, strict=True):
-        if sizes[d] == operand.dims[d]:
-            b.add(operand.dims[d], [(0, d), (2, out)])
-        elif sizes[d] == 1:
-            picked.append(d)
+    for out, size in enumerate(result.dims):
+        if out not in offset:
+            row = next(rows)
+            b.add(size, [*((0, o) for i, o in batching.items() if i == row), (1, row), (2, out)])
+            continue
+        d = next(window)
+        if size == operand.dims[d]:
+            b.add(size, [(0, d), (2, out)])
+        elif size == 1:
+            b.add(operand.dims[d], [(0, d)], FactorKind.REDUCTION)
             b.add(1, [(2, out)], FactorKind.NEED_REPLICATION)
         else:
             b.add(operand.dims[d], [(0, d), (2, out)], FactorKind.NEED_REPLICATION, blocked=True)
-    for d in sorted(picked):
-        b.add(operand.dims[d], [(0, d)], FactorKind.REDUCTION)
+    for d in collapsed:
+        single = operand.dims[d] == 1
+        b.add(operand.dims[d], [(0, d)], FactorKind.NEED_REPLICATION if single else FactorKind.REDUCTION)
     if vector < indices.rank:
         b.add(indices.dims[vector], [(1, vector)], FactorKind.NEED_REPLICATION)
-    return b.build(reduction="sum" if picked else "")
+    reduces = any(f.kind is FactorKind.REDUCTION for f in b.factors)
+    return b.build(reduction="sum" if reduces else "")
 
 
 def _scatter(sig: Signature) -> FactorRule:
-    """Operands are n inputs, the indices, n updates."""
+    """Operands are n inputs, the indices, n updates; factors in the order of the updates' dimensions, as a gather's."""
     window_dims, inserted, input_batching, indices_batching, vector, kind = sig.attrs
-    input_batching, indices_batching = input_batching or (), indices_batching or ()
+    batching = dict(zip(indices_batching or (), input_batching or (), strict=True))
     n = len(sig.results)
     operand, indices, update = sig.operands[0], sig.operands[n], sig.operands[n + 1]
     inputs = [*range(n), *range(2 * n + 1, 3 * n + 1)]
     updates = list(range(n + 1, 2 * n + 1))
-    b = sig.builder()
-    batching = {i: [(t, o) for t in inputs] for o, i in zip(input_batching, indices_batching, strict=True)}
-    batch = [d for d in range(update.rank) if d not in window_dims]
+    rows = iter(d for d in range(indices.rank) if d != vector)
+    window = iter(d for d in range(operand.rank) if d not in inserted and d not in batching.values())
     partial = FactorKind.REDUCTION if kind else FactorKind.NEED_REPLICATION
-    _batch_factors(b, (n, indices.dims, vector), (updates, batch), batching, partial)
-    window = [d for d in range(operand.rank) if d not in inserted and d not in input_batching]
-    for d, u in zip(window, window_dims, strict=True):
-        if update.dims[u] == operand.dims[d]:
-            b.add(operand.dims[d], [(t, d) for t in inputs] + [(t, u) for t in updates])
+    b = sig.builder()
+    for u, size in enumerate(update.dims):
+        mine = [(t, u) for t in updates]
+        if u not in window_dims:
+            row = next(rows)
+            own = [(t, batching[row]) for t in inputs] if row in batching else []
+            b.add(size, [*own, (n, row), *mine], FactorKind.PASS_THROUGH if own else partial)
+            continue
+        d = next(window)
+        into = [(t, d) for t in inputs]
+        if size == operand.dims[d]:
+            b.add(size, [*into, *mine])
         else:
-            b.add(operand.dims[d], [(t, d) for t in inputs], FactorKind.NEED_REPLICATION)
-            b.add(update.dims[u], [(t, u) for t in updates], FactorKind.NEED_REPLICATION)
+            b.add(operand.dims[d], into, FactorKind.NEED_REPLICATION)
+            b.add(size, mine, FactorKind.NEED_REPLICATION)
     for d in inserted:
         b.add(operand.dims[d], [(t, d) for t in inputs])
     if vector < indices.rank:

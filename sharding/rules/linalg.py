@@ -10,8 +10,11 @@ from shardc.sharding.rules.signature import Row, Rule, Signature
 __all__ = ["RULES", "whole_minor_dimensions"]
 
 
-def whole_minor_dimensions(sig: Signature, count: int, *, blocked: bool = False) -> FactorRule:
-    """All arrays have the same rank; the last ``count`` dimensions of each must be whole."""
+def whole_minor_dimensions(sig: Signature, count: int) -> FactorRule:
+    """All arrays have the same rank; the last ``count`` dimensions of each must be whole.
+
+    A dimension whose size changes gives its sharding to nobody.
+    """
     b = sig.builder()
     shapes = (*sig.operands, *sig.results)
     rank = sig.operands[0].rank
@@ -19,7 +22,8 @@ def whole_minor_dimensions(sig: Signature, count: int, *, blocked: bool = False)
         b.add(sig.operands[0].dims[d], [(t, d) for t in range(len(shapes))])
     for d in range(rank - count, rank):
         places = [(t, d) for t in range(len(shapes))]
-        b.add(sig.operands[0].dims[d], places, FactorKind.NEED_REPLICATION, blocked=blocked)
+        changed = any(s.dims[d] != sig.operands[0].dims[d] for s in shapes)
+        b.add(sig.operands[0].dims[d], places, FactorKind.NEED_REPLICATION, blocked=changed)
     return b.build()
 
 
@@ -28,22 +32,32 @@ def _cholesky(sig: Signature) -> FactorRule:
 
 
 def _triangular_solve(sig: Signature) -> FactorRule:
-    """``a x = b`` by columns of b, or ``x a = b`` by rows; every one of those needs all of a."""
-    left_side = sig.attrs[0]
+    """``a x = b`` by columns of b, or ``x a = b`` by rows; every one of those needs all of a.
+
+    The solved dimension of b meets the rows of a on the left side, its columns on the right side (the other way
+    round where a is transposed); that of x meets the other one.
+    """
+    left_side, transpose = sig.attrs
     a, rhs = sig.operands
     b = sig.builder()
     rank = a.rank
     for d in range(rank - 2):
         b.add(a.dims[d], [(0, d), (1, d), (2, d)])
     free, solved = (rank - 1, rank - 2) if left_side else (rank - 2, rank - 1)
-    b.add(rhs.dims[free], [(1, free), (2, free)])
-    b.add(rhs.dims[solved], [(0, rank - 2), (1, solved)], FactorKind.NEED_REPLICATION)
-    b.add(rhs.dims[solved], [(0, rank - 1), (2, solved)], FactorKind.NEED_REPLICATION)
+    meets = [rank - 2, rank - 1]
+    if bool(left_side) == (transpose in ("TRANSPOSE", "ADJOINT")):
+        meets.reverse()
+    if not left_side:
+        b.add(rhs.dims[free], [(1, free), (2, free)])
+    b.add(rhs.dims[solved], [(0, meets[0]), (1, solved)], FactorKind.NEED_REPLICATION)
+    if left_side:
+        b.add(rhs.dims[free], [(1, free), (2, free)])
+    b.add(rhs.dims[solved], [(0, meets[1]), (2, solved)], FactorKind.NEED_REPLICATION)
     return b.build()
 
 
 def _fft(sig: Signature) -> FactorRule:
-    return whole_minor_dimensions(sig, len(sig.attrs[0]), blocked=True)
+    return whole_minor_dimensions(sig, len(sig.attrs[0]))
 
 
 def _batch_norm(sig: Signature) -> FactorRule:
@@ -73,7 +87,7 @@ def _batch_norm_inference(sig: Signature) -> FactorRule:
 
 RULES: Mapping[str, Row] = {
     "cholesky": Rule(_cholesky),
-    "triangular-solve": Rule(_triangular_solve, ("left_side",)),
+    "triangular-solve": Rule(_triangular_solve, ("left_side", "transpose_a")),
     "fft": Rule(_fft, ("fft_length",)),
     "batch-norm-training": Rule(_batch_norm, ("feature_index",)),
     "batch-norm-inference": Rule(_batch_norm_inference, ("feature_index",)),

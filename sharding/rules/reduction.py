@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.opset import OPS
 from shardc.sharding.factors import FactorKind, FactorRule
 from shardc.sharding.rules.signature import Row, Rule, Signature
 
@@ -27,9 +29,13 @@ def _reduce(sig: Signature) -> FactorRule:
 
 
 def along_one_dimension(sig: Signature, dim: int, *, blocked: bool = False) -> FactorRule:
-    """All arrays agree on the dimensions, but for ``dim``, which must be whole (its size may differ)."""
+    """All arrays agree on the dimensions, but for ``dim``, which must be whole.
+
+    It gives its sharding to nobody with ``blocked``, or where its size changes.
+    """
     b = sig.builder()
     shapes = (*sig.operands, *sig.results)
+    blocked = blocked or any(s.rank and s.dims[dim] != sig.operands[0].dims[dim] for s in shapes)
     for d, size in enumerate(sig.operands[0].dims):
         places = [(t, d) for t, s in enumerate(shapes) if s.rank]
         if d == dim:
@@ -40,16 +46,23 @@ def along_one_dimension(sig: Signature, dim: int, *, blocked: bool = False) -> F
 
 
 def _sort(sig: Signature) -> FactorRule:
-    return along_one_dimension(sig, sig.attrs[0][0])
+    """A sort moves the axes of its dimension to another one; where there is none, it gives them to nobody."""
+    dim = sig.attrs[0][0]
+    alone = all(n == 1 for d, n in enumerate(sig.operands[0].dims) if d != dim)
+    return along_one_dimension(sig, dim, blocked=alone)
 
 
 def _topk(sig: Signature) -> FactorRule:
-    return along_one_dimension(sig, sig.operands[0].rank - 1, blocked=True)
+    return along_one_dimension(sig, sig.operands[0].rank - 1)
 
 
 def _scan(sig: Signature) -> FactorRule:
-    """Inputs and outputs have the scanned dimension, initial values and carries lack it."""
-    dimension = (sig.attrs[0] or (0,))[0]
+    """Inputs and outputs have the scanned dimension, initial values and carries lack it.
+
+    The body sees whole slices: their dimensions are independent only if it works element by element.
+    """
+    dimension, by_element = (sig.attrs[0] or (0,))[0], sig.attrs[1]
+    others = FactorKind.PASS_THROUGH if by_element else FactorKind.NEED_REPLICATION
     shapes = (*sig.operands, *sig.results)
     rank = max(s.rank for s in shapes)
     long = [t for t, s in enumerate(shapes) if s.rank == rank]
@@ -60,13 +73,26 @@ def _scan(sig: Signature) -> FactorRule:
         if d == dimension:
             b.add(size, places, FactorKind.NEED_REPLICATION)
         else:
-            b.add(size, places + [(t, d - (d > dimension)) for t in short])
+            b.add(size, places + [(t, d - (d > dimension)) for t in short], others)
     return b.build()
+
+
+def _by_element(i: Instruction) -> tuple[bool]:
+    """Is the body made of elementwise operations on slices of one shape (and scalars)?"""
+    body: Computation = i.attrs["to_apply"]
+    simple = ("parameter", "constant", "tuple", "get-tuple-element")
+    dims = {leaf.dims for k in body for leaf in k.shape.leaves() if leaf.rank}
+    scalar_broadcast = all(not o.shape.rank for k in body if k.opcode == "broadcast" for o in k.operands)
+    known = all(
+        k.opcode in simple or k.opcode == "broadcast" or (OPS[k.opcode].family == "elementwise" and k.opcode != "map")
+        for k in body
+    )
+    return (known and scalar_broadcast and len(dims) <= 1,)
 
 
 RULES: Mapping[str, Row] = {
     "reduce": Rule(_reduce, ("dimensions", "to_apply")),
     "topk": Rule(_topk),
     "sort": Rule(_sort, ("dimensions",)),
-    "scan": Rule(_scan, ("dimensions",)),
+    "scan": Rule(_scan, ("dimensions",), _by_element),
 }

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["identity", "reshape"]
+__all__ = ["identity", "reshape", "widened"]
 
 
 @dataclass(slots=True)
@@ -86,7 +86,36 @@ def reshape(source: Sequence[int], target: Sequence[int]) -> FactorRule:
                 ones.add(1, [(t, d)], FactorKind.NEED_REPLICATION)
     for size, places, kind in (*major.factors, *middle.factors, *reversed(minor.factors), *ones.factors):
         builder.add(size, places, kind)
-    return builder.build()
+    return _in_reading_order(builder.build())
+
+
+def _in_reading_order(rule: FactorRule) -> FactorRule:
+    """The factors numbered along the dimensions, the source's before the target's."""
+    first: dict[int, tuple[int, int, int]] = {}
+    for side, (tensor,) in enumerate((rule.operands, rule.results)):
+        for d, indices in enumerate(tensor):
+            for position, f in enumerate(indices):
+                first.setdefault(f, (d, position, side))
+    order = sorted(first, key=first.__getitem__)
+    number = {f: n for n, f in enumerate(order)}
+    sides = [(tuple(tuple(number[f] for f in d) for d in t[0]),) for t in (rule.operands, rule.results)]
+    return FactorRule(tuple(rule.factors[f] for f in order), sides[0], sides[1], rule.reduction, rule.reason)
+
+
+def widened(wide: Sequence[int], narrow: Sequence[int], parts: int, *, wide_first: bool) -> FactorRule:
+    """The rule between elements and their ``parts``: a reshape of the parts, which the wide side does not have.
+
+    Example: ``widened((2, 4), (2, 16), 4, wide_first=True)`` is ``([i, j])->([i, jk]) {i=2, j=4, k=4}
+    need_replication={k}``.
+    """
+    rule = reshape((*wide, parts), narrow) if wide_first else reshape(narrow, (*wide, parts))
+    inner = rule.operands[0] if wide_first else rule.results[0]
+    whole = set(inner[-1])
+    factors = tuple(
+        replace(f, kind=FactorKind.NEED_REPLICATION) if n in whole else f for n, f in enumerate(rule.factors)
+    )
+    cut = (inner[:-1],)
+    return FactorRule(factors, cut if wide_first else rule.operands, rule.results if wide_first else cut)
 
 
 @lru_cache(maxsize=4096)

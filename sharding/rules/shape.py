@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape
 from shardc.sharding.factors import FactorKind, FactorRule
-from shardc.sharding.rules.reshape import reshape
-from shardc.sharding.rules.signature import Replicate, Row, Rule, Signature
+from shardc.sharding.rules.reshape import reshape, widened
+from shardc.sharding.rules.signature import Replicate, Row, Rule, Signature, replicate_rule
 
 __all__ = ["RULES"]
 
@@ -41,13 +42,15 @@ def _reshape(sig: Signature) -> FactorRule:
 
 
 def _bitcast(sig: Signature) -> FactorRule:
-    """Like a reshape, when the element type keeps its width."""
+    """A reshape; where elements change their width, the parts of a wide one are a minor factor that stays whole."""
     operand, result = sig.operands[0], sig.results[0]
-    if operand.size != result.size:
-        from shardc.sharding.rules.signature import replicate_rule
-
-        return replicate_rule(sig, "this bitcast changes the width of the elements")
-    return reshape(operand.dims, result.dims)
+    if operand.size == result.size:
+        return reshape(operand.dims, result.dims)
+    narrow_is_result = result.size > operand.size
+    wide, narrow = (operand, result) if narrow_is_result else (result, operand)
+    if not wide.size or narrow.size % wide.size:
+        return replicate_rule(sig, "this bitcast changes the width of the elements by no whole number")
+    return widened(wide.dims, narrow.dims, narrow.size // wide.size, wide_first=narrow_is_result)
 
 
 def _same_or(kind: FactorKind, sig: Signature, moved: tuple[int, ...]) -> FactorRule:
@@ -65,12 +68,20 @@ def _changed(a: Shape, b: Shape) -> tuple[int, ...]:
 
 def _concatenate(sig: Signature) -> FactorRule:
     """Operands share the factor of the concatenated dimension, whose size is the result's."""
-    dim = sig.attrs[0][0]
+    dim, joins_slices = sig.attrs[0][0], sig.attrs[1]
+    kind = FactorKind.PERMUTATION if joins_slices else FactorKind.NEED_REPLICATION
     b = sig.builder()
     for d, size in enumerate(sig.results[0].dims):
         places = [(t, d) for t in range(len(sig.operands) + 1)]
-        b.add(size, places, FactorKind.NEED_REPLICATION if d == dim else FactorKind.PASS_THROUGH)
+        b.add(size, places, kind if d == dim else FactorKind.PASS_THROUGH)
     return b.build()
+
+
+def _joins_slices(i: Instruction) -> tuple[bool]:
+    """Are the operands all slices, or one value and slices of it? Then the elements only change places."""
+    slices = [o.opcode == "slice" for o in i.operands]
+    sources = {o.operands[0] if cut else o for o, cut in zip(i.operands, slices, strict=True)}
+    return (all(slices) or (any(slices) and len(sources) == 1),)
 
 
 def _slice(sig: Signature) -> FactorRule:
@@ -99,7 +110,7 @@ RULES: Mapping[str, Row] = {
     "reshape": Rule(_reshape),
     "bitcast": Rule(_bitcast),
     "transpose": Rule(_transpose, ("dimensions",)),
-    "concatenate": Rule(_concatenate, ("dimensions",)),
+    "concatenate": Rule(_concatenate, ("dimensions",), _joins_slices),
     "slice": Rule(_slice),
     "pad": Rule(_pad, ("padding",)),
     "reverse": Rule(_reverse, ("dimensions",)),

@@ -28,10 +28,15 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The op has a factor rule, made from its signature; ``attrs`` are the attributes that it reads, in order."""
+    """The op has a factor rule, made from its signature.
+
+    ``attrs`` are the attributes that it reads, in order; ``facts`` tells what else the rule depends on, such as what
+    the operands are made by. Its answers follow the attributes in `Signature.attrs`.
+    """
 
     make: Callable[[Signature], FactorRule]
     attrs: tuple[str, ...] = ()
+    facts: Callable[[Instruction], tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,15 @@ class Unsupported:
 Row = Rule | Replicate | DataFlow | Unsupported
 
 
-def signature(instruction: Instruction, attrs: tuple[str, ...]) -> Signature:
+def signature(
+    instruction: Instruction,
+    attrs: tuple[str, ...] = (),
+    facts: Callable[[Instruction], tuple[Any, ...]] | None = None,
+) -> Signature:
     """The signature of an instruction; called computations count by what they reduce with."""
     values = tuple(_attribute(instruction.attrs.get(name)) for name in attrs)
+    if facts is not None:
+        values += facts(instruction)
     operands = tuple(leaf for o in instruction.operands for leaf in o.shape.leaves())
     return Signature(instruction.opcode, operands, tuple(instruction.shape.leaves()), values)
 
@@ -72,14 +83,25 @@ def _attribute(value: Any) -> Any:
 _REDUCERS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
 
+_COMMUTATIVE = frozenset(("add", "maximum", "minimum", "multiply", "and", "or", "xor"))
+
+
 def reducer(computation: Computation) -> str:
-    """``sum``, ``max``, ``min`` or the opcode that a scalar computation applies to its two parameters, else empty."""
-    root = computation.root
-    parameters = computation.parameters
-    if len(parameters) != 2 or len(root.operands) != 2 or set(root.operands) != set(parameters):
+    """What a scalar computation combines its parameters with: ``sum``, ``max``, ``min``, an opcode, or empty.
+
+    With several values it must combine each with its partner (parameters k and n + k) in the same way.
+    """
+    root, parameters = computation.root, computation.parameters
+    parts = root.operands if root.opcode == "tuple" else (root,)
+    n = len(parts)
+    kinds = {part.opcode for part in parts}
+    if len(parameters) != 2 * n or len(kinds) != 1 or not kinds <= _COMMUTATIVE:
         return ""
-    commutative = root.opcode in ("add", "maximum", "minimum", "multiply", "and", "or", "xor")
-    return _REDUCERS.get(root.opcode, root.opcode) if commutative else ""
+    pairs = ({parameters[k], parameters[n + k]} for k in range(n))
+    if any(set(part.operands) != pair for part, pair in zip(parts, pairs, strict=True)):
+        return ""
+    (opcode,) = kinds
+    return _REDUCERS.get(opcode, opcode)
 
 
 def replicate_rule(sig: Signature, why: str) -> FactorRule:

@@ -11,8 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import shardc
 from shardc.cli.app import main
 from tests.cli.programs import BF16, MLP, PLAIN
+
+COMMANDS = (
+    *("propagate", "partition", "run", "bench", "explain", "visualize"),
+    *("verify", "ops", "devices", "mpiexec", "demo"),
+)
 
 
 @pytest.fixture
@@ -60,6 +66,9 @@ def test_partition(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [p["local_shape"] for p in facts["parameters"]] == [[4, 6], [6, 5]]
     assert "num_partitions=4" in out.read_text()
     assert run_json(capsys, "partition", mlp)["collectives"] == facts["collectives"]
+    assert run_json(capsys, "partition", mlp, "--machine", "h100-dgx")["collectives"]
+    assert main(["partition", mlp, "--machine", "abacus"]) == 2
+    assert "tpu-v4" in capsys.readouterr().err
 
 
 def test_run_writes_what_numpy_computes(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,6 +150,16 @@ def test_explain(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "by annotation" in text
 
 
+def test_provenance_file(mlp: str, tmp_path: Path) -> None:
+    out = tmp_path / "why.json"
+    assert main(["propagate", mlp, "-q", "-o", str(tmp_path / "o.hlo"), "--provenance", str(out)]) == 0
+    data = json.loads(out.read_text())
+    axes = [axis for v in data["values"] for d in v["dimensions"] for axis in d["axes"]]
+    assert axes
+    assert all(axis["annotation"] for axis in axes)
+    assert {axis["step"] for axis in axes} <= {0, *(s["step"] for s in data["steps"])}
+
+
 def test_verify(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     facts = run_json(capsys, "verify", mlp, "--trials", "2")
     assert facts["agrees"] is True
@@ -166,9 +185,18 @@ def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["this job"] == "one process with virtual devices"
 
 
-@pytest.mark.parametrize(
-    "command", ["propagate", "partition", "run", "bench", "explain", "verify", "ops", "devices", "mpiexec", "demo"]
-)
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"shardc {shardc.__version__}\n"
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert "propagate" in shown.out + shown.err and "error" not in shown.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert "Example:" in capsys.readouterr().out
@@ -180,9 +208,7 @@ def test_quiet_says_nothing(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert (captured.out, captured.err) == ("", "")
 
 
-@pytest.mark.parametrize(
-    "command", ["propagate", "partition", "run", "bench", "explain", "verify", "ops", "devices", "mpiexec", "demo"]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_the_common_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     text = capsys.readouterr().out

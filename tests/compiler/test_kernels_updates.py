@@ -86,9 +86,16 @@ def test_sort_is_stable_and_moves_all_operands() -> None:
     check(i, [random(s, low=0, high=5) for s in shapes])
 
 
-def test_topk() -> None:
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64", "s32", "u8", "pred"])
+@pytest.mark.parametrize(("k", "n"), [(4, 20), (1, 9), (20, 20), (70, 150)])
+def test_topk(k: int, n: int, dtype: str) -> None:
+    """Short lists and long ones; equal values in order of position, floats in total order."""
     from shardc.hlo.types import tuple_shape
 
-    shape = tuple_shape(f("f32", 3, 4), f("s32", 3, 4))
-    i = instruction("topk", f("f32", 3, 20), shape=shape, k=4, largest=True)
-    check(i, [random(f("f32", 3, 20))])
+    shape = tuple_shape(f(dtype, 3, k), f("s32", 3, k))
+    x = random(f(dtype, 3, n), low=0, high=9)
+    if f(dtype).dtype.is_float:
+        x[:, ::2] = np.round(x[:, ::2].astype(np.float32)).astype(x.dtype)
+        x[1, :6] = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, -np.nan]).astype(x.dtype)
+    for largest in (True, False):
+        check(instruction("topk", f(dtype, 3, n), shape=shape, k=k, largest=largest), [x])

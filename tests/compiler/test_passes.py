@@ -314,3 +314,9 @@ def test_lowering_is_deterministic() -> None:
     assert str(first.module) == str(second.module)
     assert [p.ref for p in first.plan.placements.values()] == [p.ref for p in second.plan.placements.values()]
     assert first.constants.data == second.constants.data
+
+
+def test_groups_beyond_the_devices_of_the_program_are_refused() -> None:
+    text = "x = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=sum"
+    with pytest.raises(UnsupportedError, match="device 1 in a program for 1 devices"):
+        lower(program(text))

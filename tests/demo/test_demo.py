@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,8 @@ import pytest
 from shardc.demo import export as exporting
 from shardc.demo.run import DRAWN, Table, run_demo
 from shardc.demo.setup import MESH, ModelConfig, example_inputs, example_state, example_tokens, result_names
-from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
-from shardc.launcher.draw import sharding_svg
 
 SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=32, vocab=64, sequence=8, batch=4)
 
@@ -101,20 +97,3 @@ def test_the_bundle_needs_no_jax() -> None:
         "assert run_demo(lambda part: None, ranks=0)['agrees']"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def rectangles(text: str) -> list[ET.Element]:
-    return [r for r in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}rect") if r.get("stroke")]
-
-
-def test_pictures() -> None:
-    mesh = Mesh({"x": 2, "y": 4})
-    assert len(rectangles(sharding_svg("w", (8, 8), Sharding.of(mesh, "x", "y")))) == 8
-    assert len(rectangles(sharding_svg("w", (8, 8), Sharding.of(mesh, None, "y")))) == 4
-    assert len(rectangles(sharding_svg("w", (3, 8, 16), Sharding.of(mesh, "x", None, ("y",))))) == 8
-    assert len(rectangles(sharding_svg("v", (10,), Sharding.of(mesh, ("y",))))) == 4
-    assert len(rectangles(sharding_svg("s", (), Sharding.of(mesh)))) == 1
-    uneven = rectangles(sharding_svg("<u>", (5, 4), Sharding.of(mesh, "y", None)))
-    assert [round(float(r.get("height", 0))) for r in uneven] == [96, 96, 48]
-    with pytest.raises(InputError):
-        sharding_svg("w", (10000, 10000), Sharding.of(Mesh({"x": 100, "y": 100}), "x", "y"))

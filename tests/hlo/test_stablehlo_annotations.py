@@ -164,7 +164,7 @@ def test_unreduced_sub_axes_and_maximal_meshes() -> None:
     assert isinstance(b.sharding, Sharding)
     assert b.sharding.mesh.is_maximal
     assert b.sharding.mesh.device_ids == (5,)
-    assert c.sharding == Sharding(mesh, (DimSharding((), closed=False),))
+    assert c.sharding == Sharding(Mesh(), (DimSharding((), closed=False),))
 
 
 def test_gspmd_shardings() -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from shardc.hlo.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
 from shardc.hlo.errors import EnvironmentProblem, ParseError, ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.verify import verify
 
@@ -282,10 +284,10 @@ def test_unknown_ops_name_op_and_source() -> None:
     body = """  %0 = stablehlo.uniform_quantize %a : (tensor<2x3xf32>) -> tensor<2x3x!quant.uniform<i8:f32, 0.1:0>>
   return %a : tensor<2x3xf32>"""
     failing(program(body), ShardcError)
-    body = """  %0 = sdy.propagation_barrier %a allowed_direction=NONE : tensor<2x3xf32> loc("train.py":12:4)
+    body = """  %0 = sdy.func_data_flow_edge %a : tensor<2x3xf32> loc("train.py":12:4)
   return %0 : tensor<2x3xf32>"""
     e = failing(program(body), UnsupportedError)
-    assert "sdy.propagation_barrier" in str(e)
+    assert "sdy.func_data_flow_edge" in str(e)
     assert "train.py:12:4" in str(e)
 
 
@@ -300,13 +302,38 @@ def test_entry_must_be_clear() -> None:
     assert "no public function" in str(failing("module {}", ParseError))
 
 
-def test_two_meshes_are_refused() -> None:
+def test_of_several_meshes_the_used_one_counts() -> None:
     text = """module {
   sdy.mesh @a = <["x"=2]>
   sdy.mesh @b = <["y"=4]>
-  func.func @main(%p: tensor<4xf32>) -> tensor<4xf32> { return %p : tensor<4xf32> }
+  func.func @main(%p: tensor<4xf32> {sdy.sharding = #sdy.sharding<@b, [{"y"}]>}) -> tensor<4xf32> {
+    return %p : tensor<4xf32>
+  }
 }"""
-    assert "two meshes" in str(failing(text, UnsupportedError))
+    assert read_stablehlo(text).mesh == Mesh({"y": 4})
+
+
+def test_markers_of_shardy_are_read() -> None:
+    text = """module {
+  sdy.mesh @m = <["x"=2]>
+  func.func @main(%p: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = sdy.propagation_barrier %p allowed_direction=BACKWARD : tensor<4xf32>
+    sdy.sharding_group %0 group_id=3 : tensor<4xf32>
+    %1 = sdy.reshard %0 <@m, [{"x"}]> : tensor<4xf32>
+    %2 = stablehlo.optimization_barrier %1 : tensor<4xf32>
+    %3 = sdy.data_flow_edge %2 : tensor<4xf32>
+    return %3 : tensor<4xf32>
+  }
+}"""
+    module = read_stablehlo(text)
+    calls = [i for i in module.entry if i.opcode == "custom-call"]
+    assert [i.attrs["custom_call_target"] for i in calls] == [
+        PROPAGATION_BARRIER, SHARDING_GROUP, RESHARD, DATA_FLOW_EDGE,
+    ]  # fmt: skip
+    assert dict(calls[0].attrs["frontend_attributes"]) == {"xla.sdy.allowed_direction": "BACKWARD"}
+    assert dict(calls[1].attrs["frontend_attributes"]) == {"xla.sdy.sharding_group_id": "3"}
+    (value,) = evaluate(module, [np.arange(4, dtype=np.float32)])
+    assert value.tolist() == [0, 1, 2, 3]
 
 
 def test_the_child_needs_only_jaxlib() -> None:

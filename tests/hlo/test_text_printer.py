@@ -110,11 +110,13 @@ def test_stack_tables_print_again_and_lines_survive_without_them() -> None:
 FileNames
 1 "a.py"
 
+FunctionNames
+
 FileLocations
 1 {file_name_id=1 function_name_id=0 line=3 end_line=3 column=1 end_column=9}
 
 StackFrames
-1 {file_location_id=1}
+1 {file_location_id=1 parent_frame_id=1}
 
 ENTRY e {
   ROOT x = f32[] parameter(0), metadata={op_name="x" stack_frame_id=1}

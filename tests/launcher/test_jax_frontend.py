@@ -197,13 +197,31 @@ def test_lower_function_mistakes() -> None:
         module_from_jax(jax.jit(jnp.sin).trace(x), x)
 
 
-def test_effects_are_refused() -> None:
+def test_prints_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     def noisy(x: Any) -> Any:
         jax.debug.print("{x}", x=x, ordered=True)
-        return x + 1
+        jax.debug.callback(lambda v: None, x)
+        return jax.lax.fori_loop(0, 3, lambda i, c: (jax.debug.print("{c}", c=c, ordered=True), c + i)[1], x)
 
-    with pytest.raises(UnsupportedError):
-        module_from_jax(noisy, np.ones(3, np.float32))
+    x = np.ones(3, np.float32)
+    program = module_from_jax(noisy, x)
+    assert [w.levelname for w in caplog.records] == ["WARNING"]
+    assert caplog.text.count("jax.debug.print at") == 2 and "jax.debug.callback at" in caplog.text
+    assert all(f"test_jax_frontend.py:{noisy.__code__.co_firstlineno + k}:" in caplog.text for k in (1, 2, 3))
+    assert [p.shape.dims for p in program.module.parameters] == [(3,)]
+    np.testing.assert_array_equal(evaluate(program.module, [x])[0], x + 3)
+
+
+@pytest.mark.parametrize("mesh", [None, Mesh({"data": 2})], ids=["one device", "mesh"])
+def test_callbacks_with_results_are_refused(mesh: Mesh | None) -> None:
+    def calls(x: Any) -> Any:
+        return jax.pure_callback(lambda v: np.asarray(v) * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    x = np.ones(4, np.float32)
+    with pytest.raises(UnsupportedError, match=r"jax\.pure_callback") as caught:
+        lower_function(calls, mesh, args=(x,), in_shardings=P("data")) if mesh else module_from_jax(calls, x)
+    assert f"test_jax_frontend.py:{calls.__code__.co_firstlineno + 1}" in str(caught.value)
+    assert "jax.numpy" in str(caught.value)
 
 
 def test_without_jax_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,17 +24,25 @@ def test_stops_come_in_the_order_of_devices(threads: int, seconds: float) -> Non
 
 def test_only_long_phases_go_to_threads() -> None:
     here = threading.get_ident()
-    runner = PhaseRunner(4)
+    now = 0.0
+    runner = PhaseRunner(4, lambda: now)
     seen: dict[int, set[int]] = {0: set(), 1: set()}
+    together = threading.Barrier(4)
 
-    def advance(phase: int, device: int) -> int:
+    def advance(phase: int, device: int, *, threaded: bool) -> int:
+        nonlocal now
         seen[phase].add(threading.get_ident())
-        time.sleep(0.002 if phase else 0.0)
+        if threaded:
+            together.wait(60)  # passes only if four threads are inside at once
+        else:
+            now += 0.002 if phase else 0.0
         return device
 
-    for _ in range(4):
+    for turn in range(4):
         for phase in seen:
-            runner.run(phase, lambda d, phase=phase: advance(phase, d), range(4))
+            threaded = phase == 1 and turn >= 2
+            stops = runner.run(phase, lambda d, p=phase, t=threaded: advance(p, d, threaded=t), range(4))
+            assert stops == [0, 1, 2, 3]
     runner.close()
     assert seen[0] == {here}
-    assert len(seen[1]) > 1
+    assert len(seen[1]) == 5

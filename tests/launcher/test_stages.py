@@ -79,8 +79,6 @@ def test_what_is_not_there_yet_says_so(mlp: Path) -> None:
         partitioned.compile("cuda")
     with pytest.raises(UnsupportedError, match="simulation"):
         partitioned.simulate("h100-dgx:64")
-    with pytest.raises(UnsupportedError, match="NumPy functions"):
-        shardc.trace(np.tanh)
     with pytest.raises(InputError, match="need a JAX function"):
         partitioned.compile()(x=X, w=W)
 
@@ -208,3 +206,46 @@ class TestFilesFromJax:
         np.testing.assert_allclose(np.asarray(partitioned.compile()(X, W)), np.tanh(X @ W).sum(0), rtol=1e-4, atol=1e-5)
         if form != "serialized":
             assert "sdy.sharding" in program.propagate().as_stablehlo()
+
+
+TWO_LAYOUTS = """module @m {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func public @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+                         %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"y"}]>})
+      -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+    %0 = call @f(%a) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %1 = call @f(%b) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0, %1 : tensor<8x8xf32>, tensor<8x8xf32>
+  }
+  func.func private @f(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    %0 = stablehlo.sine %x : tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}"""
+
+
+def test_a_function_in_two_layouts_is_written_twice(tmp_path: Path) -> None:
+    pytest.importorskip("jaxlib")
+    file = tmp_path / "two.mlir"
+    file.write_text(TWO_LAYOUTS)
+    text = shardc.load(file).propagate().as_stablehlo()
+    assert text.count("func.func private @f") == 2
+    sines = [line.split("loc(")[0] for line in text.splitlines() if "stablehlo.sine" in line]
+    assert ['[{"x"}, {}]' in line for line in sines] == [True, False]
+    assert ['[{}, {"y"}]' in line for line in sines] == [False, True]
+
+
+def test_calls_with_several_results_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("jaxlib")
+    file = tmp_path / "two.mlir"
+    text = TWO_LAYOUTS.replace("%0 = call @f(%a) : (tensor<8x8xf32>) -> tensor<8x8xf32>", "%0:2 = call @f(%a) : F")
+    text = text.replace("%1 = call @f(%b) : (tensor<8x8xf32>) -> tensor<8x8xf32>", "%1:2 = call @f(%b) : F")
+    text = text.replace("return %0, %1", "return %0#0, %1#1").replace("return %0 :", "return %0, %0 :")
+    text = text.replace("(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {", "(%x: tensor<8x8xf32>) -> T {")
+    text = text.replace("return %0, %0 : tensor<8x8xf32>", "return %0, %0 : tensor<8x8xf32>, tensor<8x8xf32>")
+    two = "(tensor<8x8xf32>, tensor<8x8xf32>)"
+    file.write_text(text.replace(": F", f": (tensor<8x8xf32>) -> {two}").replace("-> T", f"-> {two}"))
+    written = shardc.load(file).propagate().as_stablehlo()
+    assert written.count("func.func private @f") == 2
+    called = [line.split("call @")[1].split("(")[0] for line in written.splitlines() if "call @" in line]
+    assert len(set(called)) == 2

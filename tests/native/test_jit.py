@@ -81,8 +81,19 @@ FLOATS = [
     "llvm.trunc",
     "llvm.rint",
     "llvm.fmuladd",
+    "llvm.fma",
+    "llvm.maximum",
+    "llvm.minimum",
 ]
-ARITY = {"llvm.copysign": 2, "llvm.fmuladd": 3, "llvm.fshl": 3, "llvm.fshr": 3}
+ARITY = {
+    "llvm.copysign": 2,
+    "llvm.maximum": 2,
+    "llvm.minimum": 2,
+    "llvm.fma": 3,
+    "llvm.fmuladd": 3,
+    "llvm.fshl": 3,
+    "llvm.fshr": 3,
+}
 TWO = {"llvm.smax", "llvm.smin", "llvm.umax", "llvm.umin"}
 
 

@@ -183,10 +183,13 @@ def test_fsdp_scan_gathers_one_layer_at_a_time() -> None:
     assert not row["unknown_trip_count"]
 
 
-def test_same_call_twice_is_partitioned_once() -> None:
+def test_a_large_callee_is_partitioned_once() -> None:
     b = Builder("calls")
     c = Builder("square")
-    square = c.build(c.add("multiply", (p := c.parameter(array_shape("f32", 8))), p))
+    value = c.parameter(array_shape("f32", 8))
+    for _ in range(2000):
+        value = c.add("negate", value)
+    square = c.build(c.add("multiply", value, value))
     x = parameter(b, "x", (8,), layout(MESH, "data"))
     y = b.add("call", b.add("call", x, to_apply=square), to_apply=square)
     local = run(b, result(b, (y, layout(MESH, "data"))))

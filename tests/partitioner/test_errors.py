@@ -7,6 +7,7 @@ from partition_support import with_shardings
 
 from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.groups import ListPairs
 from shardc.hlo.ir import Metadata
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.opset import OPS
@@ -43,12 +44,13 @@ def test_a_partitioned_program() -> None:
 def test_collectives_and_manual_computations_name_their_source() -> None:
     b = Builder("main", metadata=Metadata(source_file="model.py", source_line=3))
     x = b.parameter(array_shape("f32", 4))
-    b.add("custom-call", x, shape=x.shape, custom_call_target="SPMDFullToShardShape", name="enter")
-    with pytest.raises(UnsupportedError, match="manual computation") as e:
+    b.add("custom-call", x, shape=array_shape("f32", 2), custom_call_target="SPMDFullToShardShape", name="enter")
+    with pytest.raises(UnsupportedError, match="cut 4 into 1") as e:
         partition(replicated(b))
     assert "model.py:3" in str(e.value)
     b = Builder("main", metadata=Metadata(source_file="model.py", source_line=4))
-    b.add("replica-id", shape=array_shape("u32"))
-    with pytest.raises(UnsupportedError, match="replica-id") as e:
+    x = b.parameter(array_shape("f32", 4))
+    b.add("collective-permute", x, shape=x.shape, source_target_pairs=ListPairs(((0, 1),)))
+    with pytest.raises(UnsupportedError, match="manual computation") as e:
         partition(replicated(b))
     assert "model.py:4" in str(e.value)

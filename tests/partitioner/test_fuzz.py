@@ -1,197 +1,95 @@
 """Random programs, random meshes, random shardings: partitioned equals unpartitioned, exactly.
 
-Values are small integers as floats and every operation keeps them so, hence any order of summation gives the same.
-The seed in a failing test's name makes the program again.
+``fuzz_cases.make_case`` makes the program of a seed. A failing seed prints the program made small, as text that can
+be a file in ``regressions/``, where every bug that was found is kept. To look for more:
+``python tests/partitioner/test_fuzz.py FIRST LAST``.
 """
 
 from __future__ import annotations
 
-import random
+import sys
+from pathlib import Path
 
 import pytest
-from partition_programs import matmul, total, zeros
-from partition_support import check, random_sharding, with_shardings
+from fuzz_cases import check_case, check_compiled, failure, make_case
+from fuzz_minimise import case_text, minimise, read_case
 
-from shardc.hlo.build import Builder, make_module
-from shardc.hlo.ir import Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape
-from shardc.sharding.propagate import propagate
+from shardc.hlo.ir import Instruction, Module
 
-MESHES = (
-    Mesh({"x": 2}),
-    Mesh({"x": 2, "y": 2}),
-    Mesh({"x": 2, "y": 4}),
-    Mesh({"x": 3, "y": 2}),
-    Mesh({"x": 2, "y": 2, "z": 2}),
-    Mesh({"x": 2, "y": 3}, (3, 1, 5, 0, 2, 4)),
-)
-SIZES = (1, 2, 3, 4, 6, 8)
+REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.hlo"))
+BLOCK = 50
 
 
-class Growing:
-    """A program that grows by random operations on values it has; integers stay small by clamping."""
-
-    def __init__(self, seed: int) -> None:
-        self.r = random.Random(seed)
-        self.b = Builder("main")
-        self.values: list[Instruction] = []
-        for _ in range(self.r.randint(2, 4)):
-            self.parameter(self.sizes(self.r.randint(1, 3)))
-
-    def sizes(self, rank: int) -> tuple[int, ...]:
-        return tuple(self.r.choice(SIZES) for _ in range(rank))
-
-    def parameter(self, sizes: tuple[int, ...]) -> Instruction:
-        self.values.append(self.b.parameter(array_shape("f32", *sizes)))
-        return self.values[-1]
-
-    def pick(self) -> Instruction:
-        return self.r.choice(self.values[-6:])
-
-    def small(self, x: Instruction) -> Instruction:
-        return self.b.add("clamp", self.b.constant(-4.0, "f32"), x, self.b.constant(4.0, "f32"))
-
-    def like(self, x: Instruction) -> Instruction:
-        """Another value of the same shape."""
-        same = [v for v in self.values if v.shape == x.shape and v is not x]
-        return self.r.choice(same) if same and self.r.random() < 0.7 else self.parameter(x.shape.dims)
-
-    def step(self) -> None:
-        x = self.pick()
-        choices = [self.unary, self.binary, self.transpose, self.reduce, self.broadcast, self.reshape, self.cut]
-        if x.shape.rank == 2:
-            choices += [self.product, self.product, self.product]
-        self.values.append(self.r.choice(choices)(x))
-
-    def unary(self, x: Instruction) -> Instruction:
-        return self.b.add(self.r.choice(["negate", "abs", "copy", "sign"]), x)
-
-    def binary(self, x: Instruction) -> Instruction:
-        y = self.like(x)
-        opcode = self.r.choice(["add", "subtract", "maximum", "minimum", "multiply"])
-        out = self.b.add(opcode, x, y)
-        return self.small(out) if opcode == "multiply" or self.r.random() < 0.2 else out
-
-    def transpose(self, x: Instruction) -> Instruction:
-        order = list(range(x.shape.rank))
-        self.r.shuffle(order)
-        return self.b.add("transpose", x, dimensions=tuple(order))
-
-    def reduce(self, x: Instruction) -> Instruction:
-        d = self.r.randrange(x.shape.rank)
-        op = self.r.choice(["add", "add", "maximum", "minimum"])
-        out = total(self.b, x, (d,), op, self.r.choice([0.0, 1.0]))
-        back = tuple(k for k in range(x.shape.rank) if k != d)
-        return self.b.add("broadcast", out, shape=x.shape, dimensions=back) if not out.shape.rank else out
-
-    def broadcast(self, x: Instruction) -> Instruction:
-        if x.shape.rank > 2:
-            return self.unary(x)
-        return self.b.add(
-            "broadcast",
-            x,
-            shape=array_shape("f32", self.r.choice(SIZES), *x.shape.dims),
-            dimensions=tuple(range(1, x.shape.rank + 1)),
-        )
-
-    def reshape(self, x: Instruction) -> Instruction:
-        dims = x.shape.dims
-        if len(dims) > 1 and self.r.random() < 0.6:
-            return self.b.add("reshape", x, shape=array_shape("f32", dims[0] * dims[1], *dims[2:]))
-        for factor in (2, 3):
-            if dims[0] % factor == 0 and len(dims) < 3:
-                return self.b.add("reshape", x, shape=array_shape("f32", factor, dims[0] // factor, *dims[1:]))
-        return self.unary(x)
-
-    def cut(self, x: Instruction) -> Instruction:
-        d = self.r.randrange(x.shape.rank)
-        limit = self.r.randint(1, x.shape.dims[d])
-        bounds = tuple((0, limit if k == d else n, 1) for k, n in enumerate(x.shape.dims))
-        return self.b.add("slice", x, slice=bounds)
-
-    def product(self, x: Instruction) -> Instruction:
-        y = self.parameter((x.shape.dims[1], self.r.choice(SIZES)))
-        out = matmul(self.b, self.small(x), y)
-        if self.r.random() < 0.4:
-            scale = zeros(self.b, *out.shape.dims, value=self.r.choice([2.0, -1.0]))
-            out = self.b.add("multiply", out, scale)
-        return out
-
-    def loop(self) -> None:
-        """Wrap a few operations into a loop that carries the last value."""
-        x = self.small(self.pick())
-        init = self.b.add("tuple", self.b.constant(0, "s32"), x)
-        c = Builder("condition")
-        p = c.parameter(init.shape)
-        limit = c.constant(self.r.randint(0, 3), "s32")
-        test = c.build(c.add("compare", c.add("get-tuple-element", p, index=0), limit, direction="LT"))
-        inner = Builder("body")
-        p = inner.parameter(init.shape)
-        i, y = (inner.add("get-tuple-element", p, index=k) for k in range(2))
-        d = self.r.randrange(x.shape.rank)
-        s = total(inner, y, (d,))
-        back = tuple(k for k in range(x.shape.rank) if k != d)
-        y = inner.add("subtract", y, inner.add("broadcast", s, shape=x.shape, dimensions=back))
-        y = inner.add("clamp", inner.constant(-4.0, "f32"), y, inner.constant(4.0, "f32"))
-        body = inner.build(inner.add("tuple", inner.add("add", i, inner.constant(1, "s32")), y))
-        out = self.b.add("while", init, condition=test, body=body)
-        self.values.append(self.b.add("get-tuple-element", out, index=1))
-
-    def finish(self) -> Instruction:
-        chosen = self.values[-1:] + [v for v in self.values[:-1] if self.r.random() < 0.15]
-        return self.b.add("tuple", *chosen)
+def explain(seed: int) -> str:
+    """The failure of a seed and its program made small; empty when it is right."""
+    module = make_case(seed)
+    what = failure(module, seed)
+    if not what:
+        return ""
+    small = minimise(module, lambda m: failure(m, seed) == what)
+    return f"seed {seed}: {what}\n\n{case_text(small)}"
 
 
-def grow(seed: int) -> Growing:
-    program = Growing(seed)
-    for _ in range(program.r.randint(3, 18)):
-        program.step()
-        if program.r.random() < 0.06:
-            program.loop()
-    return program
+def run_block(block: int) -> None:
+    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+        module = make_case(seed)
+        if failure(module, seed):
+            pytest.fail(explain(seed), pytrace=False)
 
 
-def run(seed: int) -> None:
-    """Every value has a sharding of its own: the worst that a propagation could leave behind."""
-    program = grow(seed)
-    mesh = program.r.choice(MESHES)
-    computation = program.b.build(program.finish())
-    used = program.r.choice([0.3, 0.7, 1.0])
-    module = with_shardings(computation, mesh, lambda i: random_sharding(program.r, mesh, i.shape.rank, used))
-    check(module, seed=seed)
-
-
-def run_propagated(seed: int) -> None:
-    """Only parameters are annotated; propagation decides the rest."""
-    program = grow(seed)
-    mesh = program.r.choice(MESHES)
-    b = program.b
-    root = program.finish()
-    new: dict[Instruction, Instruction] = {}
-    fresh = Builder("main")
-    for i in b.instructions:
-        sharding = i.sharding
-        if i.opcode == "parameter" and program.r.random() < 0.8:
-            sharding = random_sharding(program.r, mesh, i.shape.rank)
-        new[i] = fresh.append(i.replace(operands=tuple(new[o] for o in i.operands), sharding=sharding))
-    module = make_module("fuzz", fresh.build(new[root]), mesh=mesh)
-    check(propagate(module).module, seed=seed)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_random_program(seed: int) -> None:
-    run(seed)
-
-
-@pytest.mark.parametrize("seed", range(1000, 1040))
-def test_random_propagated_program(seed: int) -> None:
-    run_propagated(seed)
+@pytest.mark.parametrize("block", range(20))
+def test_random_programs(block: int) -> None:
+    run_block(block)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", range(20, 320))
 def test_many_random_programs(block: int) -> None:
-    for seed in range(10_000 + 50 * block, 10_050 + 50 * block):
-        run(seed)
-        run_propagated(seed)
+    run_block(block)
+
+
+@pytest.mark.parametrize("seed", range(50_000, 50_040))
+def test_compiled_programs(seed: int) -> None:
+    check_compiled(make_case(seed), seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(51_000, 51_400))
+def test_many_compiled_programs(seed: int) -> None:
+    check_compiled(make_case(seed), seed)
+
+
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda p: p.stem)
+def test_regressions(path: Path) -> None:
+    check_case(read_case(path.read_text(), path.name))
+
+
+def _has(module: Module, wanted: str) -> Instruction | None:
+    return next((i for i in module.instructions() if i.opcode == wanted), None)
+
+
+@pytest.mark.parametrize("opcode", ["while", "convolution", "scatter", "conditional"])
+def test_a_failure_is_made_small(opcode: str) -> None:
+    """A made-up bug, an op that is split over the mesh, keeps little but that op; its text is the same program."""
+
+    def wrong(module: Module) -> bool:
+        op = _has(module, opcode)
+        shardings = op.leaf_shardings() if op is not None else ()
+        return any(s.used_axes() for s in shardings)
+
+    seed = next(s for s in range(1, 2000, 2) if wrong(make_case(s)) and len(list(make_case(s).entry)) > 20)
+    module = make_case(seed)
+    small = minimise(module, wrong)
+    assert wrong(small)
+    assert len(list(small.entry)) <= 7 < len(list(module.entry))
+    assert small.mesh is not None and len(small.mesh.axes) == 1
+    again = read_case(case_text(small))
+    assert case_text(again) == case_text(small)
+    assert wrong(again)
+    check_case(again)
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1]), int(sys.argv[2])):
+        if text := explain(number):
+            print(text)

@@ -57,13 +57,12 @@ def test_round_trip_of_random_shardings() -> None:
         assert table.local_dims(table.from_sharding(s), (7, 8, 9)) == s.local_dims((7, 8, 9))
 
 
-def test_other_meshes_maximal_and_manual_are_named_in_errors() -> None:
+def test_other_and_maximal_meshes_are_named_in_errors() -> None:
     mesh = Mesh({"x": 2})
     table = AxisTable(mesh)
     with pytest.raises(UnsupportedError, match="one device"):
         table.from_sharding(Sharding(Mesh((), (0,)), ()), "%a")
     with pytest.raises(UnsupportedError, match="over mesh"):
         table.from_sharding(layout(Mesh({"y": 2}), "y"), "%a")
-    with pytest.raises(UnsupportedError, match="manual"):
-        table.from_sharding(Sharding(mesh, (DimSharding(),), manual=("x",)), "%a")
+    assert table.from_sharding(Sharding(mesh, (DimSharding(),), manual=("x",))) is table.replicated(1)
     assert axis("x:(1)2") == AxisRef("x", 1, 2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
-from partition_support import collectives, integers, scatter_poisoned
-from test_fuzz import MESHES, grow
+from partition_programs import PROGRAMS
+from partition_support import collectives, integers, random_sharding, scatter_poisoned, with_shardings
 
 from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate_spmd
@@ -79,20 +81,16 @@ def test_equal_collectives_travel_once() -> None:
     same(before, after)
 
 
-def test_random_programs_stay_the_same() -> None:
-    from partition_support import random_sharding, with_shardings
-
-    for seed in range(40):
-        grown = grow(seed)
-        mesh = grown.r.choice(MESHES)
-        module = with_shardings(
-            grown.b.build(grown.finish()), mesh, lambda i, m=mesh, g=grown: random_sharding(g.r, m, i.shape.rank)
-        )
-        before = partition(module)
-        after = CombineAllReduces().run(before)
-        verify(after)
-        rng = np.random.default_rng(seed)
-        args = scatter_poisoned(before, [integers(rng, p.shape) for p in module.parameters])
-        for a, b in zip(evaluate_spmd(before, args), evaluate_spmd(after, args), strict=True):
-            for x, y in zip(a, b, strict=True):
-                np.testing.assert_array_equal(x, y)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_random_programs_stay_the_same(name: str) -> None:
+    r = random.Random(f"combine {name}")
+    b = Builder("main")
+    mesh = r.choice((MESH, Mesh({"x": 2, "y": 4}), Mesh({"x": 3})))
+    module = with_shardings(b.build(PROGRAMS[name](r, b)), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
+    before = partition(module)
+    after = CombineAllReduces().run(before)
+    verify(after)
+    args = scatter_poisoned(before, [integers(np.random.default_rng(1), p.shape) for p in module.parameters])
+    for x, y in zip(evaluate_spmd(before, args), evaluate_spmd(after, args), strict=True):
+        for p, q in zip(x, y, strict=True):
+            np.testing.assert_array_equal(p, q)

@@ -14,6 +14,7 @@ from shardc.hlo.ir import Computation, Instruction, Metadata, Module, topologica
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, Sharding
 from shardc.hlo.text.printer import print_module
+from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape
 from shardc.partitioner.flops import instruction_flops
 from shardc.partitioner.partition import partition
@@ -147,3 +148,35 @@ def test_loops_of_unknown_length_are_flagged() -> None:
     (row,) = build_report(partition(module))["collectives"]
     assert row["unknown_trip_count"]
     assert row["count"] == 1
+
+
+def test_a_compilers_own_count_of_a_loop_is_believed() -> None:
+    text = """HloModule m, num_partitions=4
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+body {
+  p = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8] get-tuple-element(p), index=1
+  y = f32[8] all-reduce(x), replica_groups={}, to_apply=add
+  ROOT t = (s32[], f32[8]) tuple(i, y)
+}
+
+condition {
+  p = (s32[], f32[8]) parameter(0)
+  ROOT more = pred[] custom-call(p), custom_call_target="opaque"
+}
+
+ENTRY main {
+  p = (s32[], f32[8]) parameter(0)
+  ROOT w = (s32[], f32[8]) while(p), condition=condition, body=body, backend_config={"known_trip_count":{"n":"7"}}
+}
+"""
+    (row,) = build_report(read_hlo(text))["collectives"]
+    assert (row["count"], row["group_size"], row["unknown_trip_count"]) == (7, 4, False)
+    assert row["wire_bytes"] == 7 * 2 * 32 * 3 / 4

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from partition_programs import PROGRAMS
 from partition_support import integers, random_sharding, scatter_poisoned, with_shardings
 
 from shardc.hlo.build import Builder
-from shardc.hlo.evaluate import evaluate
+from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.text.printer import print_module
-from shardc.partitioner.equivalence import gather_results
+from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
+from shardc.sharding.propagate import propagate
 
 pytest.importorskip("jaxlib")
 
@@ -73,7 +75,74 @@ def test_xla_computes_the_same(tmp_path: Path) -> None:
     compare(list(PROGRAMS), range(1), tmp_path)
 
 
+def test_batches_of_lapack_calls_stay_apart(tmp_path: Path) -> None:
+    """No device sees more than its matrices, and XLA finds layouts and attributes as JAX's kernels want them."""
+    jax = pytest.importorskip("jax")
+    import shardc
+
+    def function(x: object) -> tuple[object, ...]:
+        q, r = jax.numpy.linalg.qr(x)
+        u, s, v = jax.numpy.linalg.svd(x, full_matrices=False)
+        return q, r, (u * s[:, None, :]) @ v, jax.scipy.linalg.solve_triangular(r, x, lower=False)
+
+    x = np.random.default_rng(5).standard_normal((4, 3, 3)).astype(np.float32) + 2 * np.eye(3, dtype=np.float32)
+    program = shardc.from_jax(jax.jit(function), x)
+    sharded = program.annotate({"x": shardc.P("b", None, None)}, mesh=Mesh({"b": 2})).partition()
+    assert not sharded.report()["collectives"]
+    got = through_xla({"lapack": (sharded.module, [x])}, tmp_path)["lapack"]
+    for g, w in zip(got, evaluate(program.module, [x]), strict=True):
+        np.testing.assert_allclose(g, w, rtol=0, atol=2e-5)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_xla_computes_the_same_at_length(name: str, tmp_path: Path) -> None:
     compare([name], range(1, 25), tmp_path)
+
+
+def benchmark_programs() -> list[Any]:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+    try:
+        from partitioning_more import MORE
+        from partitioning_programs import PROGRAMS
+    finally:
+        sys.path.pop(0)
+    return [*PROGRAMS, *MORE]
+
+
+def three_truths(programs: list[Any], folder: Path) -> None:
+    """XLA on our text, XLA on the unpartitioned program and our evaluator on our text agree with our evaluator."""
+    import jax
+    from jax.sharding import AbstractMesh, AxisType
+    from partitioning_programs import Places, draw
+
+    from shardc.launcher.jax_frontend import module_from_jax
+
+    made = {}
+    for number, program in enumerate(programs):
+        axes = program.mesh
+        mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+        function, arguments = program.make(Places(mesh))
+        module = propagate(module_from_jax(function, *arguments).module).module
+        args = draw([(p.shape.dims, p.shape.dtype.numpy) for p in module.parameters])
+        one = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape((1,) * len(axes)), tuple(axes))
+        whole = program.make(Places(one))[0](*jax.tree.unflatten(jax.tree.structure(arguments), args))
+        made[f"p{number}"] = (program.name, module, partition(module), args, jax.tree.leaves(whole))
+    got = through_xla({k: (local, args) for k, (_, _, local, args, _) in made.items()}, folder)
+    for key, (name, module, local, args, whole) in made.items():
+        want, reference = evaluate(module, args), evaluate(module, args, float64=True)
+        ours = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
+        for x, y, o, w, r in zip(got[key], whole, ours, want, reference, strict=True):
+            assert agree(x, w, r), f"{name}: XLA on our text"
+            assert agree(np.asarray(y), w, r), f"{name}: XLA on the unpartitioned program"
+            assert agree(o, w, r), f"{name}: our evaluator on our text"
+
+
+def test_benchmark_programs_agree(tmp_path: Path) -> None:
+    """A seeded slice."""
+    three_truths(random.Random(5).sample(benchmark_programs(), 5), tmp_path)
+
+
+@pytest.mark.full
+def test_all_benchmark_programs_agree(tmp_path: Path) -> None:
+    three_truths(benchmark_programs(), tmp_path)

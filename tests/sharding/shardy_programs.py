@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 SIZES = (2, 4, 8, 8, 16)
@@ -27,6 +28,7 @@ class Program:
         self.lines: list[str] = []
         self.count = 0
         self.values: list[Value] = []
+        self.unused: list[Value] = []
         self.arguments = [self._argument(n) for n in range(self.random.randint(2, 4))]
         for _ in range(operations):
             self._operation()
@@ -34,7 +36,7 @@ class Program:
     @property
     def text(self) -> str:
         mesh = ", ".join(f'"{n}"={s}' for n, s in self.axes)
-        unused = self.values[-3:]
+        unused = self.unused or self.values[-3:]
         kinds = ", ".join(v.type + self._attribute(v, 0.3) for v in unused)
         returned = ", ".join(v.name for v in unused) + " : " + ", ".join(v.type for v in unused)
         body = "\n  ".join(self.lines)
@@ -152,3 +154,157 @@ class Program:
         dims = tuple(max(1, s // 2) if k == d else s for k, s in enumerate(x.dims))
         ranges = ", ".join(f"0:{s}" for s in dims)
         self._emit(dims, f"stablehlo.slice {x.name} [{ranges}]", f"({x.type}) -> RESULT")
+
+
+class RichProgram(Program):
+    """The same with everything else that shardings and Shardy's own ops can say.
+
+    Open dimensions with priorities, sub-axes, replicated axes, barriers, reshards, sharding groups, loops, branches,
+    optimization barriers, calls and manual computations.
+    """
+
+    def __init__(self, seed: int, operations: int = 10) -> None:
+        self.functions: list[str] = []
+        self.groups = 0
+        super().__init__(seed, operations)
+
+    @property
+    def text(self) -> str:
+        """Everything that nothing reads is returned, or Shardy would drop it."""
+        body = "\n".join(self.lines)
+        *others, last = self.values
+        self.unused = [*(v for v in others if len(re.findall(re.escape(v.name) + r"\b", body)) < 2), last]
+        return super().text + "\n".join(self.functions)
+
+    def sharding(self, dims: tuple[int, ...], closed: float = 0.5, *, priorities: bool = True) -> str:
+        left = self._references()
+        parts = []
+        for size in dims:
+            axes = []
+            while left and self.random.random() < 0.45 and size % left[-1][1] == 0:
+                text, n = left.pop()
+                size //= n
+                axes.append(text)
+            is_open = self.random.random() >= closed
+            if is_open:
+                axes.append("?")
+            wanted = priorities and (axes or is_open) and self.random.random() < 0.2
+            parts.append("{" + ", ".join(axes) + "}" + (f"p{self.random.randint(1, 2)}" if wanted else ""))
+        text = f"@mesh, [{', '.join(parts)}]"
+        kept = {a.partition(":")[0] for a, _ in left} if self.random.random() < 0.2 else set()
+        full = [n for n, _ in self.axes if f'"{n}"' in kept and all(f'"{n}"' not in p for p in parts)][:1]
+        return f"<{text}, replicated={{{', '.join(map(_quoted, full))}}}>" if full else f"<{text}>"
+
+    def _references(self) -> list[tuple[str, int]]:
+        """Axes in random order, some of them as two sub-axes."""
+        out = []
+        for name, n in self.axes:
+            if n == 4 and self.random.random() < 0.3:
+                out += [(f'"{name}":(1)2', 2), (f'"{name}":(2)2', 2)]
+            else:
+                out.append((f'"{name}"', n))
+        self.random.shuffle(out)
+        # Neighbouring halves in order would have to be written as one axis.
+        return [a for k, a in enumerate(out) if not (k and a[0].endswith("(1)2") and out[k - 1][0].endswith("(2)2"))]
+
+    def _operation(self) -> None:
+        if self.random.random() < 0.6:
+            super()._operation()
+            return
+        x = self.random.choice(self.values[-6:])
+        makers = [self._barrier, self._reshard, self._group, self._loop, self._branch, self._pair]
+        makers += [self._call, self._manual]
+        self.random.choice(makers)(x)
+
+    def _barrier(self, x: Value) -> None:
+        where = self.random.choice(["NONE", "FORWARD", "BACKWARD"])
+        self._emit(x.dims, f"sdy.propagation_barrier {x.name} allowed_direction={where}", x.type)
+
+    def _reshard(self, x: Value) -> None:
+        self._emit(x.dims, f"sdy.reshard {x.name} {self.sharding(x.dims, priorities=False)}", x.type)
+
+    def _group(self, x: Value) -> None:
+        same = [v for v in self.values if v.dims == x.dims and v is not x]
+        if same:
+            y = self.random.choice(same)
+            for v in (x, y):
+                self.lines.append(f"sdy.sharding_group {v.name} group_id={self.groups} : {v.type}")
+            self.groups += 1
+
+    def _loop(self, x: Value) -> None:
+        k = self.count
+        y = self.random.choice([v for v in self.values if v.dims == x.dims])
+        self.lines += [
+            f"%n{k} = stablehlo.constant dense<3> : tensor<i32>",
+            f"%o{k} = stablehlo.constant dense<1> : tensor<i32>",
+        ]
+        code = (
+            f"stablehlo.while(%a{k} = {x.name}, %b{k} = {y.name}, %i{k} = %o{k}) : {x.type}, {x.type}, tensor<i32>\n"
+            f"    cond {{\n    %p{k} = stablehlo.compare LT, %i{k}, %n{k} : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+            f"    stablehlo.return %p{k} : tensor<i1>\n  }} do {{\n"
+            f"    %s{k} = stablehlo.add %a{k}, %b{k} : {x.type}\n    %t{k} = stablehlo.sine %b{k} : {x.type}\n"
+            f"    %j{k} = stablehlo.add %i{k}, %o{k} : tensor<i32>\n"
+            f"    stablehlo.return %s{k}, %t{k}, %j{k} : {x.type}, {x.type}, tensor<i32>\n  }}"
+        )
+        self.lines.append(f"%w{k}:3 = {code}")
+        self._emit(x.dims, f"stablehlo.add %w{k}#0, %w{k}#1", x.type)
+
+    def _branch(self, x: Value) -> None:
+        k = self.count
+        y = self.random.choice([v for v in self.values if v.dims == x.dims])
+        self.lines += [
+            f"%q{k} = stablehlo.constant dense<1> : tensor<i32>",
+            f'%r{k} = "stablehlo.case"(%q{k}) ({{\n    %c{k}x = stablehlo.sine {x.name} : {x.type}\n'
+            f"    stablehlo.return %c{k}x : {x.type}\n  }}, {{\n    stablehlo.return {y.name} : {y.type}\n  }}) : "
+            f"(tensor<i32>) -> {x.type}",
+        ]
+        self._emit(x.dims, f"stablehlo.tanh %r{k}", x.type)
+
+    def _pair(self, x: Value) -> None:
+        k, y = self.count, self.random.choice(self.values)
+        self.lines.append(f"%e{k}:2 = stablehlo.optimization_barrier {x.name}, {y.name} : {x.type}, {y.type}")
+        self._emit(x.dims, f"stablehlo.sine %e{k}#0", x.type)
+        self._emit(y.dims, f"stablehlo.sine %e{k}#1", y.type)
+
+    def _call(self, x: Value) -> None:
+        k = self.count
+        known = [f for f in self.functions if f"(%x: {x.type}" in f]
+        if known and self.random.random() < 0.5:
+            name = self.random.choice(known).split("@")[1].split("(")[0]
+        else:
+            name = f"f{k}"
+            given = self._attribute(x, 0.2)
+            lines = [
+                f"func.func private @{name}(%x: {x.type}{given}) -> {x.type} {{",
+                f"  %0 = stablehlo.sine %x : {x.type}",
+                f"  %1 = stablehlo.add %0, %x : {x.type}",
+                f"  return %1 : {x.type}\n}}",
+            ]
+            self.functions.append("\n".join(lines))
+        self._emit(x.dims, f"func.call @{name}({x.name})", f"({x.type}) -> RESULT")
+
+    def _manual(self, x: Value) -> None:
+        k = self.count
+        name, n = self.random.choice(self.axes)
+        d = self.random.randrange(len(x.dims))
+        if x.dims[d] % n:
+            return
+        local = Value("", tuple(s // n if i == d else s for i, s in enumerate(x.dims)))
+
+        def side() -> str:
+            dims = [f'{{"{name}"' if i == d else "{" for i in range(len(x.dims))]
+            dims = [p + (("?}" if p == "{" else ", ?}") if self.random.random() < 0.6 else "}") for p in dims]
+            return f"<@mesh, [{', '.join(dims)}]>"
+
+        lines = [
+            f"%m{k} = sdy.manual_computation({x.name}) in_shardings=[{side()}] out_shardings=[{side()}]",
+            f'    manual_axes={{"{name}"}} (%l{k}: {local.type}) {{',
+            f"    %g{k} = stablehlo.sine %l{k} : {local.type}",
+            f"    sdy.return %g{k} : {local.type}\n  }} : ({x.type}) -> {x.type}",
+        ]
+        self.lines.append("\n".join(lines))
+        self._emit(x.dims, f"stablehlo.tanh %m{k}", x.type)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from shardy_oracle import differences
 from shardy_programs import Program
+from shardy_text import MODES
+from shardy_text import differences as text_differences
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -154,3 +156,24 @@ def test_many_random_programs() -> None:
     """Where conflicts make the order of visits matter, the two may part ways now and then: at most 1 value in 200."""
     compared, lines = _count(range(15, 300))
     assert len(lines) * 200 <= compared, "\n".join(lines)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_everything_that_shardings_can_say(mode: str) -> None:
+    """Priorities, sub-axes, barriers, groups, loops, calls, manual computations: the whole text agrees."""
+    for seed in range(12):
+        lines, _ = text_differences(seed, MODES[mode])
+        assert not lines, f"seed {seed}\n" + "\n".join(lines)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", MODES)
+def test_much_that_shardings_can_say(mode: str) -> None:
+    """Where conflicts make the order of visits matter, at most 1 line in 500 may differ."""
+    wrong: list[str] = []
+    total = 0
+    for seed in range(12, 200):
+        lines, count = text_differences(seed, MODES[mode])
+        wrong += [f"seed {seed}: {line}" for line in lines if line.startswith("ours")]
+        total += count
+    assert len(wrong) * 500 <= total, "\n".join(wrong)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,14 @@ from hypothesis import strategies as st
 
 from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir import Module, rebuild_module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.notation import parse_sharding, print_sharding
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.types import array_shape
-from shardc.sharding.axes import axis_range
-from shardc.sharding.convert import from_tile, to_tile, with_axis_shardings
+from shardc.sharding.axes import axis_range, minus
+from shardc.sharding.convert import derive_mesh, from_tile, to_tile, with_axis_shardings
+from shardc.sharding.propagate import propagate
 from shardc.sharding.tiles import device_list
 
 
@@ -99,6 +103,121 @@ def test_explicit_lists_are_recognised(s: Sharding) -> None:
     back = from_tile(listed, s.mesh, s.rank)
     assert back is not None
     assert tiles_by_device(back) == tiles_by_device(s)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Per device its tile; and which devices hold parts of one sum, or differ in manual coordinates alone."""
+
+    tiles: tuple[tuple[int, ...], ...]
+    partial: frozenset[frozenset[int]]
+    manual: frozenset[frozenset[int]]
+
+
+def _digit(a: AxisRef, mesh: Mesh, at: Mapping[str, int]) -> int:
+    low, high = axis_range(a, mesh)
+    return at[a.name] // (mesh.axis_size(a.name) // high) % (high // low)
+
+
+def meaning(s: Sharding) -> Meaning:
+    mesh = s.mesh
+    coordinates = [mesh.coordinates(d) for d in range(mesh.size)]
+
+    def sets(axes: Sequence[AxisRef]) -> frozenset[frozenset[int]]:
+        free = [tuple(_digit(a, mesh, at) for a in _rest(mesh, axes)) for at in coordinates]
+        return frozenset(frozenset(d for d, f in enumerate(free) if f == one) for one in set(free))
+
+    return Meaning(tuple(tiles_by_device(s)), sets(s.unreduced), sets([AxisRef(n) for n in s.manual]))
+
+
+def _rest(mesh: Mesh, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+    return minus(tuple(AxisRef(n) for n in mesh.axis_names), axes, mesh)
+
+
+def meaning_of_tile(t: TileSharding, rank: int) -> Meaning:
+    grid = device_list(t).reshape(t.tile)
+    at = {int(grid[index]): index for index in itertools.product(*(range(n) for n in t.tile))}
+    kinds = ("",) * rank + t.subgroups
+
+    def sets(kind: str) -> frozenset[frozenset[int]]:
+        free = {d: tuple(n for n, k in zip(i, kinds, strict=True) if k != kind) for d, i in at.items()}
+        return frozenset(frozenset(d for d, f in free.items() if f == one) for one in set(free.values()))
+
+    return Meaning(tuple(at[d][:rank] for d in range(len(at))), sets("unreduced"), sets("manual"))
+
+
+@st.composite
+def tile_assignments(draw: st.DrawFn) -> tuple[TileSharding, int]:
+    """V2 assignments with any transposed iota, subgroups of every kind, often with uneven cuts of the iota."""
+    reshape = tuple(draw(st.lists(st.sampled_from([1, 2, 2, 3, 4]), min_size=1, max_size=4)))
+    total = math.prod(reshape)
+    transpose = tuple(draw(st.permutations(range(len(reshape))))) if len(reshape) > 1 else ()
+    groups = tuple(draw(st.lists(st.sampled_from(["manual", "unreduced", "replicated"]), max_size=3, unique=True)))
+    order = [reshape[k] for k in transpose] if transpose else list(reshape)
+    rank = draw(st.integers(0 if groups else 1, 3))
+    cuts = sorted(
+        draw(st.lists(st.integers(0, len(order)), min_size=rank + len(groups) - 1, max_size=rank + len(groups) - 1))
+    )
+    tile = tuple(math.prod(order[a:b]) for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True))
+    assert math.prod(tile) == total
+    return TileSharding("tiled", tile, (), reshape, transpose, groups, groups == ("replicated",)), rank
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(tile_assignments(), st.booleans())
+def test_tiles_keep_their_meaning_through_a_derived_mesh(case: tuple[TileSharding, int], as_list: bool) -> None:
+    """V2, and the same as V1, to axes of the mesh that fits, and back; printed and read in between."""
+    tile, rank = case
+    if as_list:
+        tile = replace(tile, devices=tuple(int(d) for d in device_list(tile)), reshape=(), transpose=())
+    wanted = meaning_of_tile(tile, rank)
+    mesh = derive_mesh([(Builder("b").parameter(array_shape("f32", *[8] * rank)), tile)])
+    s = from_tile(tile, mesh, rank)
+    assert s is not None
+    assert meaning(s) == wanted
+    again = to_tile(s)
+    if again.kind == "tiled":
+        assert meaning_of_tile(again, rank) == wanted
+        assert parse_sharding(print_sharding(s)) == again
+    back = from_tile(again, mesh, rank)
+    assert back is not None
+    assert meaning(back) == wanted
+    named = parse_sharding(print_sharding(s, named=True))
+    assert isinstance(named, Sharding)
+    assert meaning(named) == wanted
+
+
+def test_a_manual_part_of_an_axis_is_an_error() -> None:
+    tile = TileSharding("tiled", (2, 2), (), (4,), (), ("manual",))
+    assert from_tile(tile, Mesh({"a": 2, "b": 2}), 1) is not None
+    with pytest.raises(AnnotationError, match=r"manual over a:\(2\)2, a part of an axis"):
+        from_tile(tile, Mesh({"a": 4}), 1)
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "sum"])
+def test_reductions_survive(kind: str) -> None:
+    mesh = Mesh({"a": 2, "b": 2})
+    for unreduced in ((AxisRef("a"),), (AxisRef("a"), AxisRef("b"))):
+        for rank in (0, 1):
+            s = Sharding(mesh, (DimSharding(),) * rank, unreduced=unreduced, reduction=kind)
+            assert from_tile(to_tile(s), mesh, rank) == s
+
+
+def test_values_that_share_a_number_lie_alike() -> None:
+    shared = TileSharding("unknown", suffix="shard_as 3")
+    b = Builder("main")
+    x = b.parameter(array_shape("f32", 8), "x", sharding=v2((4,), (4,)))
+    y = b.parameter(array_shape("f32", 8), "y")
+    given = [
+        b.add("custom-call", v, shape=v.shape, custom_call_target="Sharding", sharding=shared, name=f"{v.name}.shared")
+        for v in (x, y)
+    ]
+    module = make_module("m", b.build(b.add("tuple", *given)), num_partitions=4)
+    propagated = propagate(module).module
+    assert [str(p.sharding) for p in propagated.parameters] == ["[{axis_0}]", "[{axis_0}]"]
+    alone = propagate(rebuild_module(module, lambda i, o: i.replace(operands=o, sharding=None)
+                                     if i.sharding == shared else None))  # fmt: skip
+    assert [str(p.sharding) for p in alone.module.parameters] == ["[{axis_0}]", "[{}]"]
 
 
 def program(*written: Any, num_partitions: int = 1, dims: tuple[int, ...] = (8, 8)) -> Module:

@@ -244,11 +244,12 @@ def test_reducers_keep_no_shardings_and_their_reduce_does() -> None:
     assert all(i.sharding is None for i in p.module.entry.root.attrs["to_apply"])
 
 
-def test_collectives_in_a_global_program_are_refused() -> None:
+def test_pairs_of_collectives_in_a_global_program_are_refused() -> None:
     b = Builder("main")
     x = b.parameter(MATRIX, "x")
-    y = b.append(Instruction("all-reduce", MATRIX, (x,), {"to_apply": binary_computation("add", "f32")}, name="ar"))
-    with pytest.raises(UnsupportedError, match="all-reduce") as caught:
+    start = Instruction("all-reduce-start", MATRIX, (x,), {"to_apply": binary_computation("add", "f32")}, name="ar")
+    y = b.append(Instruction("all-reduce-done", MATRIX, (b.append(start),)))
+    with pytest.raises(UnsupportedError, match="all-reduce-start") as caught:
         propagate(finish(b, y))
     assert "%ar" in str(caught.value)
 
@@ -270,7 +271,7 @@ def test_explain_knows_near_names_and_reasons_are_data() -> None:
     p = propagate(finish(b).with_(arg_names=("w['1']",)))
     lines = p.provenance.explain("y")
     assert lines[0] == "%y: [{a}, {}]"
-    assert "from w['1'] through sine %y, factor i, step 1" in lines[1]
+    assert "from w['1'] dimension 0 through sine %y, factor i of ([i, j])->([i, j]), step 1" in lines[1]
     assert p.provenance.explain("w['1']")[0] == "w['1']: [{a}, {}]"
     with pytest.raises(AnnotationError, match="no value is named") as caught:
         p.provenance.explain("weight")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shardc.compiler.lower.make import inline, scalar_value
+from shardc.compiler.lower.make import effects, inline, scalar_value
 from shardc.hlo.ir import Computation, Instruction
 
 __all__ = ["RULES", "branches_of"]
@@ -43,6 +43,8 @@ def conditional_decided(i: Instruction) -> Instruction | None:
         number = 0 if value else 1
     else:
         number = int(value) if 0 <= int(value) < len(branches) else len(branches) - 1
+    if effects(branches[number]):
+        return None
     return inline(branches[number], (i.operands[1 + number],))
 
 

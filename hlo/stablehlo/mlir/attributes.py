@@ -21,7 +21,8 @@ class AttributeReader:
     Constants are ``("dense", type, bytes, is splat)``, the bytes of one element for a splat, or
     ``("dense_text", type, text)`` for element types without a buffer. A sharding is ``("sharding", mesh, dims,
     replicated, unreduced, reduction)``: mesh a name or a mesh, dims of (axes, closed, priority), an axis
-    (name, pre, size). Anything else is ``("other", text)``.
+    (name, pre, size). Replica groups over mesh axes are ``("axis_groups", mesh, axes)``. Anything else is
+    ``("other", text)``.
     """
 
     def __init__(self, bindings: Bindings, type_of: Any) -> None:
@@ -53,6 +54,11 @@ class AttributeReader:
             "#stablehlo.output_operand_alias<": (
                 s.OutputOperandAlias,
                 "output_tuple_indices operand_index operand_tuple_indices",
+            ),
+            "#chlo.ragged_dot<": (
+                getattr(bindings.chlo, "RaggedDotDimensionNumbers", None),
+                "lhs_batching_dimensions rhs_batching_dimensions lhs_contracting_dimensions "
+                "rhs_contracting_dimensions lhs_ragged_dimensions rhs_group_dimensions",
             ),
             "#stablehlo.dot_algorithm<": (
                 getattr(s, "DotAlgorithm", None),
@@ -91,6 +97,8 @@ class AttributeReader:
         if text.startswith("#sdy<manual_axes"):
             axes = sdy.ManualAxesAttr(attribute)
             return tuple(axes[i] for i in range(len(axes)))
+        if text.startswith("#stablehlo.replica_group_mesh_axes<"):
+            return axis_groups(text)
         enumeration = re.fullmatch(r"#\w+<\w+ (\w+)>", text)
         if enumeration:
             return enumeration.group(1)
@@ -151,3 +159,20 @@ class AttributeReader:
             info = None if part is None else self.sdy.SubAxisInfoAttr(part)
             out.append((axis.name, 1, 0) if info is None else (axis.name, info.pre_size, info.size))
         return tuple(out)
+
+
+_NAME = r'name = "((?:[^"\\]|\\.)*)"'
+_AXIS = re.compile(rf"<{_NAME}(?:, sub_axis_info = \((\d+)\)(\d+))?>")
+_MESH_AXIS = re.compile(rf"<{_NAME}, size = (\d+)>")
+
+
+def axis_groups(text: str) -> tuple[Any, ...]:
+    """Replica groups over axes of a mesh; the bindings show them as text only."""
+    mesh, _, axes = text.rpartition("axes = [")
+    refs = tuple((n, int(pre or 1), int(size or 0)) for n, pre, size in _AXIS.findall(axes))
+    symbol = re.search(r'mesh = @(?:"([^"]*)"|([\w.$-]+))', mesh)
+    if symbol:
+        return ("axis_groups", symbol.group(1) or symbol.group(2), refs)
+    ids = re.search(r"device_ids ?= ?dense<\[?([\d, ]*)\]?>", mesh)
+    numbers = tuple(int(n) for n in ids.group(1).split(",")) if ids else ()
+    return ("axis_groups", (tuple((n, int(size)) for n, size in _MESH_AXIS.findall(mesh)), numbers), refs)

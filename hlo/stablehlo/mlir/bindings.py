@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 from typing import Any
 
-__all__ = ["Bindings", "MissingJaxlibError", "op_names", "simplify_dynamism"]
+__all__ = ["Bindings", "MissingJaxlibError", "bytecode", "op_names", "refine_shapes", "simplify_dynamism"]
 
 _PORTABLE = re.compile(rb"ML\xefR.?StableHLO_v", re.DOTALL)
 _BYTECODE = b"ML\xefR"
@@ -52,6 +53,7 @@ class Bindings:
         for dialect in (self.stablehlo, self.chlo, self.sdy):
             dialect.register_dialect(context)
         context.load_all_available_dialects()
+        context.allow_unregistered_dialects = True  # the reader names what it does not know
         return context
 
     def parse(self, data: bytes) -> Any:
@@ -76,6 +78,23 @@ def simplify_dynamism(bindings: Bindings, module: Any) -> None:
     """Ops whose shape operands are constants become their static forms, where MLIR knows how."""
     if any(_DYNAMIC.match(n) for n in op_names(module.operation)):
         bindings.run_passes(module, "builtin.module(func.func(stablehlo-canonicalize-dynamism))")
+
+
+def bytecode(module: Any) -> bytes:
+    """The module as MLIR bytecode, locations included."""
+    out = io.BytesIO()
+    module.operation.write_bytecode(out)
+    return out.getvalue()
+
+
+def refine_shapes(bindings: Bindings, module: Any, types: tuple[str, ...]) -> str:
+    """Text of ``module`` for arguments of the given types, with all shapes that follow from them."""
+    simplify = "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism)"
+    bindings.run_passes(
+        module, f"builtin.module(stablehlo-refine-arguments{{types={','.join(types)}}},{simplify},{simplify})"
+    )
+    text = module.operation.get_asm(enable_debug_info=True)
+    return str(text)
 
 
 def op_names(operation: Any) -> set[str]:

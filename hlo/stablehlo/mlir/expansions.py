@@ -10,7 +10,7 @@ __all__ = ["DEPRECATED", "KEPT_CHLO", "Expansions"]
 
 #: CHLO ops that HLO has too; the others are rewritten by MLIR's own pass, each signature once.
 KEPT_CHLO = frozenset({"chlo.erf", "chlo.ragged_dot", "chlo.scan", "chlo.square", "chlo.tan", "chlo.top_k"})
-DEPRECATED = frozenset(f"stablehlo.{n}" for n in ("broadcast", "create_token", "dot", "einsum", "unary_einsum"))
+DEPRECATED = frozenset(f"stablehlo.{n}" for n in ("broadcast", "create_token", "cross-replica-sum", "dot"))
 _REWRITES = (
     "builtin.module(func.func(stablehlo-legalize-deprecated-ops))",
     "builtin.module(func.func(chlo-legalize-to-stablehlo))",

@@ -31,6 +31,9 @@ from shardc.hlo.stablehlo.mlir.locations import LocationReader
 
 __all__ = ["VERSION", "plain_form"]
 
+#: Dictionaries whose text is kept, because the types of their numbers are part of a call's interface.
+_TYPED = frozenset({"mhlo.backend_config", "backend_config", "mhlo.attributes"})
+
 #: Bump when the plain form changes: parent and child must agree.
 VERSION = 1
 
@@ -183,15 +186,28 @@ class _Extractor:
     def attrs(self, operation: Any) -> dict[str, int]:
         attributes = operation.attributes
         # The bindings cannot hold a complex constant: touching it may even end the process.
-        complex_ = operation.name.endswith(".constant") and "complex<" in str(operation.results[0].type)
+        complex_ = self.has_complex_value(operation)
         out = {}
         for i in range(len(attributes)):
             named = attributes[i]
             if named.name == "value" and complex_:
                 out["value"] = self.complex_constant(operation)
+            elif named.name in _TYPED and isinstance(named.attr, self.ir.DictAttr):
+                out[named.name] = self.text(str(named.attr))
             else:
                 out[named.name] = self.attribute(named.attr)
         return self.with_carried_sharding(out) if "mhlo.frontend_attributes" in out else out
+
+    def text(self, text: str) -> int:
+        at = self.attributes.index.get(("text", text))
+        return self.attributes.add(("text", text), ("other", text)) if at is None else at
+
+    @staticmethod
+    def has_complex_value(operation: Any) -> bool:
+        """Whether an attribute ``value`` may be complex: it has the type of a result or an operand."""
+        if not operation.name.endswith((".constant", "_const")):
+            return False
+        return any("complex<" in str(v.type) for v in (*operation.results, *operation.operands))
 
     def complex_constant(self, operation: Any) -> int:
         text = operation.get_asm(print_generic_op_form=True, enable_debug_info=False)
@@ -219,6 +235,8 @@ class _Extractor:
             parts = tuple(self.plain_type(type_.get_type(i)) for i in range(type_.num_types))
             return ("tuple", parts)
         text = str(type_)
+        if text.startswith("!stablehlo.future<"):
+            return self.plain_type(ir.Type.parse("tuple<" + text.removeprefix("!stablehlo.future<")))
         return ("token",) if text == "!stablehlo.token" else ("other", text)
 
     def location(self, location: Any) -> int:

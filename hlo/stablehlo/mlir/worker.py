@@ -21,13 +21,17 @@ def _packages() -> None:
 
 def _answer(request: dict[str, Any]) -> tuple[str, Any]:
     from shardc.hlo.stablehlo.mlir.attach import attach
-    from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
+    from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError, bytecode, refine_shapes
     from shardc.hlo.stablehlo.mlir.extract import plain_form
 
     try:
         bindings = Bindings()
         if request["do"] == "read":
             return ("ok", plain_form(bindings, bindings.parse(request["data"])))
+        if request["do"] == "encode":
+            return ("ok", bytecode(bindings.parse(request["data"])))
+        if request["do"] == "refine":
+            return ("ok", refine_shapes(bindings, bindings.parse(request["data"]), request["types"]))
         return ("ok", attach(bindings, request["data"], request["attach"]))
     except MissingJaxlibError as e:
         return ("missing", str(e))

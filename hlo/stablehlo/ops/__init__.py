@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from shardc.hlo.stablehlo.ops import (
+    checks,
     collective,
     contraction,
     control,
@@ -16,6 +17,7 @@ from shardc.hlo.stablehlo.ops import (
     reduction,
     shape,
     shardy,
+    transfer,
     window,
 )
 from shardc.hlo.stablehlo.scope import Handler
@@ -36,5 +38,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         **control.HANDLERS,
         **collective.HANDLERS,
         **shardy.HANDLERS,
+        **transfer.HANDLERS,
+        **checks.HANDLERS,
     }
 )

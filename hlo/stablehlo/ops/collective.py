@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.groups import ListGroups, ListPairs
+from shardc.hlo.groups import AxisGroups, ListGroups, ListPairs
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
 from shardc.hlo.stablehlo.scope import Handler, Op
-from shardc.hlo.types import array_shape, tuple_shape
+from shardc.hlo.types import array_shape
 
 __all__ = ["HANDLERS"]
 
@@ -22,11 +22,13 @@ def _channel(op: Op) -> dict[str, Any]:
 
 def _groups(op: Op) -> dict[str, Any]:
     groups = op.get("replica_groups")
-    if not isinstance(groups, Literal):
+    if isinstance(groups, Literal):
+        # Groups of unequal size are padded with -1.
+        rows = tuple(tuple(int(d) for d in row if d >= 0) for row in groups.array)
+        groups = ListGroups(tuple(r for r in rows if r))
+    elif not isinstance(groups, AxisGroups):
         raise op.unsupported(f"replica groups written as {groups}")
-    # Groups of unequal size are padded with -1.
-    rows = tuple(tuple(int(d) for d in row if d >= 0) for row in groups.array)
-    out: dict[str, Any] = {"replica_groups": ListGroups(tuple(r for r in rows if r)), **_channel(op)}
+    out: dict[str, Any] = {"replica_groups": groups, **_channel(op)}
     if op.get("use_global_device_ids"):
         out["use_global_device_ids"] = True
     return out
@@ -46,20 +48,14 @@ def _reduce_scatter(op: Op) -> Sequence[Instruction]:
 
 
 def _all_to_all(op: Op) -> Sequence[Instruction]:
-    """HLO's all-to-all splits and joins the same dimension; joining another one is a reshape, a transpose and a
-    reshape after it."""
+    """HLO's all-to-all takes one array and splits and joins the same dimension; joining another one is a reshape, a
+    transpose and a reshape after it."""
     split, join = int(op.get("split_dimension")), int(op.get("concat_dimension"))
     groups = _groups(op)
-    if split == join:
-        return op.results("all-to-all", *op.operands, **groups, dimensions=(split,))
-    if len(op.operands) > 1:
-        whole = op.emit(
-            "all-to-all", tuple_shape(*(o.shape for o in op.operands)), *op.operands, **groups, dimensions=(split,)
-        )
-        swapped = [op.emit("get-tuple-element", o.shape, whole, index=i) for i, o in enumerate(op.operands)]
-    else:
-        swapped = [op.emit("all-to-all", op.operands[0].shape, op.operands[0], **groups, dimensions=(split,))]
-    return [_join(op, value, i) for i, value in enumerate(swapped)]
+    if split == join and len(op.operands) == 1:
+        return op.result("all-to-all", *op.operands, **groups, dimensions=(split,))
+    swapped = [op.emit("all-to-all", o.shape, o, **groups, dimensions=(split,)) for o in op.operands]
+    return swapped if split == join else [_join(op, value, i) for i, value in enumerate(swapped)]
 
 
 def _join(op: Op, value: Instruction, index: int) -> Instruction:
@@ -81,7 +77,8 @@ def _collective_permute(op: Op) -> Sequence[Instruction]:
 
 
 def _collective_broadcast(op: Op) -> Sequence[Instruction]:
-    return op.result("collective-broadcast", *op.operands, **_groups(op))
+    rooted = {"has_dynamic_root": True} if op.get("has_dynamic_root") else {}
+    return op.results("collective-broadcast", *op.operands, **_groups(op), **rooted)
 
 
 def _id(opcode: str) -> Handler:

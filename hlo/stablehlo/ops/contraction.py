@@ -37,8 +37,7 @@ def _type_name(text: str) -> str:
     return text.lower()
 
 
-def _dot_general(op: Op) -> Sequence[Instruction]:
-    numbers = op.get("dot_dimension_numbers")
+def _dimensions(numbers: dict[str, Any]) -> dict[str, Any]:
     attrs: dict[str, Any] = {
         "lhs_contracting_dims": numbers["lhs_contracting_dimensions"],
         "rhs_contracting_dims": numbers["rhs_contracting_dimensions"],
@@ -46,7 +45,20 @@ def _dot_general(op: Op) -> Sequence[Instruction]:
     if numbers["lhs_batching_dimensions"]:
         attrs["lhs_batch_dims"] = numbers["lhs_batching_dimensions"]
         attrs["rhs_batch_dims"] = numbers["rhs_batching_dimensions"]
+    return attrs
+
+
+def _dot_general(op: Op) -> Sequence[Instruction]:
+    attrs = _dimensions(op.get("dot_dimension_numbers"))
     return op.result("dot", *op.operands, **attrs, **operand_precision(op), **_algorithm(op))
 
 
-HANDLERS: Mapping[str, Handler] = {"stablehlo.dot_general": _dot_general}
+def _ragged_dot(op: Op) -> Sequence[Instruction]:
+    numbers = op.get("ragged_dot_dimension_numbers")
+    attrs = {**_dimensions(numbers), "lhs_ragged_dims": numbers["lhs_ragged_dimensions"]}
+    if numbers["rhs_group_dimensions"]:
+        attrs["rhs_group_dims"] = numbers["rhs_group_dimensions"]
+    return op.result("ragged-dot", *op.operands, **attrs, **operand_precision(op))
+
+
+HANDLERS: Mapping[str, Handler] = {"stablehlo.dot_general": _dot_general, "chlo.ragged_dot": _ragged_dot}

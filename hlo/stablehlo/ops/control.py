@@ -1,4 +1,4 @@
-"""Loops, branches, calls and custom calls.
+"""Loops, branches and calls.
 
 HLO's computations see only their parameters. A region of a StableHLO loop or branch may use any value in sight:
 constants are copied in, everything else becomes an extra element of the tuple that is passed in.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.stablehlo.ops.custom_call import convert_custom_call
 from shardc.hlo.stablehlo.scope import Handler, Op, Scope
 from shardc.hlo.types import Shape, tuple_shape
 
@@ -106,11 +107,15 @@ def _if(op: Op) -> Sequence[Instruction]:
 
 
 def call_function(op: Op, name: str) -> Sequence[Instruction]:
-    """Call a function of the module."""
+    """Call a function of the module; what the function says of its results' shardings holds for the call's."""
     callee = op.scope.converter.called(name, op)
-    if len(op.shapes) == 1:
-        return op.result("call", *op.operands, to_apply=callee)
-    return op.elements(op.emit("call", callee.root.shape, *op.operands, to_apply=callee))
+    given = op.shardings
+    if all(s is None for s in given):
+        given = op.scope.converter.result_shardings(name)
+    if len(op.shapes) != 1:
+        return op.elements(op.emit("call", callee.root.shape, *op.operands, to_apply=callee), given)
+    attrs = {"to_apply": callee}
+    return (op.scope.emit("call", op.shapes[0], op.operands, attrs, metadata=op.metadata, sharding=given[0]),)
 
 
 def _call(op: Op) -> Sequence[Instruction]:
@@ -139,47 +144,6 @@ def _after_all(op: Op) -> Sequence[Instruction]:
     return op.result("after-all", *op.operands)
 
 
-_API_VERSIONS = {
-    0: "API_VERSION_UNSPECIFIED",
-    1: "API_VERSION_ORIGINAL",
-    2: "API_VERSION_STATUS_RETURNING",
-    3: "API_VERSION_STATUS_RETURNING_UNIFIED",
-    4: "API_VERSION_TYPED_FFI",
-}
-
-
-def _custom_call(op: Op) -> Sequence[Instruction]:
-    target = op.get("call_target_name")
-    if target == "xla.sdy.FuncResultSharding":
-        target = "Sharding"
-    elif target.startswith("xla.sdy."):
-        raise op.unsupported(f"@{target}", "export the program again with a current JAX")
-    attrs: dict[str, Any] = {"custom_call_target": target}
-    if op.get("has_side_effect"):
-        attrs["custom_call_has_side_effect"] = True
-    version = op.get("api_version")
-    if version is not None and version > 1:
-        attrs["api_version"] = _API_VERSIONS.get(version, str(version))
-    config = op.get("backend_config")
-    if config:
-        attrs["backend_config"] = config if isinstance(config, str) else _dictionary_text(config)
-    names = op.get("called_computations") or ()
-    if names:
-        attrs["called_computations"] = tuple(op.scope.converter.called(n, op) for n in names)
-    return op.results("custom-call", *op.operands, **attrs)
-
-
-def _dictionary_text(value: Any) -> str:
-    """A typed-FFI attribute dictionary, keys in order."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_dictionary_text(v)}" for k, v in sorted(value.items())) + "}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_dictionary_text(v) for v in value) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
 HANDLERS: Mapping[str, Handler] = {
     "stablehlo.while": _while,
     "stablehlo.case": _case,
@@ -192,5 +156,5 @@ HANDLERS: Mapping[str, Handler] = {
     "stablehlo.get_tuple_element": _get_tuple_element,
     "stablehlo.after_all": _after_all,
     "stablehlo.create_token": _after_all,
-    "stablehlo.custom_call": _custom_call,
+    "stablehlo.custom_call": convert_custom_call,
 }

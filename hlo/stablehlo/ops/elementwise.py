@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shardc.hlo.build import binary_computation
 from shardc.hlo.ir import Instruction
+from shardc.hlo.literal import Literal
 from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.types import array_shape
 
 __all__ = ["HANDLERS"]
 
@@ -13,7 +16,7 @@ _SAME = (
     "abs add and atan2 cbrt ceil complex convert cosine count_leading_zeros divide exponential "
     "exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not or "
     "popcnt power real remainder round_nearest_afz round_nearest_even rsqrt shift_left shift_right_arithmetic "
-    "shift_right_logical sign sine sqrt subtract tan tanh xor bitcast_convert"
+    "shift_right_logical sign sine sqrt subtract tan tanh xor"
 )
 
 
@@ -56,8 +59,40 @@ def _square(op: Op) -> Sequence[Instruction]:
     return op.result("multiply", x, x)
 
 
+def _bitcast_convert(op: Op) -> Sequence[Instruction]:
+    """HLO's pred fills a byte, StableHLO's i1 is a bit: eight of them make an i8, the first one the lowest bit."""
+    (x,), (out,) = op.operands, op.shapes
+    if (x.shape.dtype.kind == "pred") == (out.dtype.kind == "pred"):
+        return op.result("bitcast-convert", x)
+    wide = x.shape if out.dtype.kind == "pred" else out
+    integer = "u8" if wide.dtype.bits < 8 else f"u{wide.dtype.bits}"
+    dims = (*wide.dims, wide.dtype.bits)
+    places = op.emit("iota", array_shape(integer, *dims), iota_dimension=len(dims) - 1)
+    if wide is x.shape:
+        bits = op.emit("bitcast-convert", array_shape(f"u{wide.dtype.bits}", *wide.dims), x)
+        spread = op.emit("broadcast", places.shape, _convert(op, bits, integer), dimensions=tuple(range(wide.rank)))
+        one = op.emit("constant", array_shape(integer), literal=Literal.full(array_shape(integer), 1))
+        shifted = op.emit("shift-right-logical", places.shape, spread, places)
+        lowest = op.emit("and", places.shape, shifted, op.broadcast_scalar(one, dims))
+        return op.result("convert", _reshaped(op, lowest, out.dims))
+    set_bits = op.emit("shift-left", places.shape, _convert(op, _reshaped(op, x, dims), integer), places)
+    zero = op.emit("constant", array_shape(integer), literal=Literal.full(array_shape(integer), 0))
+    either = binary_computation("or", integer, op.scope.converter.unique_name("any_bit"))
+    whole = op.emit("reduce", array_shape(integer, *out.dims), set_bits, zero, dimensions=(out.rank,), to_apply=either)
+    return op.result("bitcast-convert", _convert(op, whole, f"u{wide.dtype.bits}"))
+
+
+def _convert(op: Op, x: Instruction, dtype: str) -> Instruction:
+    return x if x.shape.dtype.name == dtype else op.emit("convert", x.shape.plain.with_dtype(dtype), x)
+
+
+def _reshaped(op: Op, x: Instruction, dims: tuple[int, ...]) -> Instruction:
+    return x if x.shape.dims == dims else op.emit("reshape", x.shape.plain.with_dims(dims), x)
+
+
 HANDLERS: Mapping[str, Handler] = {
     **{f"stablehlo.{name}": _same(name.replace("_", "-")) for name in _SAME.split()},
+    "stablehlo.bitcast_convert": _bitcast_convert,
     "stablehlo.compare": _compare,
     "stablehlo.select": _select,
     "stablehlo.clamp": _clamp,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardc.hlo.ir import Instruction
 from shardc.hlo.stablehlo.scope import Handler, Op
@@ -34,8 +35,19 @@ def _top_k(op: Op) -> Sequence[Instruction]:
     return op.elements(whole)
 
 
+def _scan(op: Op) -> Sequence[Instruction]:
+    """Arrays first, then the carries, in operands, the body's arguments, its results and the op's."""
+    _, carries = op.ints("operandSegmentSizes")
+    attrs: dict[str, Any] = {"dimensions": (int(op.get("dimension")),), "num_carries": carries}
+    if op.get("is_reverse"):
+        attrs["is_reverse"] = True
+    whole = op.emit("scan", tuple_shape(*op.shapes), *op.operands, **attrs, to_apply=op.region(0, "scan"))
+    return op.elements(whole)
+
+
 HANDLERS: Mapping[str, Handler] = {
     "stablehlo.reduce": _reduce,
     "stablehlo.sort": _sort,
     "chlo.top_k": _top_k,
+    "chlo.scan": _scan,
 }

@@ -51,6 +51,8 @@ def _pad(op: Op) -> Sequence[Instruction]:
     low, high, interior = (op.ints(f"{k}_padding") for k in ("edge_low", "edge_high", "interior"))
     if low or not high:
         low, high = op.ints("edge_padding_low"), op.ints("edge_padding_high")
+    if not low:  # HLO text has no padding of a scalar
+        return op.result("copy", op.operands[0])
     return op.result("pad", *op.operands, padding=tuple(zip(low, high, interior, strict=True)))
 
 

@@ -1,0 +1,31 @@
+"""The other side of ``partitioning.py``: XLA partitions and compiles the programs on forced host devices.
+
+Usage: ``partitioning_worker.py FOLDER NUMBER ...``: for the programs of these numbers writes ``<number>.hlo`` (the
+compiled program) and ``<number>.json`` (per-device peak memory by XLA's own buffer assignment) there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+from partitioning_more import MORE
+from partitioning_programs import PROGRAMS, Places
+
+
+def main(folder: Path, numbers: list[int]) -> None:
+    for number in numbers:
+        program = (*PROGRAMS, *MORE)[number]
+        mesh = jax.make_mesh(tuple(program.mesh.values()), tuple(program.mesh))
+        mesh = jax.sharding.Mesh(mesh.devices, mesh.axis_names)
+        function, arguments = program.make(Places(mesh))
+        compiled = function.lower(*arguments).compile()
+        (folder / f"{number}.hlo").write_text(compiled.as_text())
+        m = compiled.memory_analysis()
+        peak = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes
+        (folder / f"{number}.json").write_text(json.dumps({"peak_bytes": peak}))
+
+
+main(Path(sys.argv[1]), [int(n) for n in sys.argv[2:]])

@@ -1,0 +1,1 @@
+"""The NumPy front end: a plain NumPy function, run once on traced values, becomes a module."""

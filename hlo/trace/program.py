@@ -1,0 +1,198 @@
+"""`trace_function`: runs a NumPy function on traced values once, and makes a module of what it did."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.build import make_module
+from shardc.hlo.errors import InputError, ShardcError
+from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.trace.dispatch import PROTOCOLS
+from shardc.hlo.trace.masked import Masked
+from shardc.hlo.trace.recorder import Recorder
+from shardc.hlo.trace.tracer import Tracer
+from shardc.hlo.trace.tree import Tree, flatten, unflatten
+from shardc.hlo.trace.values import emit, hlo_dtype, lift
+from shardc.hlo.types import Shape, array_shape
+
+__all__ = ["ShapeDtype", "TracedFunction", "Wish", "constrain", "trace_function"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeDtype:
+    """An argument's shape and element type, as arrays have them; ``sharding`` is an annotation, ``P`` for example.
+
+    Example: ``ShapeDtype((8, 16), "float32")``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any = "float64"
+    sharding: Any = None
+
+    def __post_init__(self) -> None:
+        dims = (self.shape,) if isinstance(self.shape, int) else tuple(int(n) for n in self.shape)
+        object.__setattr__(self, "shape", dims)
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A sharding that the user asked for: of an instruction (a constraint or a parameter), at a place in the source."""
+
+    instruction: Instruction
+    spec: Any
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFunction:
+    """A module, and how its flat parameters and results belong to the function's nested arguments and results."""
+
+    module: Module
+    in_tree: Tree
+    out_tree: Tree
+    wishes: tuple[Wish, ...] = ()
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """The module's parameters from the function's arguments; `InputError` for another structure."""
+        leaves, tree = flatten((list(args), dict(kwargs or {})))
+        if tree != self.in_tree:
+            raise InputError(
+                f"the arguments have the structure {tree}",
+                where=f"call of the compiled function {self.module.name}",
+                fix=f"pass what it was traced with: {self.in_tree}",
+            )
+        return leaves
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """The function's result from the module's flattened results."""
+        return unflatten(self.out_tree, iter(results))
+
+
+def trace_function(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    names: Sequence[str] = (),
+) -> TracedFunction:
+    """Run ``function`` on traced values for ``args`` and make a module.
+
+    A leaf of the arguments is whatever has ``shape`` and ``dtype`` (`ShapeDtype`, arrays), or a Python number, whose
+    type then adapts to arrays as NumPy's scalars do. ``names`` are the parameters' names, for the module's. Raises
+    `InputError` for other leaves and results that are no arrays, `UnsupportedError` from inside the function.
+    """
+    named = dict(kwargs or {})
+    leaves, in_tree = flatten((list(args), named))
+    recorder = Recorder(getattr(function, "__name__", "function").strip("<>"), PROTOCOLS)
+    labels = _labels(in_tree, names)
+    tracers, wishes = [], []
+    for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
+        tracers.append(_parameter(recorder, index, leaf, label))
+        if getattr(leaf, "sharding", None) is not None:
+            wishes.append(Wish(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
+    state = _random_state(function)
+    positional, keywords = unflatten(in_tree, iter(tracers))
+    result = _run(function, positional, keywords)
+    if _random_state(function) != state:
+        raise InputError(
+            "the function draws from np.random: the numbers would become constants of the program",
+            where=recorder.name,
+            fix="draw them outside and pass them in as an argument",
+        )
+    outputs, out_tree = flatten(result)
+    values = [_result(recorder, leaf, label) for leaf, label in zip(outputs, out_tree.names("result"), strict=True)]
+    if not values:
+        raise InputError(
+            f"{recorder.name} returns no array",
+            fix="return the results: changes of arguments in place stay inside the program",
+        )
+    root = recorder.emit("tuple", values)
+    recorder.open = False
+    entry = recorder.build(root)
+    kept = {*entry}
+    wishes += [Wish(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
+    module = make_module(
+        recorder.name,
+        entry,
+        arg_names=tuple(labels),
+        result_names=tuple(out_tree.names("result")),
+    )
+    return TracedFunction(module, in_tree, out_tree, tuple(wishes))
+
+
+def _run(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The function's result; an error of ours that NumPy has wrapped into one of its own comes out as ours."""
+    try:
+        return function(*args, **kwargs)
+    except (TypeError, ValueError) as e:
+        if isinstance(e.__cause__, ShardcError):
+            raise e.__cause__ from None
+        raise
+
+
+def constrain(x: Tracer, spec: Any) -> Tracer:
+    """``x`` through a sharding constraint, whose sharding is filled in when the mesh is known."""
+    recorder = x.recorder
+    with recorder.call("shard"):
+        made = emit("custom-call", x, shape=x.aval.plain, custom_call_target="Sharding")
+        recorder.constraints.append((made.instruction, spec, str(recorder.place())))
+    return made
+
+
+def _labels(tree: Tree, names: Sequence[str]) -> list[str]:
+    """Names of all leaves: ``x``, ``state['w']``."""
+    positional, keywords = tree.children
+    known = [*names, *(f"arg{k}" for k in range(len(names), len(positional.children)))]
+    labels: list[str] = []
+    for name, child in zip(known, positional.children, strict=False):
+        labels += child.names(name)
+    for name, child in zip(keywords.keys, keywords.children, strict=True):
+        labels += child.names(name)
+    return labels
+
+
+def _parameter(recorder: Recorder, index: int, leaf: Any, label: str) -> Tracer:
+    weak = next((t for t in (int, float, complex) if type(leaf) is t), None)
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        leaf = np.asarray(leaf)
+    dims, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if dims is None or dtype is None:
+        raise InputError(
+            f"a {type(leaf).__name__} says no shape and element type",
+            where=f"argument {label}",
+            fix='pass an array or shardc.ShapeDtype((8, 16), "float32"); bind other arguments with functools.partial',
+        )
+    shape: Shape = array_shape(hlo_dtype(dtype, recorder), *(int(n) for n in dims))
+    return Tracer(recorder, recorder.parameter(index, shape, label), weak)
+
+
+def _result(recorder: Recorder, leaf: Any, label: str) -> Instruction:
+    if isinstance(leaf, Tracer) and leaf.recorder is not recorder:
+        raise InputError(f"{label} comes from another traced function", fix="pass it in as an argument")
+    if isinstance(leaf, Masked):
+        leaf.refused()
+    if not isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
+        raise InputError(
+            f"the function returns a {type(leaf).__name__}",
+            where=label,
+            fix="return arrays, in dicts, lists and tuples",
+        )
+    return lift(recorder, leaf).instruction
+
+
+def _random_state(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Where NumPy's global generator stands, and those that the function itself refers to."""
+    try:
+        seen = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        names: list[Any] = []
+    else:
+        names = [*seen.nonlocals.values(), *seen.globals.values()]
+    state: Any = np.random.get_state()  # noqa: NPY002 - looked at, not drawn from
+    own = [str(g.bit_generator.state) for g in names if isinstance(g, np.random.Generator)]
+    return (str(hash(state[1].tobytes())), *map(str, state[2:]), *own)

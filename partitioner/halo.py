@@ -1,0 +1,261 @@
+"""Bringing every device the interval of a dimension that it reads: the instructions of a plan of `windows.py`.
+
+`fetch` is the one primitive of everything that reads beyond its shard. Only the needed elements travel, by permutes;
+where that is no less than everything, the dimension is gathered. What no source fills is the reader's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from shardc.hlo.groups import AxisPairs
+from shardc.hlo.ir import Instruction, Origin
+from shardc.hlo.literal import Literal
+from shardc.hlo.types import DTYPES, array_shape
+from shardc.partitioner.emitter import Emitter
+from shardc.partitioner.layout import Atoms
+from shardc.partitioner.windows import Plan, Round, Source, Wish, plan
+
+__all__ = ["Fetched", "Line", "by_position", "fetch", "fetch_dilated", "outputs", "pick"]
+
+#: A dimension is gathered rather than put together from more permutes than this.
+_MOST_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The dimension ``dim`` of local arrays whose split axes are ``atoms``; ``need`` says who reads, for reports."""
+
+    dim: int
+    atoms: Atoms
+    need: str
+
+
+@lru_cache(maxsize=4096)
+def outputs(n: int, k: int, *, first: int = 0, stride: int = 1, reach: int = 1, full: bool = False) -> Wish:
+    """What k devices read that compute n outputs in equal chunks.
+
+    Output o reads from position ``first + o * stride`` on ``reach`` positions. With ``full``, padding reads as well.
+    """
+    chunk = -(-n // k)
+    counts = [chunk if full else min(max(n - i * chunk, 0), chunk) for i in range(k)]
+    sizes = tuple((c - 1) * stride + reach if c else 0 for c in counts)
+    starts = tuple(first + i * chunk * stride for i in range(k))
+    return Wish(starts, sizes, (chunk - 1) * stride + reach)
+
+
+def fetch(
+    em: Emitter, line: Line, operands: Sequence[Instruction], sources: Sequence[Source], wish: Wish, fill: Instruction
+) -> Instruction:
+    """A local array with ``wish.size`` elements along the line's dimension, put together from ``sources``.
+
+    ``sources`` are in virtual order without gaps between them; outside them there is the scalar ``fill``.
+    """
+    k = em.table.extent(line.atoms)
+    arrays, kept = list(operands), em.origin
+    steps = plan(tuple(sources), wish)
+    for operand in sorted({s.operand for s in sources if s.split}):
+        sent, messages = steps.sent(operand)
+        chunk = arrays[operand].shape.dims[line.dim]
+        if messages and (sent >= (k - 1) * chunk or messages > _MOST_ROUNDS):
+            em.origin = _origin(em, line, f"nearly all of dimension {line.dim} on every device")
+            arrays[operand] = em.all_gather(arrays[operand], line.dim, line.atoms)
+            whole = k * chunk
+            sources = [replace(s, chunk=whole, split=False) if s.operand == operand else s for s in sources]
+            steps = plan(tuple(sources), wish)
+    em.origin = _origin(em, line, f"elements of neighbouring shards along dimension {line.dim}")
+    parts = [_send(em, line, arrays[r.operand], r) for r in steps.rounds]
+    em.origin = kept
+    dims = operands[0].shape.dims
+    return _Assembly(em, line, parts, steps, wish, fill, (*dims[: line.dim], wish.size, *dims[line.dim + 1 :])).made()
+
+
+def pick(em: Emitter, line: Line, x: Instruction, source: Source, wish: Wish, fill: Instruction) -> Instruction:
+    """What of a wish a device finds in its own shard, the scalar ``fill`` for everything else: sends nothing."""
+    steps = plan((source,), wish)
+    steps = replace(steps, rounds=tuple(r for r in steps.rounds if r.own))
+    parts = [_send(em, line, x, r) for r in steps.rounds]
+    return _Assembly(em, line, parts, steps, wish, fill, _with_size(x, line.dim, wish.size)).stacked()
+
+
+def _with_size(x: Instruction, dim: int, size: int) -> tuple[int, ...]:
+    return (*x.shape.dims[:dim], size, *x.shape.dims[dim + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a window reads: a local array, and the padding and dilation that the reader still has to apply."""
+
+    array: Instruction
+    low: int = 0
+    high: int = 0
+    dilate: int = 1
+
+
+def fetch_dilated(
+    em: Emitter, line: Line, x: Instruction, n: int, wish: Wish, fill: Instruction, place: tuple[int, int]
+) -> Fetched:
+    """`fetch` from one split array of ``n`` elements, of which element e stands at ``place[0] + e * place[1]``."""
+    low, dilate = place
+    chunk = x.shape.dims[line.dim]
+    if dilate == 1:
+        return Fetched(fetch(em, line, [x], [Source(0, chunk, True, 0, low, n)], wish, fill))
+    source = [Source(0, chunk, True, 0, 0, n)]
+    ahead = [(low - start) % dilate for start, size in zip(wish.starts, wish.sizes, strict=True) if size]
+    if len(set(ahead)) == 1 and wish.size > ahead[0]:
+        lead = ahead[0]
+        starts = tuple(-((low - start) // dilate) for start in wish.starts)
+        sizes = tuple(max(-(-(size - lead) // dilate), 0) for size in wish.sizes)
+        count = -(-(wish.size - lead) // dilate)
+        array = fetch(em, line, [x], source, Wish(starts, sizes, count), fill)
+        return Fetched(array, lead, wish.size - lead - (count - 1) * dilate - 1, dilate)
+    starts = tuple((start - low) // dilate for start in wish.starts)
+    behind = [(start - low) % dilate for start in wish.starts]
+    sizes = tuple(-(-(size + b) // dilate) if size else 0 for size, b in zip(wish.sizes, behind, strict=True))
+    count = -(-(wish.size + dilate - 1) // dilate)
+    array = fetch(em, line, [x], source, Wish(starts, sizes, count), fill)
+    array = padded(em, array, line.dim, (0, dilate - 1, dilate - 1), fill)
+    start = by_position(em, line.atoms, dict(enumerate(behind)))
+    return Fetched(em.dynamic_slice(array, line.dim, start, wish.size))
+
+
+def padded(em: Emitter, x: Instruction, dim: int, padding: tuple[int, int, int], fill: Instruction) -> Instruction:
+    """Pad one dimension by (low, high, interior) ``fill``; low and high may be negative."""
+    if padding == (0, 0, 0):
+        return x
+    low, high, interior = padding
+    dims = list(x.shape.dims)
+    dims[dim] = low + max((dims[dim] - 1) * (interior + 1) + 1, 0) + high
+    config = tuple(padding if d == dim else (0, 0, 0) for d in range(len(dims)))
+    return em.add("pad", x.shape.with_dims(tuple(dims)), x, fill, padding=config)
+
+
+def by_position(em: Emitter, atoms: Atoms, values: Mapping[int, int]) -> Instruction:
+    """An index scalar that is ``values[i]`` on the device at position i over ``atoms``; absent ones do not matter."""
+    known = sorted(values.items())
+    if len({v for _, v in known}) == 1:
+        return em.index(known[0][1])
+    (i, a), (j, b) = known[0], known[1]
+    step = (b - a) // (j - i)
+    if all(v == a + step * (p - i) for p, v in known):
+        return em.plus(em.scaled(em.coordinate(atoms), step), a - step * i)
+    k = em.table.extent(atoms)
+    table = np.zeros(k, np.int32)
+    for p, v in known:
+        table[p] = v
+    index = DTYPES["s32"]
+    constant = em.add("constant", array_shape(index, k), literal=Literal(table))
+    one = em.add("dynamic-slice", array_shape(index, 1), constant, em.coordinate(atoms), dynamic_slice_sizes=(1,))
+    return em.reshape(one, ())
+
+
+def _origin(em: Emitter, line: Line, what: str) -> Origin:
+    return Origin(f"{line.need} {what}", "halo", "", em.table.axis_names(tuple(sorted(line.atoms))))
+
+
+def _send(em: Emitter, line: Line, x: Instruction, r: Round) -> Instruction:
+    """The elements of a round on the devices that receive them."""
+    if r.size != x.shape.dims[line.dim]:
+        if len(set(r.first.values())) == 1:
+            x = _cut(em, x, line.dim, next(iter(r.first.values())), r.size)
+        else:
+            x = em.dynamic_slice(x, line.dim, by_position(em, line.atoms, r.first), r.size)
+    if r.own:
+        return x
+    return em.permute(x, AxisPairs(em.table.mesh, em.table.axes(line.atoms), r.pairs))
+
+
+def _cut(em: Emitter, x: Instruction, dim: int, start: int, size: int) -> Instruction:
+    dims = x.shape.dims
+    if (start, size) == (0, dims[dim]):
+        return x
+    bounds = tuple((start, start + size, 1) if d == dim else (0, n, 1) for d, n in enumerate(dims))
+    return em.add("slice", x.shape.with_dims((*dims[:dim], size, *dims[dim + 1 :])), x, slice=bounds)
+
+
+# -- putting parts together ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Assembly:
+    """The parts of a plan's rounds on the way into the buffer, whose local dimensions are ``dims``."""
+
+    em: Emitter
+    line: Line
+    parts: Sequence[Instruction]
+    steps: Plan
+    wish: Wish
+    fill: Instruction
+    dims: tuple[int, ...]
+
+    def made(self) -> Instruction:
+        """Parts side by side, if every part has places that no other one takes on any device; else one over another."""
+        if not self.steps.apart:
+            return self.stacked()
+        pieces: list[Instruction] = []
+        end = 0
+        for spot in self.steps.spots:
+            pieces += self._gap(spot.low - end)
+            part = self.parts[spot.round]
+            pieces.append(_cut(self.em, part, self.line.dim, spot.low - spot.offset, spot.high - spot.low))
+            end = spot.high
+        pieces += self._gap(self.wish.size - end)
+        joined = self.em.concatenate(pieces, self.line.dim)
+        below, above = self.steps.zero_strays if _is_zero(self.fill) else self.steps.strays
+        if not (below or above):
+            return joined
+        lows = dict(enumerate(low for low, _ in self.steps.filled)) if below else None
+        highs = dict(enumerate(high for _, high in self.steps.filled)) if above else None
+        return self._over(joined, lows, highs, self.em.splat(self.fill, self.dims))
+
+    def _gap(self, size: int) -> list[Instruction]:
+        dim = self.line.dim
+        return [self.em.splat(self.fill, (*self.dims[:dim], size, *self.dims[dim + 1 :]))] if size else []
+
+    def stacked(self) -> Instruction:
+        """Every part is laid over the fill where its device wants it."""
+        em, size = self.em, self.wish.size
+        made = em.splat(self.fill, self.dims)
+        for part, r in zip(self.parts, self.steps.rounds, strict=True):
+            offsets = {p.device: r.offset(p) for p in r.pieces}
+            low, high = max(*offsets.values(), 0), max(size - min(offsets.values()) - r.size, 0)
+            if len(set(offsets.values())) == 1:
+                offset = min(offsets.values())
+                part = padded(em, part, self.line.dim, (offset, size - offset - r.size, 0), self.fill)
+            else:
+                part = padded(em, part, self.line.dim, (low, high, 0), self.fill)
+                start = by_position(em, self.line.atoms, {i: low - o for i, o in offsets.items()})
+                part = em.dynamic_slice(part, self.line.dim, start, size)
+            nowhere = dict.fromkeys(range(len(self.wish.starts)), 0)
+            lows = {**nowhere, **{p.device: p.place for p in r.pieces}}
+            highs = {**nowhere, **{p.device: p.place + p.length for p in r.pieces}}
+            made = self._over(part, lows, highs, made)
+        return made
+
+    def _over(
+        self, x: Instruction, lows: Mapping[int, int] | None, highs: Mapping[int, int] | None, other: Instruction
+    ) -> Instruction:
+        """``x`` between two positions that each device knows (no limit: not asked), ``other`` elsewhere."""
+        em = self.em
+        mask: Instruction | None = None
+        shape = array_shape("pred", self.wish.size)
+        for limits, direction in ((lows, "GE"), (highs, "LT")):
+            free = 0 if direction == "GE" else self.wish.size
+            if limits is None or all(v == free for v in limits.values()):
+                continue
+            place = em.add("iota", array_shape(DTYPES["s32"], self.wish.size), iota_dimension=0)
+            limit = em.splat(by_position(em, self.line.atoms, limits), place.shape.dims)
+            inside = em.add("compare", shape, place, limit, direction=direction)
+            mask = inside if mask is None else em.add("and", shape, mask, inside)
+        if mask is None:
+            return x
+        mask = em.add("broadcast", array_shape("pred", *self.dims), mask, dimensions=(self.line.dim,))
+        return em.select(mask, x, other)
+
+
+def _is_zero(x: Instruction) -> bool:
+    return x.opcode == "constant" and not any(x.attrs["literal"].array.tobytes())

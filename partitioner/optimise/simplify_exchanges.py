@@ -1,0 +1,91 @@
+"""Exchanges that undo, follow or repeat one another become one or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from shardc.hlo.groups import AxisPairs
+from shardc.hlo.ir import Instruction, Module, rebuild_module
+
+__all__ = ["SimplifyExchanges"]
+
+_Rule = Callable[[Instruction], Instruction | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SimplifyExchanges:
+    """Chains of permutes, exchanges done twice, and collectives on what is the same everywhere."""
+
+    name: str = "simplify-exchanges"
+    why: str = "what comes back need not leave"
+
+    def run(self, module: Module) -> Module:
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            rule = _RULES.get(old.opcode)
+            if rule is None or old.shape.is_tuple or len(operands) != 1:
+                return None
+            return rule(old if operands == old.operands else old.replace(operands=operands))
+
+        return rebuild_module(module, change)
+
+
+def _permute(i: Instruction) -> Instruction | None:
+    """A permute of a permute over the same axes is one; one that moves nothing is none."""
+    (x,) = i.operands
+    pairs = i.attrs["source_target_pairs"]
+    if not isinstance(pairs, AxisPairs):
+        return None
+    if _everywhere(x) and len(pairs.pairs) == pairs.group_size:
+        return x
+    if x.opcode == "collective-permute":
+        first = x.attrs["source_target_pairs"]
+        if isinstance(first, AxisPairs) and (first.mesh, first.axes) == (pairs.mesh, pairs.axes):
+            then = dict(pairs.pairs)
+            joined = tuple((s, then[t]) for s, t in first.pairs if t in then)
+            attrs = {**i.attrs, "source_target_pairs": AxisPairs(pairs.mesh, pairs.axes, joined)}
+            return _unmoved(i.replace(operands=x.operands, attrs=attrs))
+    return _unmoved(i)
+
+
+def _unmoved(i: Instruction) -> Instruction:
+    pairs: AxisPairs = i.attrs["source_target_pairs"]
+    still = len(pairs.pairs) == pairs.group_size and all(s == t for s, t in pairs.pairs)
+    return i.operands[0] if still else i
+
+
+def _all_to_all(i: Instruction) -> Instruction | None:
+    """Two equal exchanges of whole parts undo each other."""
+    (x,) = i.operands
+    if _everywhere(x):
+        return x
+    if x.opcode != "all-to-all" or x.shape != i.shape or len(x.operands) != 1:
+        return None
+    same = all(x.attrs[k] == i.attrs[k] for k in ("replica_groups", "dimensions"))
+    (dim,) = i.attrs["dimensions"]
+    return x.operands[0] if same and i.shape.dims[dim] == i.attrs["replica_groups"].group_size else None
+
+
+def _all_gather(i: Instruction) -> Instruction | None:
+    """Everybody has the same one value: more of it."""
+    (x,) = i.operands
+    if not _everywhere(x):
+        return None
+    if x.opcode == "broadcast":
+        return x.replace(shape=i.shape)
+    literal = x.attrs["literal"]
+    scalar = x.replace(
+        shape=x.shape.with_dims(()), attrs={"literal": type(literal).full(x.shape.with_dims(()), literal.splat)}
+    )
+    return Instruction("broadcast", i.shape, (scalar,), {"dimensions": ()}, metadata=i.metadata)
+
+
+def _everywhere(x: Instruction) -> bool:
+    """One constant value in every element, on every device."""
+    if x.opcode == "broadcast" and not x.operands[0].shape.dims:
+        x = x.operands[0]
+    return x.opcode == "constant" and x.attrs["literal"].splat is not None
+
+
+_RULES: Mapping[str, _Rule] = {"collective-permute": _permute, "all-to-all": _all_to_all, "all-gather": _all_gather}
+"""What each rule makes of a collective of one operand; None keeps it."""

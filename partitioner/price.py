@@ -1,0 +1,66 @@
+"""What moves cost: bytes and number of collectives, or seconds on a machine and number of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.collectives.cost import collective_cost, members_by_level
+from shardc.collectives.machine import Machine
+from shardc.partitioner.layout import Atoms, AxisTable
+from shardc.partitioner.moves import Cost, Step, move_cost, transfers
+
+__all__ = ["Bytes", "Price", "Seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes that one device sends: the same answer on every machine."""
+
+    table: AxisTable
+
+    def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+        """One move of an array of ``dims`` with elements of ``nbytes``."""
+        return move_cost(self.table, dims, nbytes, step)
+
+    def own(self, cost: Cost) -> Cost:
+        """What an operation says that it sends: bytes and collectives."""
+        return cost
+
+    def at_least(self, nbytes: float) -> float:
+        """A lower bound for bringing ``nbytes`` to a device."""
+        return nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Modelled time on a machine whose devices lie along the mesh, row-major."""
+
+    table: AxisTable
+    machine: Machine
+
+    def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+        total, count = 0.0, 0
+        for t in transfers(self.table, dims, nbytes, step):
+            total += t.times * collective_cost(self.machine, t.opcode, t.nbytes, self._members(t.atoms)).seconds
+            count += t.times
+        return (total, count)
+
+    def own(self, cost: Cost) -> Cost:
+        """Between neighbours that may be as far apart as the mesh allows."""
+        nbytes, count = cost
+        around = self._members(range(self.table.count))
+        level = max((n for n, g in enumerate(around) if g > 1), default=0)
+        links = self.machine.levels[level]
+        return (nbytes / links.bandwidth + count * links.latency, count)
+
+    def at_least(self, nbytes: float) -> float:
+        return nbytes / max(level.bandwidth for level in self.machine.levels)
+
+    def _members(self, atoms: Sequence[int] | Atoms) -> tuple[int, ...]:
+        table = self.table
+        strides = [(table.extent(range(a + 1, table.count)), table.extents[a]) for a in sorted(atoms, reverse=True)]
+        return members_by_level(self.machine, strides)
+
+
+Price = Bytes | Seconds

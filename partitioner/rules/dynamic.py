@@ -1,0 +1,201 @@
+"""Dynamic slices and updates along split dimensions, without gathering the array.
+
+The start is clamped as the whole array would have it and taken relative to the own shard. A slice keeps what the
+shard owns of the window, zero elsewhere, and the shards' parts add up. An update is merged into the window of the
+shard that it can touch; only elements that the update covers change.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import DTYPES, DType, array_shape
+from shardc.partitioner.emitter import Emitter
+from shardc.partitioner.rules.rule import Site
+from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+
+__all__ = [
+    "as_type",
+    "clamped",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "inside",
+    "masked_slice",
+    "masked_slice_rule",
+    "masked_usable",
+    "sums_only",
+    "updates_usable",
+]
+
+
+# -- index arithmetic --------------------------------------------------------------------------------------------
+
+
+def as_type(em: Emitter, x: Instruction, dtype: DType) -> Instruction:
+    """``x`` converted, or as it is."""
+    return x if x.shape.dtype is dtype else em.add("convert", x.shape.with_dtype(dtype), x)
+
+
+def clamped(em: Emitter, x: Instruction, last: int) -> Instruction:
+    """``x`` limited to 0..last, as 32-bit signed integers."""
+    dtype = x.shape.dtype
+    top = np.iinfo(dtype.numpy).max if dtype.bits >= 8 else last
+    if last < top:
+        x = em.add("minimum", x.shape, x, em.splat(em.scalar(last, dtype), x.shape.dims))
+    x = as_type(em, x, DTYPES["s32"])
+    return em.add("maximum", x.shape, x, em.splat(em.index(0), x.shape.dims))
+
+
+def inside(em: Emitter, x: Instruction, size: int) -> Instruction:
+    """Is 0 <= x < size?"""
+    shape = array_shape("pred", *x.shape.dims)
+    dtype = x.shape.dtype
+    low = em.add("compare", shape, x, em.splat(em.scalar(0, dtype), x.shape.dims), direction="GE")
+    high = em.add("compare", shape, x, em.splat(em.scalar(size, dtype), x.shape.dims), direction="LT")
+    return em.add("and", shape, low, high)
+
+
+def _minus(em: Emitter, x: Instruction, y: Instruction) -> Instruction:
+    return em.add("subtract", x.shape, x, y)
+
+
+def _relative_start(site: Site, dim: int, start: Instruction, size: int) -> Instruction:
+    """Where a window of ``size`` begins along ``dim`` of operand 0, counted from the own shard's first element."""
+    em, chunk = site.em, site.operands[0].shape.dims[dim]
+    start = clamped(em, start, site.operand_dims(0)[dim] - size)
+    return _minus(em, start, em.scaled(em.coordinate(site.operand_atoms(0, dim)), chunk))
+
+
+def _with(dims: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+    return (*dims[:dim], size, *dims[dim + 1 :])
+
+
+def _window(em: Emitter, x: Instruction, dim: int, start: Instruction, size: int) -> Instruction:
+    """``size`` elements of ``x`` from any scalar ``start``; zero where ``x`` has none."""
+    n = x.shape.dims[dim]
+    padding = tuple((size, size, 0) if d == dim else (0, 0, 0) for d in range(x.shape.rank))
+    zero = em.scalar(0, x.shape.dtype)
+    padded = em.add("pad", x.shape.with_dims(_with(x.shape.dims, dim, n + 2 * size)), x, zero, padding=padding)
+    return em.dynamic_slice(padded, dim, em.add("add", start.shape, start, em.index(size)), size)
+
+
+# -- slices ------------------------------------------------------------------------------------------------------
+
+
+def dynamic_slice(site: Site) -> list[Instruction]:
+    """Split dimensions are taken whole: their start is clamped to 0 whatever it is."""
+    return site.emit(dynamic_slice_sizes=site.local_shape().dims)
+
+
+def masked_slice_rule(op: Instruction) -> FactorRule | None:
+    """A cut dimension of the operand is summed over; that of the result stays whole. Starts are scalars, no vector."""
+    x = op.operands[0].shape
+    if x.dims == op.shape.dims or op.operands[1].shape.rank:
+        return None
+    return _masked_slice_rule(x.dims, op.shape.dims, len(op.operands), op.shape.dtype.kind == "pred")
+
+
+@lru_cache(maxsize=4096)
+def _masked_slice_rule(dims: tuple[int, ...], sizes: tuple[int, ...], operands: int, truth: bool) -> FactorRule:
+    b = RuleBuilder([dims, *[()] * (operands - 1)], [sizes])
+    for d, (n, size) in enumerate(zip(dims, sizes, strict=True)):
+        if n == size:
+            b.add(n, [(0, d), (operands, d)])
+        else:
+            b.add(n, [(0, d)], FactorKind.REDUCTION)
+            b.add(size, [(operands, d)], FactorKind.NEED_REPLICATION)
+    return b.build(reduction="max" if truth else "sum")
+
+
+def masked_slice(site: Site) -> list[Instruction]:
+    """The own part of the window; the rest is zero."""
+    em, sizes = site.em, site.local_shape().dims
+    reduced = {d for f in site.rule.of_kind(FactorKind.REDUCTION) for _, d in site.rule.places(f)}
+    split = [d for d in sorted(reduced) if site.operand_atoms(0, d)]
+    x, starts = site.operands[0], list(site.operands[1:])
+    kept, offsets = sizes, {}
+    for d in split:
+        chunk = x.shape.dims[d]
+        width = min(sizes[d], chunk)
+        offsets[d] = _relative_start(site, d, starts[d], sizes[d])
+        starts[d] = clamped(em, offsets[d], chunk - width)
+        kept = _with(kept, d, width)
+    starts = _one_type(em, starts)
+    part = em.add("dynamic-slice", x.shape.with_dims(kept), x, *starts, dynamic_slice_sizes=kept)
+    for d in split:
+        if sizes[d] > 1:
+            part = _window(em, part, d, _minus(em, offsets[d], as_type(em, starts[d], DTYPES["s32"])), sizes[d])
+        else:
+            mine = em.splat(inside(em, offsets[d], x.shape.dims[d]), part.shape.dims)
+            part = em.select(mine, part, em.splat(em.scalar(0, x.shape.dtype), part.shape.dims))
+    return [part]
+
+
+def _scalars(em: Emitter, starts: list[Instruction]) -> list[Instruction]:
+    """Start indices one by one, which older texts give as one vector."""
+    if not starts or not starts[0].shape.rank:
+        return starts
+    (vector,) = starts
+    one = array_shape(vector.shape.dtype, 1)
+    parts = [em.add("slice", one, vector, slice=((d, d + 1, 1),)) for d in range(vector.shape.dims[0])]
+    return [em.reshape(p, ()) for p in parts]
+
+
+def _one_type(em: Emitter, starts: list[Instruction]) -> list[Instruction]:
+    """Start indices of one type: 32-bit ones where any of them was made here."""
+    types = {s.shape.dtype for s in starts}
+    if len(types) <= 1:
+        return starts
+    return [clamped(em, s, np.iinfo(np.int32).max) for s in starts]
+
+
+def masked_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Dimensions that are taken whole, and summed ones."""
+    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
+
+
+def sums_only(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """Partial sums stay partial; truth values are combined by maximum."""
+    return ((0,),) if reduction == ("max" if op.shape.dtype.kind == "pred" else "sum") else ()
+
+
+# -- updates -----------------------------------------------------------------------------------------------------
+
+
+def updates_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Updated dimensions of the array too; those of the update stay whole."""
+    moved = (f for f in rule.of_kind(FactorKind.PERMUTATION) if any(t == 0 for t, _ in rule.places(f)))
+    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *moved))
+
+
+def dynamic_update_slice(site: Site) -> list[Instruction]:
+    """The update where it touches the own shard."""
+    x, update, starts = site.operands[0], site.operands[1], list(site.operands[2:])
+    updated = site.op.operands[1].shape.dims
+    split = [d for d, n in enumerate(site.operand_dims(0)) if site.operand_atoms(0, d) and n != updated[d]]
+    if not split:
+        return site.emit()
+    em = site.em
+    starts = _scalars(em, starts)
+    window, offsets = update.shape.dims, {}
+    for d in split:
+        chunk = x.shape.dims[d]
+        width = min(updated[d], chunk)
+        offset = _relative_start(site, d, starts[d], updated[d])
+        starts[d] = clamped(em, offset, chunk - width)
+        offsets[d] = _minus(em, starts[d], offset)
+        window = _with(window, d, width)
+    starts = _one_type(em, starts)
+    old = em.add("dynamic-slice", x.shape.with_dims(window), x, *starts, dynamic_slice_sizes=window)
+    covered: Instruction | None = None
+    for d in split:
+        if updated[d] > 1:
+            update = _window(em, update, d, offsets[d], window[d])
+        place = em.add("add", array_shape("s32", *window), em.global_index(window, d, ()), em.splat(offsets[d], window))
+        mine = inside(em, place, updated[d])
+        covered = mine if covered is None else em.add("and", mine.shape, covered, mine)
+    assert covered is not None
+    return site.emit([x, em.select(covered, update, old), *starts])

@@ -1,0 +1,172 @@
+"""Factor rules of custom calls: users' own, by number of batch dimensions, and of known targets.
+
+A rule that comes with the call wins: Shardy's attribute ``sdy.sharding_rule``, which travels in the frontend
+attribute ``xla.sdy.sharding_rule``. JAX marks its linear algebra with ``num_batch_dims``: so many leading dimensions of
+every operand and result are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.ir import Instruction, Module, rebuild_module
+from shardc.hlo.lapack import LAPACK
+from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules.elementwise import pointwise
+from shardc.sharding.rules.notation import parse_rule
+from shardc.sharding.rules.reduction import along_one_dimension
+from shardc.sharding.rules.signature import Rule, Signature, replicate_rule
+
+__all__ = ["CUSTOM_CALL", "RULE_ATTRIBUTE", "with_sharding_rules"]
+
+#: The frontend attribute that holds a rule in Shardy's notation.
+RULE_ATTRIBUTE = "xla.sdy.sharding_rule"
+_BATCH_ATTRIBUTE = "num_batch_dims"
+
+_POINTWISE = frozenset(
+    {
+        "InspectSharding",
+        "LayoutConstraint",
+        "MoveToDevice",
+        "MoveToHost",
+        "PinToDevice",
+        "PinToHost",
+        "Sharding",
+        "X64Combine",
+        "X64SplitHigh",
+        "X64SplitLow",
+        "annotate_device_placement",
+        "xla.megascale.provide_metadata",
+        "xla.sdy.FuncResultSharding",
+    }
+)
+_SHIFTING = frozenset(
+    f"_SPMDInternalOp_{name}" for name in ("MultiPad", "RotateRight", "MultiRotate", "MultiSlice", "Wrap")
+)
+_TOP_K = frozenset(("mhlo.topk", "TopK"))
+_APPROXIMATE_TOP_K = frozenset(("ApproxTopK", "PartialReduce"))
+#: The minor dimensions of operands and results by letter, after any number of batch dimensions.
+_LINEAR_ALGEBRA: Mapping[str, str] = MappingProxyType(
+    {
+        "Cholesky": "mn->mn",
+        "CompactWyHelper": "mn->mn",
+        "InvertDiagBlocksLowerTriangular": "mn->mn",
+        "InvertDiagBlocksUpperTriangular": "mn->mn",
+        "Eigh": "mn->mn,n",
+        "Qr": "mn->mn,k",
+        "QrDecompositionBlock": "mn->mn,k",
+        "ProductOfElementaryHouseholderReflectors": "mn,k->mn",
+    }
+)
+
+
+def _custom_call(sig: Signature) -> FactorRule:
+    target, text, batch = sig.attrs
+    if text:
+        return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
+    if batch is not None:
+        return _batched(sig, batch)
+    if target in _POINTWISE or (target.startswith("mhlo.") and target not in _TOP_K):
+        return _same_shapes(sig) or replicate_rule(sig, f"the arrays of {target!r} have different dimensions")
+    if target in _SHIFTING:
+        return _same_shapes(sig, FactorKind.PERMUTATION) or replicate_rule(sig, f"{target!r} changes sizes")
+    if target in _TOP_K:
+        return along_one_dimension(sig, sig.operands[0].rank - 1)
+    if target in _APPROXIMATE_TOP_K:
+        return _approximate_top_k(sig)
+    if target in _LINEAR_ALGEBRA:
+        return _lettered(sig, _LINEAR_ALGEBRA[target])
+    if target in LAPACK:
+        routine = LAPACK[target]
+        minor = [len(d) for d in (*routine.operands, *routine.results)]
+        return _batched(sig, min(s.rank - n for s, n in zip((*sig.operands, *sig.results), minor, strict=True)))
+    return replicate_rule(sig, f"nothing is known of the dimensions of custom call {target!r}")
+
+
+def _same_shapes(sig: Signature, kind: FactorKind = FactorKind.PASS_THROUGH) -> FactorRule | None:
+    """Dimension by dimension, None if the arrays do not agree; scalars may be among the operands."""
+    shapes = [s for s in (*sig.operands, *sig.results) if s.rank]
+    if len({s.dims for s in shapes}) > 1:
+        return None
+    if kind is FactorKind.PASS_THROUGH:
+        return pointwise(sig)
+    b = sig.builder()
+    for d, size in enumerate(shapes[0].dims if shapes else ()):
+        b.add(size, [(t, d) for t, s in enumerate((*sig.operands, *sig.results)) if s.rank], kind)
+    return b.build()
+
+
+def _batched(sig: Signature, count: int) -> FactorRule:
+    """The first ``count`` dimensions of all arrays that have so many pass through, the rest is whole."""
+    b = sig.builder()
+    shapes = (*sig.operands, *sig.results)
+    holders = [t for t, s in enumerate(shapes) if count and s.rank >= count]
+    for d in range(count if holders else 0):
+        size = shapes[holders[0]].dims[d]
+        if any(shapes[t].dims[d] != size for t in holders):
+            return replicate_rule(sig, "the batch dimensions of its arrays have different sizes")
+        b.add(size, [(t, d) for t in holders])
+    return b.build(reason="only the batch dimensions are known to be independent")
+
+
+def _lettered(sig: Signature, letters: str) -> FactorRule:
+    """Batch dimensions pass through; minor dimensions of one letter belong together, but are needed whole."""
+    operands, _, results = letters.partition("->")
+    minor = [*operands.split(","), *results.split(",")]
+    shapes = (*sig.operands, *sig.results)
+    if len(minor) != len(shapes) or any(s.rank < len(m) for s, m in zip(shapes, minor, strict=True)):
+        return replicate_rule(sig, "this custom call usually has other operands or results")
+    batch = shapes[0].rank - len(minor[0])
+    b = sig.builder()
+    for d in range(batch):
+        b.add(shapes[0].dims[d], [(t, d) for t in range(len(shapes))])
+    for letter in dict.fromkeys("".join(minor)):
+        places = [(t, batch + m.index(letter)) for t, m in enumerate(minor) if letter in m]
+        t, d = places[0]
+        b.add(shapes[t].dims[d], places, FactorKind.NEED_REPLICATION)
+    return b.build()
+
+
+def _approximate_top_k(sig: Signature) -> FactorRule:
+    """Arrays, then scalars; a dimension whose size changes is searched, and so is one that is kept by chance."""
+    operand, result = sig.operands[0], sig.results[0]
+    shapes = (*sig.operands, *sig.results)
+    inputs = [t for t, s in enumerate(sig.operands) if s.rank]
+    outputs = list(range(len(sig.operands), len(shapes)))
+    unchanged = operand.dims == result.dims
+    b = sig.builder()
+    for d, size in enumerate(operand.dims):
+        if unchanged:
+            b.add(size, [(t, d) for t in (*inputs, *outputs)], FactorKind.NEED_REPLICATION)
+        elif result.dims[d] == size:
+            b.add(size, [(t, d) for t in (*inputs, *outputs)])
+        else:
+            b.add(size, [(t, d) for t in inputs], FactorKind.NEED_REPLICATION)
+            b.add(result.dims[d], [(t, d) for t in outputs], FactorKind.NEED_REPLICATION, blocked=True)
+    return b.build()
+
+
+def with_sharding_rules(module: Module, rules: Mapping[str, str]) -> Module:
+    """The module with the rule of its target on every custom call that ``rules`` knows and that has none."""
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        rule = rules.get(old.attrs["custom_call_target"]) if old.opcode == "custom-call" else None
+        frontend = tuple(old.attrs.get("frontend_attributes", ()))
+        if not rule or any(name == RULE_ATTRIBUTE for name, _ in frontend):
+            return None
+        attrs = {**old.attrs, "frontend_attributes": (*frontend, (RULE_ATTRIBUTE, rule))}
+        return old.replace(operands=operands, attrs=attrs)
+
+    return rebuild_module(module, change)
+
+
+def _facts(i: Instruction) -> tuple[Any, ...]:
+    """The rule that comes with the call, and its number of batch dimensions."""
+    frontend = dict(i.attrs.get("frontend_attributes", ()))
+    batch = str(frontend.get(_BATCH_ATTRIBUTE, ""))
+    return str(frontend.get(RULE_ATTRIBUTE, "")), int(batch) if batch.isdigit() else None
+
+
+CUSTOM_CALL = Rule(_custom_call, ("custom_call_target",), _facts)

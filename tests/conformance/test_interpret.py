@@ -1,0 +1,44 @@
+"""OpenXLA's interpreter cases, written by hand: the meaning of ops at their corners, collectives on several devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interpreter_runs import grids, parsable, run_natively
+
+from shardc.hlo.errors import ParseError
+from shardc.hlo.evaluate import evaluate
+from shardc.hlo.ir import Module
+from shardc.hlo.stablehlo.reader import read_stablehlo
+from shardc.hlo.verify import verify
+
+#: What only newer releases of jaxlib can read.
+NEWER = ("has_dynamic_root", "stablehlo.collective_reduce")
+
+
+def read(path: Path) -> Module:
+    pytest.importorskip("jaxlib")
+    text = parsable(path.read_text(encoding="utf-8"))
+    try:
+        module = read_stablehlo(text, path.name)
+    except ParseError:
+        found = [word for word in NEWER if word in text]
+        if found:
+            pytest.skip(f"unsupported: this jaxlib does not know {found[0]}")
+        raise
+    verify(module)
+    return module
+
+
+def test_evaluator(interpret_case: Path) -> None:
+    module = read(interpret_case)
+    evaluate(module, [np.zeros(p.shape.dims, p.shape.dtype.numpy) for p in module.parameters])
+
+
+def test_devices(grid_case: Path) -> None:
+    """Programs on several devices, compiled."""
+    module = read(grid_case)
+    assert len(grids(module)) == 1
+    run_natively(module)
