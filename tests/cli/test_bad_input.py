@@ -144,7 +144,7 @@ def test_a_launcher_of_another_mpi(folder: Path) -> None:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2
@@ -161,7 +161,7 @@ def test_a_world_of_another_size(folder: Path) -> None:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode != 0

@@ -43,7 +43,7 @@ def run(transports: list[MpiTransport], seed: int) -> int:
 
 def diverge() -> None:
     """Odd ranks are in another collective over the same groups."""
-    transport = MpiTransport(MPI.COMM_WORLD, timeout=30)
+    transport = MpiTransport(MPI.COMM_WORLD, timeout=100)
     me = transport.process_index
     cases = [make_case(1, "all-reduce", 7, ("f32",), n, index=index) for index, n in ((0, 5), (1, 3000))]
     prepared = transport.prepare([c.call for c in cases], 4)
@@ -54,7 +54,7 @@ def main() -> None:
     if sys.argv[1] == "diverge":
         diverge()
         return
-    transports = [MpiTransport(MPI.COMM_WORLD, timeout=30, limits=limits) for limits in LIMITS]
+    transports = [MpiTransport(MPI.COMM_WORLD, timeout=100, limits=limits) for limits in LIMITS]
     rank, ranks = transports[0].process_index, transports[0].process_count
     done = sum(run(transports, seed) for seed in range(int(sys.argv[1])))
     assert transports[1].exchange_objects({"rank": rank, "pad": "x" * 100 * rank}) == [

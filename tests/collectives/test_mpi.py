@@ -21,7 +21,7 @@ def job(ranks: int, *arguments: str, cwd: Path, **environment: str) -> subproces
     assert library is not None
     command = [str(find_mpiexec(library)), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
     return subprocess.run(
-        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
     )
 
 
