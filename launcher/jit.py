@@ -13,7 +13,9 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.array import Array
-from shardc.launcher.stages import Compiled, Program, as_mesh, from_function
+from shardc.launcher.meshes import as_mesh
+from shardc.launcher.programs import from_function
+from shardc.launcher.stages import Compiled, Program
 
 __all__ = ["Jitted", "jit"]
 

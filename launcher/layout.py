@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.memory import aligned_bytes
 from shardc.compiler.executable import ArraySpec
 from shardc.hlo.groups import groups_grid
 from shardc.hlo.sharding import Sharding
@@ -103,6 +102,3 @@ class Layout:
         if any(s.stop - s.start != c for s, c in zip(region, self.local_dims, strict=True)):
             block[...] = 0
         shard[tuple(slice(0, s.stop - s.start) for s in region)] = value[region]
-
-    def new_block(self) -> NDArray[np.uint8]:
-        return aligned_bytes(self.local_bytes)

@@ -14,6 +14,7 @@ from shardc.hlo.sharding import AxisRef, Sharding
 from shardc.hlo.trace.program import TracedFunction, Wish, constrain, trace_function
 from shardc.hlo.trace.tracer import Tracer
 from shardc.hlo.trace.tree import Tree
+from shardc.launcher.meshes import as_mesh
 from shardc.sharding.axes import check_axes
 from shardc.sharding.spec import PartitionSpec, as_spec, spec_to_sharding
 
@@ -143,8 +144,6 @@ def _mesh_of(specs: Sequence[Any]) -> Mesh | None:
         if spec is None:
             continue
         if hasattr(spec, "spec") and hasattr(spec, "mesh"):  # JAX's NamedSharding
-            from shardc.launcher.stages import as_mesh
-
             return as_mesh(spec.mesh)
         plain = as_spec(spec)
         entries = [a for e in plain for a in (e if isinstance(e, tuple) else (e,))]

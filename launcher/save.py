@@ -30,7 +30,8 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX, `InputError` for arguments
     beside a program that has its own, or a file that cannot be written.
     """
-    from shardc.launcher.stages import Program, Propagated, from_jax
+    from shardc.launcher.programs import from_jax
+    from shardc.launcher.stages import Program, Propagated
 
     path = Path(path)
     check_writable(path)

@@ -15,25 +15,14 @@ from typing import Any
 
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCall, need_new
-from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import Shape
+from shardc.launcher.meshes import as_mesh
 from shardc.launcher.mpi_environment import detect_launcher
 
-__all__ = [
-    "Compiled",
-    "Partitioned",
-    "Program",
-    "Propagated",
-    "from_function",
-    "from_jax",
-    "job_config",
-    "load",
-    "load_executable",
-    "trace",
-    "with_axes",
-]
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
 
 
 log = logging.getLogger("shardc")
@@ -50,7 +39,7 @@ class Program:
     """A global program with some annotations.
 
     ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
-    file it was read from. Made by `load`, `from_jax` and `trace`.
+    file it was read from. Made by `shardc.load`, `shardc.from_jax` and `shardc.trace`.
     """
 
     module: Module
@@ -76,12 +65,13 @@ class Program:
         `AnnotationError` for a name, axis or dimension that is not there.
         """
         from shardc.sharding.annotate import annotate
+        from shardc.sharding.convert import with_axis_shardings
 
         module = self.module
         wanted = as_mesh(mesh) if mesh is not None else None
         if wanted is not None and module.mesh is None:
             # Tile shardings name no axes: they are read over this mesh.
-            module, wanted = with_axes(module.with_(mesh=wanted, num_partitions=wanted.size)), None
+            module, wanted = with_axis_shardings(module.with_(mesh=wanted, num_partitions=wanted.size)), None
         if annotations or wanted is not None:
             module = annotate(module, annotations or {}, wanted)
         return replace(self, module=module)
@@ -112,6 +102,7 @@ class Program:
         A program that is partitioned already (a dump from behind XLA's partitioner) stays as it is.
         """
         from shardc.partitioner.adopt import is_partitioned
+        from shardc.sharding.convert import with_axis_shardings
         from shardc.sharding.options import PropagationOptions
         from shardc.sharding.propagate import propagate
 
@@ -120,8 +111,8 @@ class Program:
             log.warning("%s is partitioned already, for %d devices: it is left as it is", *_size(self.module))
             return Propagated(self, self.module, _AsGiven(), self.seconds)
         options = PropagationOptions(conservative=conservative)
-        result = propagate(with_axes(self.module), self.config, options=options)
-        seconds = {**self.seconds, **_since("propagate", start)}
+        result = propagate(with_axis_shardings(self.module), self.config, options=options)
+        seconds = {**self.seconds, **since("propagate", start)}
         return Propagated(self, result.module, result.provenance, seconds, result.outcome)
 
     def partition(self, *, machine: str | Path | None = None) -> Partitioned:
@@ -177,7 +168,7 @@ class Propagated:
         given = is_partitioned(self.module)
         described = None if machine is None else load_machine(machine)
         module = adopt(self.module) if given else partition(self.module, self.program.config, machine=described)
-        return Partitioned(self, module, {**self.seconds, **_since("partition", start)})
+        return Partitioned(self, module, {**self.seconds, **since("partition", start)})
 
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis came from, as plain data (docs/cli.md has the schema).
@@ -259,7 +250,7 @@ class Partitioned:
             raise UnsupportedError(f"programs are not compiled for {target!r} yet", fix='use compile("cpu")')
         start = time.perf_counter()
         executable = self._executable(target)
-        seconds = {**self.seconds, **_since("compile", start)}
+        seconds = {**self.seconds, **since("compile", start)}
         return Compiled(executable, self.program.jax, self.program.config, seconds)
 
     def simulate(self, machine: str) -> Any:
@@ -324,121 +315,6 @@ class Compiled:
         save(self.executable, Path(path))
 
 
-def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
-    """A program from a file, told by its content: HLO text, MLIR text or bytecode, or a serialized jax Exported.
-
-    A program with symbolic dimensions needs arguments that say what these are (only shapes and types count): the
-    function's own for an Exported, one per parameter for MLIR.
-
-    Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
-    """
-    from shardc.hlo.verify import verify
-    from shardc.launcher.load import read_file, read_program
-
-    start = time.perf_counter()
-    data = read_file(path)
-    module, jax, original = read_program(data, str(path), args, kwargs)
-    verify(module)
-    return Program(module, jax, original, seconds=_since("read", start))
-
-
-def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
-    """A program from a jitted function and example arguments, or from a Traced, Lowered or jax.export.Exported.
-
-    Arguments may be abstract (`jax.ShapeDtypeStruct`) and of meshes larger than this machine.
-    Example: ``shardc.from_jax(jax.jit(step, in_shardings=...), state, batch)``.
-    """
-    from shardc.launcher.jax_frontend import module_from_jax
-
-    start = time.perf_counter()
-    program = module_from_jax(function, *args, **kwargs)
-    return Program(program.module, program, seconds=_since("read", start))
-
-
-def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
-    """A program from a plain JAX function, with `shardc.jit`'s options (mesh, shardings, donation)."""
-    from shardc.launcher.jax_frontend import lower_function
-
-    start = time.perf_counter()
-    program = lower_function(function, args=args, kwargs=kwargs, **options)
-    made = Program(program.module, program, seconds=_since("read", start))
-    mesh = options.get("mesh")
-    return made if mesh is None or made.mesh is not None else made.annotate(mesh=mesh)
-
-
-def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:
-    """What `Compiled.save` wrote; ``custom_calls`` has the addresses of the user's own functions in it."""
-    from shardc.compiler.serialize import load_executable as read
-
-    if not Path(path).is_file():
-        raise InputError(f"there is no file {path}")
-    return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=dict(custom_calls or {})))
-
-
-def trace(
-    function: Any,
-    /,
-    *specs: Any,
-    mesh: Any = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    donate_argnums: Any = (),
-    **named_specs: Any,
-) -> Program:
-    """A program from a plain NumPy function, without JAX: the function runs once, on traced values.
-
-    ``specs`` stand for its arguments: `ShapeDtype`, arrays, or whatever has ``shape`` and ``dtype``, Python numbers,
-    and dicts, lists and tuples of those; ``named_specs`` are passed by name. Shardings are ``P`` (or pytrees of them,
-    prefixes of the arguments or results); `shard` inside the function constrains a value. Without ``mesh``, axes that
-    shardings name get size 1 until `Program.annotate` gives a mesh. Element types are NumPy's. Raises
-    `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
-    Example: ``shardc.trace(step, weights, shardc.ShapeDtype((64, 16), "float32"), mesh=Mesh({"data": 2}))``.
-    """
-    from shardc.launcher.numpy_frontend import program_from_numpy
-
-    start = time.perf_counter()
-    wanted = as_mesh(mesh) if mesh is not None else None
-    traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
-    return Program(traced.module, traced, seconds=_since("read", start))
-
-
-def as_mesh(mesh: Any) -> Mesh:
-    """Ours from ours, a mapping of axis sizes, or JAX's Mesh or AbstractMesh."""
-    if isinstance(mesh, Mesh):
-        return mesh
-    if isinstance(mesh, Mapping):
-        return Mesh({str(k): int(v) for k, v in mesh.items()})
-    shape = getattr(mesh, "shape", None)
-    if isinstance(shape, Mapping) and hasattr(mesh, "axis_names"):
-        try:
-            ids: tuple[int, ...] | None = tuple(int(d.id) for d in mesh.devices.flat)
-        except (AttributeError, ValueError):  # abstract meshes have no devices
-            ids = None
-        if ids is not None and sorted(ids) != list(range(len(ids))):
-            ids = None
-        return Mesh({str(n): int(shape[n]) for n in mesh.axis_names}, ids)
-    raise AnnotationError(
-        f"{type(mesh).__name__} is not a mesh", fix='pass shardc.Mesh({"data": 2, "model": 4}) or a JAX mesh'
-    )
-
-
-def require_devices(num_devices: int, ranks: int, devices_per_rank: int) -> None:
-    """Raise `EnvironmentProblem` when a job has not room for a mesh."""
-    if ranks * devices_per_rank < num_devices:
-        raise EnvironmentProblem(
-            f"the mesh has {num_devices} devices, the job only {ranks} ranks x {devices_per_rank} devices per rank",
-            fix=f"use --ranks {-(-num_devices // devices_per_rank)} or "
-            f"--devices-per-rank {-(-num_devices // max(ranks, 1))}, or a smaller --mesh",
-        )
-
-
-def with_axes(module: Module) -> Module:
-    """The module with axis-based shardings, over a mesh that is derived where the text names none."""
-    from shardc.sharding.convert import with_axis_shardings
-
-    return with_axis_shardings(module)
-
-
 def _size(module: Module) -> tuple[str, int]:
     return module.source_file or module.name, module.num_partitions
 
@@ -450,7 +326,8 @@ class _AsGiven:
         return [f"{value}: the program was given partitioned, so nothing was propagated"]
 
 
-def _since(stage: str, start: float) -> dict[str, float]:
+def since(stage: str, start: float) -> dict[str, float]:
+    """Seconds of a ``stage`` that began at ``start`` of `time.perf_counter`."""
     return {stage: time.perf_counter() - start}
 
 

@@ -21,9 +21,9 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.launcher.array import gather
 from shardc.launcher.failures import SharedFailureError
+from shardc.launcher.meshes import require_devices
 from shardc.launcher.npz import encode, read_inputs, write_outputs
 from shardc.launcher.random_inputs import random_arguments
-from shardc.launcher.stages import require_devices
 
 __all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from shardc.native.vector import F32, I32, constant, intrinsic, lanes_of, scalar_of, undef, with_scalar
+from shardc.native.vector import F32, I32, constant, intrinsic, lanes_of, scalar_of, undef
 
 __all__ = ["by_lane", "copysign", "fma", "is_nan", "magnitude", "polynomial", "power_of_two", "square_root"]
 
@@ -76,8 +76,3 @@ def scaled(b: ir.IRBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
     """p * 2**n in two factors, so that results become denormal or infinite in one rounding."""
     half = b.ashr(n, constant(n.type, 1))
     return b.fmul(b.fmul(p, power_of_two(b, half, p.type)), power_of_two(b, b.sub(n, half), p.type))
-
-
-def integer_lanes(t: ir.Type) -> ir.Type:
-    """Integer lanes as wide as the float lanes ``t``."""
-    return with_scalar(t, ir.IntType(32 if scalar_of(t) == F32 else 64))

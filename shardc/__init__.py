@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from shardc.launcher.job import process_count as process_count
     from shardc.launcher.job import process_index as process_index
     from shardc.launcher.numpy_frontend import shard as shard
+    from shardc.launcher.programs import from_jax as from_jax
+    from shardc.launcher.programs import load as load
+    from shardc.launcher.programs import load_executable as load_executable
+    from shardc.launcher.programs import trace as trace
     from shardc.launcher.save import save as save
     from shardc.launcher.stages import Compiled as Compiled
     from shardc.launcher.stages import Partitioned as Partitioned
     from shardc.launcher.stages import Program as Program
     from shardc.launcher.stages import Propagated as Propagated
-    from shardc.launcher.stages import from_jax as from_jax
-    from shardc.launcher.stages import load as load
-    from shardc.launcher.stages import load_executable as load_executable
-    from shardc.launcher.stages import trace as trace
     from shardc.sharding.spec import P as P
     from shardc.sharding.spec import PartitionSpec as PartitionSpec
 
@@ -43,16 +43,16 @@ _HOMES = {
     "Propagated": "launcher.stages",
     "ShapeDtype": "hlo.trace.program",
     "ShardcError": "hlo.errors",
-    "from_jax": "launcher.stages",
+    "from_jax": "launcher.programs",
     "gather": "launcher.array",
     "jit": "launcher.jit",
-    "load": "launcher.stages",
-    "load_executable": "launcher.stages",
+    "load": "launcher.programs",
+    "load_executable": "launcher.programs",
     "process_count": "launcher.job",
     "process_index": "launcher.job",
     "shard": "launcher.numpy_frontend",
     "save": "launcher.save",
-    "trace": "launcher.stages",
+    "trace": "launcher.programs",
 }
 
 __all__ = list(_HOMES)

@@ -119,10 +119,6 @@ def gather(
     return tuple(results)
 
 
-def all_lanes(lanes: int) -> ir.Value:
-    return constant(with_lanes(I1, lanes), 1)
-
-
 def lane_numbers(lanes: int, bits: int) -> ir.Value:
     return vector_constant(range(lanes), ir.IntType(bits))
 

@@ -97,9 +97,6 @@ class Op:
         value = self.get(name)
         return default if value is None else literal_ints(value)
 
-    def optional_ints(self, name: str) -> tuple[int, ...] | None:
-        return self.ints(name) if name in self.raw else None
-
     @property
     def place(self) -> Location:
         m = self.metadata

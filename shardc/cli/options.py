@@ -74,7 +74,7 @@ def open_program(
     file: Path, mesh: str = "", annotate: Sequence[str] | None = None, annotations: Path | None = None
 ) -> Any:
     """The program in ``file`` with the mesh and annotations of the command line, which win over those of the file."""
-    from shardc.launcher.stages import load
+    from shardc.launcher.programs import load
     from shardc.sharding.annotate import read_annotations
 
     wanted = parse_mesh(mesh)

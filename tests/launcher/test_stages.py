@@ -11,7 +11,7 @@ import pytest
 import shardc
 from shardc import Mesh, P
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
-from shardc.launcher.stages import as_mesh
+from shardc.launcher.meshes import as_mesh
 from shardc.launcher.verify import verify_program
 from tests.cli.programs import MLP, PLAIN
 

@@ -1,0 +1,94 @@
+"""Where programs come from: files, JAX functions, NumPy functions, saved executables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.custom_calls import CustomCall
+from shardc.hlo.errors import InputError
+from shardc.launcher.meshes import as_mesh
+from shardc.launcher.stages import Compiled, Program, job_config, since
+
+__all__ = ["from_function", "from_jax", "load", "load_executable", "trace"]
+
+
+def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
+    """A program from a file, told by its content: HLO text, MLIR text or bytecode, or a serialized jax Exported.
+
+    A program with symbolic dimensions needs arguments that say what these are (only shapes and types count): the
+    function's own for an Exported, one per parameter for MLIR.
+
+    Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
+    """
+    from shardc.hlo.verify import verify
+    from shardc.launcher.load import read_file, read_program
+
+    start = time.perf_counter()
+    data = read_file(path)
+    module, jax, original = read_program(data, str(path), args, kwargs)
+    verify(module)
+    return Program(module, jax, original, seconds=since("read", start))
+
+
+def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
+    """A program from a jitted function and example arguments, or from a Traced, Lowered or jax.export.Exported.
+
+    Arguments may be abstract (`jax.ShapeDtypeStruct`) and of meshes larger than this machine.
+    Example: ``shardc.from_jax(jax.jit(step, in_shardings=...), state, batch)``.
+    """
+    from shardc.launcher.jax_frontend import module_from_jax
+
+    start = time.perf_counter()
+    program = module_from_jax(function, *args, **kwargs)
+    return Program(program.module, program, seconds=since("read", start))
+
+
+def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
+    """A program from a plain JAX function, with `shardc.jit`'s options (mesh, shardings, donation)."""
+    from shardc.launcher.jax_frontend import lower_function
+
+    start = time.perf_counter()
+    program = lower_function(function, args=args, kwargs=kwargs, **options)
+    made = Program(program.module, program, seconds=since("read", start))
+    mesh = options.get("mesh")
+    return made if mesh is None or made.mesh is not None else made.annotate(mesh=mesh)
+
+
+def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:
+    """What `Compiled.save` wrote; ``custom_calls`` has the addresses of the user's own functions in it."""
+    from shardc.compiler.serialize import load_executable as read
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}")
+    return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=dict(custom_calls or {})))
+
+
+def trace(
+    function: Any,
+    /,
+    *specs: Any,
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: Any = (),
+    **named_specs: Any,
+) -> Program:
+    """A program from a plain NumPy function, without JAX: the function runs once, on traced values.
+
+    ``specs`` stand for its arguments: `ShapeDtype`, arrays, or whatever has ``shape`` and ``dtype``, Python numbers,
+    and dicts, lists and tuples of those; ``named_specs`` are passed by name. Shardings are ``P`` (or pytrees of them,
+    prefixes of the arguments or results); `shard` inside the function constrains a value. Without ``mesh``, axes that
+    shardings name get size 1 until `Program.annotate` gives a mesh. Element types are NumPy's. Raises
+    `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
+    Example: ``shardc.trace(step, weights, shardc.ShapeDtype((64, 16), "float32"), mesh=Mesh({"data": 2}))``.
+    """
+    from shardc.launcher.numpy_frontend import program_from_numpy
+
+    start = time.perf_counter()
+    wanted = as_mesh(mesh) if mesh is not None else None
+    traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
+    return Program(traced.module, traced, seconds=since("read", start))
