@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from programs import transformer
 
@@ -13,11 +17,13 @@ from shardc.hlo.text.reader import read_hlo
 
 LAYERS = (4, 24, 96)
 LINES = (10_000, 40_000, 160_000)
+#: XLA is not waited for longer, in seconds.
+PATIENCE = 1800
 MESHES = ({"data": 2, "model": 4}, {"data": 64, "model": 4}, {"data": 4096, "model": 4})
 
 
-def rows() -> list[tuple[str, str, str, str, str, str]]:
-    """(layers, instructions, devices, read, propagate, partition) as text."""
+def rows() -> list[tuple[str, str, str, str, str, str, str]]:
+    """(layers, instructions, devices, read, propagate, partition, XLA's whole compilation) as text."""
     out = []
     for layers in LAYERS:
         case = transformer(layers=layers, batch=4096 * 4)
@@ -28,13 +34,27 @@ def rows() -> list[tuple[str, str, str, str, str, str]]:
         start = time.perf_counter()
         read_hlo(text)
         read = time.perf_counter() - start
+        theirs = _xla_seconds(layers)
         for mesh in MESHES if layers == LAYERS[-1] else MESHES[:1]:
             partitioned = program.annotate({}, mesh=Mesh(mesh)).partition()
             seconds = partitioned.seconds
             devices = partitioned.num_devices
             times = (f"{read:.2f} s", f"{seconds['propagate']:.2f} s", f"{seconds['partition']:.2f} s")
-            out.append((str(layers), f"{count:,}", f"{devices:,}", *times))
+            out.append((str(layers), f"{count:,}", f"{devices:,}", *times, theirs if mesh == MESHES[0] else ""))
     return out
+
+
+def _xla_seconds(layers: int) -> str:
+    """XLA from the lowered program to the executable, for as many forced host devices as the first mesh has."""
+    flag = f"--xla_force_host_platform_device_count={Mesh(MESHES[0]).size}"
+    line = [sys.executable, str(Path(__file__).with_name("xla_compile.py")), str(layers)]
+    try:
+        done = subprocess.run(
+            line, env={**os.environ, "XLA_FLAGS": flag}, capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return f"over {PATIENCE} s"
+    return f"{float(done.stdout):.1f} s"
 
 
 def text_rows() -> list[tuple[str, str, str]]:
