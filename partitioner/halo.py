@@ -204,6 +204,8 @@ class _Assembly:
             pieces.append(_cut(self.em, part, self.line.dim, spot.low - spot.offset, spot.high - spot.low))
             end = spot.high
         pieces += self._gap(self.wish.size - end)
+        if not pieces:  # an interval of no elements
+            return self.em.splat(self.fill, self.dims)
         joined = self.em.concatenate(pieces, self.line.dim)
         below, above = self.steps.zero_strays if _is_zero(self.fill) else self.steps.strays
         if not (below or above):
