@@ -1,7 +1,7 @@
 """Assign buffers: which values share memory, and where each lies in the arena.
 
 First values that a copy or an in-place kernel connects are joined when they never hold different values at the same
-time; then the joined groups are packed into the arena, the largest first, each into the tightest gap.
+time; then the joined groups are packed into the arena and into results that are not written yet.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
 from shardc.compiler.lower.liveness import Liveness, live_ranges
-from shardc.compiler.lower.lowered import Buffer, BufferPlan, Copy, Kernel, Placement, leaf_steps
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, leaf_steps
+from shardc.compiler.lower.pack import Block, pack
 
-__all__ = ["ALIGNMENT", "assign_buffers"]
-
-#: Bytes; buffers start at multiples of it.
-ALIGNMENT = 64
+__all__ = ["assign_buffers"]
 
 #: Ops for which writing in place saves a copy of the whole operand.
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
@@ -32,13 +28,13 @@ def assign_buffers(linear: Linear) -> BufferPlan:
     groups = _Groups(linear, liveness)
     for wish in groups.wishes:
         groups.join(wish)
-    offsets, arena_bytes = _pack(groups.in_arena())
+    places, arena_bytes = _pack(groups.at_home(), groups.elsewhere())
     placements = {}
     for b in linear.buffers:
         group = groups.of[b]
         mask = liveness.live.get(b, 0) | liveness.written.get(b, 0)
         first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
-        placements[b] = Placement(_ref(b, group, offsets), max(first, 0), max(last, 0))
+        placements[b] = Placement(_ref(b, group, places), max(first, 0), max(last, 0))
     return BufferPlan(placements, arena_bytes, linear.aliases)
 
 
@@ -118,20 +114,24 @@ class _Groups:
         for member in b.members:
             self.of[member] = a
 
-    def in_arena(self) -> list[_Group]:
+    def at_home(self) -> list[_Group]:
+        """Groups that lie in a result, in order of their first buffer."""
+        return [g for g in dict.fromkeys(self.of.values()) if g.home is not None]
+
+    def elsewhere(self) -> list[_Group]:
         """Groups that need a place of their own, each once, in order of their first buffer."""
         unique = dict.fromkeys(self.of.values())
         return [g for g in unique if g.home is None and not g.frozen and g.members[0].is_arena]
 
 
 def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:
-    """Updates in place come first, then copies that would vanish, then elementwise kernels in place."""
+    """Updates in place come first, then copies that would vanish, then elementwise kernels and reductions in place."""
     for step in leaf_steps(linear.steps):
         position = liveness.positions[step]
         bit = 1 << (2 * position)
         if isinstance(step, Copy):
             yield _Wish((1, position), bit, step.target, step.source)
-        elif isinstance(step, Kernel):
+        elif isinstance(step, Kernel | Collective):
             rank = 0 if step.instruction.opcode in _UPDATES else 2
             for result, operand in step.in_place:
                 place = step.operands[operand]
@@ -140,68 +140,22 @@ def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:
                     yield _Wish((rank, position), bit, step.results[result], place)
 
 
-def _ref(b: Buffer, group: _Group, offsets: dict[_Group, int]) -> BufferRef:
+def _ref(b: Buffer, group: _Group, places: dict[_Group, BufferRef]) -> BufferRef:
     if b.space in ("argument", "constant"):
         return BufferRef(b.space, b.index, b.offset, b.nbytes)
     if group.home is not None:
         return BufferRef("result", group.home.index, 0, b.nbytes)
-    return BufferRef("arena", 0, offsets[group], b.nbytes)
+    place = places[group]
+    return BufferRef(place.space, place.index, place.offset, b.nbytes)
 
 
-def _pack(groups: Sequence[_Group]) -> tuple[dict[_Group, int], int]:
-    """Offsets in the arena such that groups in use at the same time do not overlap; and the arena's bytes."""
-    offsets: dict[_Group, int] = {}
-    placed = _Placed(len(groups))
-    arena = ARENA_HEADER
-    order = sorted(range(len(groups)), key=lambda n: (-groups[n].nbytes, n))
-    for n in order:
-        group = groups[n]
-        size = -(-group.nbytes // ALIGNMENT) * ALIGNMENT
-        offset = offsets[group] = placed.tightest_gap(group.mask, size)
-        if size:
-            placed.add(group.mask, offset, offset + size)
-        arena = max(arena, offset + size)
-    return offsets, arena
-
-
-class _Placed:
-    """Byte ranges that are taken, each during the bits of a mask; as arrays, because there may be many."""
-
-    def __init__(self, capacity: int) -> None:
-        self._count = 0
-        self._masks: list[int] = []
-        self._first = np.zeros(capacity, np.int64)
-        self._last = np.zeros(capacity, np.int64)
-        self._low = np.zeros(capacity, np.int64)
-        self._high = np.zeros(capacity, np.int64)
-        self._gaps = np.zeros(capacity, np.bool_)
-
-    def add(self, mask: int, low: int, high: int) -> None:
-        n = self._count
-        self._first[n], self._last[n], self._gaps[n] = _extent(mask)
-        self._low[n], self._high[n] = low, high
-        self._masks.append(mask)
-        self._count += 1
-
-    def tightest_gap(self, mask: int, size: int) -> int:
-        """The start of the smallest gap of at least ``size`` bytes that is free during ``mask``, else after them."""
-        n = self._count
-        first, last, gaps = _extent(mask)
-        near = np.flatnonzero((self._first[:n] <= last) & (self._last[:n] >= first))
-        if gaps or self._gaps[near].any():
-            near = np.array([k for k in near if self._masks[k] & mask], np.int64)
-        if not len(near):
-            return ARENA_HEADER
-        near = near[np.argsort(self._low[near], kind="stable")]
-        ends = np.maximum.accumulate(np.concatenate(([ARENA_HEADER], self._high[near])))
-        free = self._low[near] - ends[:-1]
-        fits = np.flatnonzero(free >= size)
-        return int(ends[-1] if not len(fits) else ends[fits[np.argmin(free[fits])]])
-
-
-def _extent(mask: int) -> tuple[int, int, bool]:
-    """First and last bit of a mask, and whether bits between them are missing."""
-    if not mask:
-        return 0, -1, False
-    first, last = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
-    return first, last, (mask >> first) + 1 != 1 << (last - first + 1)
+def _pack(homes: Sequence[_Group], groups: Sequence[_Group]) -> tuple[dict[_Group, BufferRef], int]:
+    """Where groups without a home lie: in results while those are not in use, or in the arena; and its bytes."""
+    regions = [Block(g.mask, g.home.nbytes) for g in homes if g.home is not None]
+    found, arena = pack(regions, [Block(g.mask, g.nbytes) for g in groups], ARENA_HEADER)
+    places = {}
+    for group, place in zip(groups, found, strict=True):
+        home = None if place.region is None else homes[place.region].home
+        space, index = ("arena", 0) if home is None else ("result", home.index)
+        places[group] = BufferRef(space, index, place.offset, group.nbytes)
+    return places, arena

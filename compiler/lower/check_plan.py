@@ -6,7 +6,7 @@ from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
 from shardc.compiler.lower.liveness import live_ranges, reads_of, writes_of
-from shardc.compiler.lower.lowered import Buffer, BufferPlan, Copy, Kernel, Step, leaf_steps
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
 from shardc.hlo.errors import VerificationError
 
 __all__ = ["check_plan"]
@@ -20,6 +20,7 @@ def check_plan(linear: Linear, plan: BufferPlan) -> None:
     liveness = live_ranges(linear.steps, linear.results)
     donated = {linear.parameters[a]: linear.results[r] for r, a in linear.aliases}
     buffers = [b for b in linear.buffers if b.space != "constant"]
+    sizes = {(b.space, b.index): b.nbytes for b in (*linear.parameters, *linear.results)}
     for step in leaf_steps(linear.steps):
         bit = 1 << (2 * liveness.positions[step])
         after = [b for b in buffers if liveness.live.get(b, 0) & (bit << 1)]
@@ -32,10 +33,11 @@ def check_plan(linear: Linear, plan: BufferPlan) -> None:
         _check_step(step, plan, donated)
     for b in buffers:
         ref = plan.ref(b)
-        if ref.space == "arena" and (ref.offset % 64 or ref.offset < ARENA_HEADER):
+        if ref.offset % 64 or (ref.space == "arena" and ref.nbytes and ref.offset < ARENA_HEADER):
             raise VerificationError(f"{b} lies at offset {ref.offset}")
-        if ref.space == "arena" and ref.offset + ref.nbytes > plan.arena_bytes:
-            raise VerificationError(f"{b} lies beyond the arena")
+        size = plan.arena_bytes if ref.space == "arena" else sizes.get((ref.space, ref.index), 0)
+        if ref.offset + ref.nbytes > size:
+            raise VerificationError(f"{b} lies beyond the {ref.space}")
 
 
 def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> None:
@@ -46,7 +48,7 @@ def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> 
             if _overlap(a, b, plan, donated):
                 raise VerificationError(f"{a} and {b} are results in one place", where=_name(step))
         for slot, o in enumerate(reads_of(step)):
-            allowed = isinstance(step, Copy) or (isinstance(step, Kernel) and (n, slot) in step.in_place)
+            allowed = isinstance(step, Copy) or (isinstance(step, Kernel | Collective) and (n, slot) in step.in_place)
             if allowed and plan.ref(a).offset == _where(o, plan, donated).offset:
                 continue
             if _overlap(a, o, plan, donated):

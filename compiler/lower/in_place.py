@@ -1,4 +1,4 @@
-"""Which kernels may write their result over an operand."""
+"""Which kernels and collectives may write their result over an operand."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
 
     Safe where element k of the result reads nothing of the operand but element k, of the same width.
     """
+    if i.opcode == "all-reduce":
+        return tuple((n, n) for n in range(len(i.operands)))
     if i.opcode in _UPDATES:
         return ((0, 0),) if i.shape.is_array else ()
     if not i.shape.is_array:

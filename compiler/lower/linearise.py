@@ -150,7 +150,8 @@ class _Walk:
 
     def _collective(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         results = self._new(i)
-        steps.append(Collective(self._collectives, i, tuple(b for leaves in operands for b in leaves), results))
+        flat = tuple(b for leaves in operands for b in leaves)
+        steps.append(Collective(self._collectives, i, flat, results, in_place_pairs(i)))
         self._collectives += 1
         return results
 

@@ -78,12 +78,13 @@ class Copy:
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """A suspension point; ``index`` is what the step returns there."""
+    """A suspension point; ``index`` is what the step returns there. ``in_place`` as for kernels."""
 
     index: int
     instruction: Instruction
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)

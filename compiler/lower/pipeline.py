@@ -25,7 +25,7 @@ from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
-from shardc.partitioner.optimise.combine import CombineAllReduces
+from shardc.partitioner.optimise.combine import CombineCollectives
 
 __all__ = ["PASSES", "WITHOUT_FOLDING", "lower"]
 
@@ -40,7 +40,7 @@ PASSES: tuple[Pass, ...] = (
     Simplify(),
     EliminateCommon(),
     PairTransfers(),
-    CombineAllReduces(),
+    CombineCollectives(opcodes=("all-reduce",)),
     ResolveGroups(),
     CanonicaliseCollectives(),
     SimplifyLoops(),
