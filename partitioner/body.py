@@ -12,7 +12,7 @@ from shardc.partitioner.choose import Choice, Operand, Problem
 from shardc.partitioner.context import Context
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Layout
-from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move
+from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move, moved_atoms
 from shardc.partitioner.needs import needs
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
@@ -159,13 +159,15 @@ class Body:
                     reason += f"; {need} dimension {move.dim} split"
             case Gather(dim, atoms):
                 reason = f"{need} dimension {dim} of {value.name} whole over {_text(table.axis_names(atoms))}"
-            case AllToAll(source, target, atoms):
-                names = _text(table.axis_names(atoms))
-                reason = f"{need} {value.name} split over {names} along dimension {target} instead of {source}"
+            case AllToAll(parts):
+                atoms = move.atoms
+                changes = (
+                    f"split over {_text(table.axis_names(part))} along dimension {target} instead of {source}"
+                    for source, target, part in parts
+                )
+                reason = f"{need} {value.name} {', '.join(changes)}"
             case Permute():
-                old = [set(d) for d in step.before.dims]
-                used = step.after.used
-                atoms = tuple(sorted({a for d, x in enumerate(step.after.dims) for a in {*x} ^ old[d]} or used))
+                atoms = moved_atoms(step.before, step.after)
                 reason = f"{need} the shards of {value.name} on other devices"
             case _:
                 atoms = move.atoms

@@ -219,6 +219,14 @@ class Emitter:
         padding = tuple((0, size - old if d == dim else 0, 0) for d in range(len(dims)))
         return self.add("pad", shape, x, self.scalar(x.shape.dtype.numpy.type(0), x.shape.dtype), padding=padding)
 
+    def cut(self, x: Instruction, dim: int, low: int, high: int) -> Instruction:
+        """Elements ``low`` to ``high`` of ``dim``."""
+        if (low, high) == (0, x.shape.dims[dim]):
+            return x
+        bounds = tuple((low, high, 1) if d == dim else (0, n, 1) for d, n in enumerate(x.shape.dims))
+        dims = (*x.shape.dims[:dim], high - low, *x.shape.dims[dim + 1 :])
+        return self.add("slice", x.shape.with_dims(dims), x, slice=bounds)
+
     def dynamic_slice(self, x: Instruction, dim: int, start: Instruction, size: int) -> Instruction:
         dims = (*x.shape.dims[:dim], size, *x.shape.dims[dim + 1 :])
         starts = [start if d == dim else self.index(0) for d in range(len(dims))]

@@ -161,20 +161,13 @@ def _send(em: Emitter, line: Line, x: Instruction, r: Round) -> Instruction:
     """The elements of a round on the devices that receive them."""
     if r.size != x.shape.dims[line.dim]:
         if len(set(r.first.values())) == 1:
-            x = _cut(em, x, line.dim, next(iter(r.first.values())), r.size)
+            first = next(iter(r.first.values()))
+            x = em.cut(x, line.dim, first, first + r.size)
         else:
             x = em.dynamic_slice(x, line.dim, by_position(em, line.atoms, r.first), r.size)
     if r.own:
         return x
     return em.permute(x, AxisPairs(em.table.mesh, em.table.axes(line.atoms), r.pairs))
-
-
-def _cut(em: Emitter, x: Instruction, dim: int, start: int, size: int) -> Instruction:
-    dims = x.shape.dims
-    if (start, size) == (0, dims[dim]):
-        return x
-    bounds = tuple((start, start + size, 1) if d == dim else (0, n, 1) for d, n in enumerate(dims))
-    return em.add("slice", x.shape.with_dims((*dims[:dim], size, *dims[dim + 1 :])), x, slice=bounds)
 
 
 # -- putting parts together ------------------------------------------------------------------------------------
@@ -201,7 +194,7 @@ class _Assembly:
         for spot in self.steps.spots:
             pieces += self._gap(spot.low - end)
             part = self.parts[spot.round]
-            pieces.append(_cut(self.em, part, self.line.dim, spot.low - spot.offset, spot.high - spot.low))
+            pieces.append(self.em.cut(part, self.line.dim, spot.low - spot.offset, spot.high - spot.offset))
             end = spot.high
         pieces += self._gap(self.wish.size - end)
         if not pieces:  # an interval of no elements

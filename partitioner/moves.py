@@ -1,8 +1,8 @@
 """The moves a reshard is made of: what each costs and which instructions it becomes.
 
 A dimension of n elements over k devices lies in chunks of ceil(n / k). Where a move would leave another chunk
-size (uneven sizes), `_rechunk` puts it right: by a local pad or slice when the dimension is whole on every device,
-otherwise by permutes between neighbours.
+size (uneven sizes), `rechunk` puts it right: by a local pad or slice when the dimension is whole on every device,
+otherwise by permutes of what lies at the boundaries.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import chain
 
 from shardc.hlo.groups import AxisPairs
 from shardc.hlo.ir import Instruction
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.rechunk import rechunk, sent_elements
 
 __all__ = [
     "AllReduce",
@@ -56,11 +57,18 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class AllToAll:
-    """Move the minor-most ``atoms`` of dimension ``source`` to the minor end of dimension ``target``."""
+    """Move axes between dimensions, in one exchange: (source dimension, target dimension, atoms) for each part.
 
-    source: int
-    target: int
-    atoms: Atoms
+    The atoms that leave a source are its minor-most ones, those that reach a target become its minor-most ones, in the
+    order of the parts. No dimension is both source and target.
+    """
+
+    parts: tuple[tuple[int, int, Atoms], ...]
+
+    @property
+    def atoms(self) -> Atoms:
+        """Of all parts, in their order: the group's members, major to minor."""
+        return tuple(chain.from_iterable(atoms for _, _, atoms in self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,30 +142,46 @@ def sent(opcode: str, nbytes: float, g: int) -> float:
 def transfers(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Iterator[Transfer]:
     """The collectives of one move of an array of ``dims`` with elements of ``nbytes``, re-chunking included."""
     before, after = step.before, step.after
-    local = nbytes * math.prod(table.local_dims(before, dims))
+    local = list(table.local_dims(before, dims))
     match step.move:
         case Gather(dim, atoms):
-            g = table.extent(atoms)
-            yield Transfer("all-gather", local * g, atoms)
-            yield from _rechunks(table, dims, nbytes, (after, dim, _chunk(table, before, dims, dim) * g))
+            local[dim] *= table.extent(atoms)
+            yield Transfer("all-gather", nbytes * math.prod(local), atoms)
+            yield from _rechunks(table, dims, nbytes, (after, dim, local, _chunk(table, after, dims, dim)))
         case Slice(dim, atoms):
-            yield from _rechunks(table, dims, nbytes, (before, dim, _chunk(table, after, dims, dim, atoms)))
-        case AllToAll(source, target, atoms):
-            g = table.extent(atoms)
-            yield from _rechunks(table, dims, nbytes, (before, target, _chunk(table, after, dims, target, atoms)))
-            moved = math.prod(_chunk(table, before if d == source else after, dims, d) for d in range(len(dims)))
-            yield Transfer("all-to-all", moved * nbytes * g, atoms)
-            yield from _rechunks(table, dims, nbytes, (after, source, _chunk(table, before, dims, source) * g))
+            wide = _chunk(table, after, dims, dim, atoms)
+            yield from _rechunks(table, dims, nbytes, (before, dim, local, wide))
+        case AllToAll():
+            yield from _exchanges(table, dims, nbytes, step)
         case ReduceScatter(dim, atoms):
-            yield from _rechunks(table, dims, nbytes, (before, dim, _chunk(table, after, dims, dim, atoms)))
+            wide = _chunk(table, after, dims, dim, atoms)
+            yield from _rechunks(table, dims, nbytes, (before, dim, local, wide))
             yield Transfer("reduce-scatter", nbytes * math.prod(table.local_dims(after, dims)), atoms)
         case AllReduce(atoms):
-            yield Transfer("all-reduce", local, atoms)
+            yield Transfer("all-reduce", nbytes * math.prod(local), atoms)
         case Permute():
-            changed = (set(a) ^ set(b) for a, b in zip(before.dims, after.dims, strict=True))
-            yield Transfer(
-                "collective-permute", local, tuple(sorted(set().union(*changed))) or tuple(sorted(after.used))
-            )
+            yield Transfer("collective-permute", nbytes * math.prod(local), moved_atoms(before, after))
+
+
+def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Iterator[Transfer]:
+    """The collectives of an all-to-all: targets get chunks that fit, then the exchange, then sources do."""
+    assert isinstance(step.move, AllToAll)
+    local = list(table.local_dims(step.before, dims))
+    for t, atoms in _joined(step.move, 1).items():
+        yield from _rechunks(table, dims, nbytes, (step.before, t, local, _chunk(table, step.after, dims, t, atoms)))
+    yield Transfer("all-to-all", nbytes * math.prod(local), step.move.atoms)
+    for t, atoms in _joined(step.move, 1).items():
+        local[t] //= table.extent(atoms)
+    for s, atoms in _joined(step.move, 0).items():
+        local[s] *= table.extent(atoms)
+    for s in _joined(step.move, 0):
+        yield from _rechunks(table, dims, nbytes, (step.after, s, local, _chunk(table, step.after, dims, s)))
+
+
+def moved_atoms(before: Layout, after: Layout) -> Atoms:
+    """The atoms over which a permute sends: those that change their dimension or, within one, their order."""
+    old, new = _changed(before, after)
+    return tuple(sorted({*old, *new}))
 
 
 def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) -> Instruction:
@@ -166,15 +190,15 @@ def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) ->
     match step.move:
         case Gather(dim, atoms):
             x = em.all_gather(x, dim, atoms)
-            return _rechunk(em, x, dims[dim], (dim, after.dims[dim], _chunk(table, after, dims, dim)))
+            return rechunk(em, x, dims[dim], (dim, after.dims[dim], _chunk(table, after, dims, dim)))
         case Slice(dim, atoms):
             chunk = _chunk(table, after, dims, dim)
-            x = _rechunk(em, x, dims[dim], (dim, before.dims[dim], chunk * table.extent(atoms)))
+            x = rechunk(em, x, dims[dim], (dim, before.dims[dim], chunk * table.extent(atoms)))
             return em.dynamic_slice(x, dim, em.scaled(em.coordinate(atoms), chunk), chunk)
         case AllToAll():
             return _emit_all_to_all(em, x, dims, step)
         case ReduceScatter(dim, atoms):
-            x = _rechunk(em, x, dims[dim], (dim, before.dims[dim], _chunk(table, after, dims, dim, atoms)))
+            x = rechunk(em, x, dims[dim], (dim, before.dims[dim], _chunk(table, after, dims, dim, atoms)))
             return em.reduce_scatter(x, dim, atoms, before.reduction)
         case AllReduce(atoms):
             return em.all_reduce(x, atoms, before.reduction)
@@ -185,22 +209,42 @@ def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) ->
 
 
 def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) -> Instruction:
-    """Split the target dimension into (members, chunk), exchange, and merge the members into the source dimension."""
+    """Split target dimensions into (members, chunk), exchange, and merge the members into the source dimensions."""
     assert isinstance(step.move, AllToAll)
-    table, source, target, atoms = em.table, step.move.source, step.move.target, step.move.atoms
-    before, after = step.before, step.after
-    g = table.extent(atoms)
-    chunk = _chunk(table, after, dims, target)
-    x = _rechunk(em, x, dims[target], (target, before.dims[target], chunk * g))
-    local = x.shape.dims
-    x = em.reshape(x, (*local[:target], g, chunk, *local[target + 1 :]))
-    x = em.all_to_all(x, target, atoms)
-    order = [d + (d >= target) for d in range(len(local))]
-    order.insert(source, target)
-    x = em.transpose(x, tuple(order))
-    merged = tuple(chunk if d == target else n * g if d == source else n for d, n in enumerate(local))
-    x = em.reshape(x, merged)
-    return _rechunk(em, x, dims[source], (source, after.dims[source], _chunk(table, after, dims, source)))
+    table, before, after, parts = em.table, step.before, step.after, step.move.parts
+    targets, sources = _joined(step.move, 1), _joined(step.move, 0)
+    for t, atoms in targets.items():
+        x = rechunk(em, x, dims[t], (t, before.dims[t], _chunk(table, after, dims, t, atoms)))
+    rank, members = len(dims), [table.extent(atoms) for _, _, atoms in parts]
+    chunks = [n // table.extent(targets.get(d, ())) for d, n in enumerate(x.shape.dims)]
+    # Axes of the split array: part p is p, what stays of dimension d is len(parts) + d.
+    split = [a for d in range(rank) for a in (*(p for p, (_, t, _) in enumerate(parts) if t == d), len(parts) + d)]
+    sizes = [*members, *chunks]
+    x = em.reshape(x, tuple(sizes[a] for a in split))
+    if len(parts) == 1:
+        x = em.all_to_all(x, split.index(0), parts[0][2])
+    else:
+        x = em.transpose(x, tuple(split.index(a) for a in range(len(sizes))))
+        x = em.reshape(x, (math.prod(members), *chunks))
+        x = em.all_to_all(x, 0, step.move.atoms)
+        x, split = em.reshape(x, tuple(sizes)), list(range(len(sizes)))
+    merged: list[int] = []
+    for d in range(rank):
+        own = [p for p, (s, _, _) in enumerate(parts) if s == d]
+        merged += [*sorted(own, key=lambda p: before.dims[parts[p][0]].index(parts[p][2][0])), len(parts) + d]
+    x = em.transpose(x, tuple(split.index(a) for a in merged))
+    x = em.reshape(x, tuple(n * table.extent(sources.get(d, ())) for d, n in enumerate(chunks)))
+    for s in sources:
+        x = rechunk(em, x, dims[s], (s, after.dims[s], _chunk(table, after, dims, s)))
+    return x
+
+
+def _joined(move: AllToAll, end: int) -> dict[int, Atoms]:
+    """All atoms that leave each source (``end`` 0) or reach each target (``end`` 1)."""
+    out: dict[int, Atoms] = {}
+    for part in move.parts:
+        out[part[end]] = out.get(part[end], ()) + part[2]
+    return out
 
 
 def _chunk(table: AxisTable, layout: Layout, dims: tuple[int, ...], dim: int, over: Atoms = ()) -> int:
@@ -209,64 +253,21 @@ def _chunk(table: AxisTable, layout: Layout, dims: tuple[int, ...], dim: int, ov
 
 
 def _rechunks(
-    table: AxisTable, dims: tuple[int, ...], nbytes: int, change: tuple[Layout, int, int]
+    table: AxisTable, dims: tuple[int, ...], nbytes: int, change: tuple[Layout, int, list[int], int]
 ) -> Iterator[Transfer]:
-    """What `_rechunk` sends for (layout, dimension, other chunk size), from or to the layout's own chunk size."""
-    layout, dim, other = change
-    own = _chunk(table, layout, dims, dim)
-    k = table.extent(layout.dims[dim])
-    if own == other or k == 1:
-        return
-    rest = math.prod(_chunk(table, layout, dims, d) for d in range(len(dims)) if d != dim)
-    low, high = neighbours(dims[dim], k, *((other, own) if other > own else (own, other)))
-    if high > low:
-        yield Transfer("collective-permute", max(own, other) * rest * nbytes, layout.dims[dim], high - low)
-
-
-@lru_cache(maxsize=4096)
-def neighbours(n: int, k: int, old: int, new: int) -> tuple[int, int]:
-    """Device i of k needs old chunks i + low .. i + high for its new chunk of a dimension of n; low <= 0 <= high."""
-    low = high = 0
-    for i in range(k):
-        start, end = i * new, min((i + 1) * new, n)
-        if start < end:
-            low = min(low, start // old - i)
-            high = max(high, (end - 1) // old - i)
-    return low, high
-
-
-def _rechunk(em: Emitter, x: Instruction, n: int, change: tuple[int, Atoms, int]) -> Instruction:
-    """Change (dimension, its atoms, new chunk size) of a dimension with n elements."""
-    dim, atoms, new = change
-    old = x.shape.dims[dim]
-    if old == new:
-        return x
-    k = em.table.extent(atoms)
-    if k == 1:
-        return em.resize(x, dim, new)
-    low, high = neighbours(n, k, old, new)
-    group = em.table.axes(atoms)
-    parts: list[Instruction] = []
-    for distance in range(low, high + 1):
-        pairs = tuple((i + distance, i) for i in range(k) if 0 <= i + distance < k)
-        parts.append(em.permute(x, AxisPairs(em.table.mesh, group, pairs)) if distance else x)
-    window = em.concatenate(parts, dim)
-    # Device i's new chunk starts at i * new; the window starts at (i + low) * old.
-    last = max(i * (new - old) - low * old for i in range(k) if i * new < n)
-    window = em.resize(window, dim, max(window.shape.dims[dim], last + new))
-    start = em.scaled(em.coordinate(atoms), new - old)
-    return em.dynamic_slice(window, dim, em.plus(start, -low * old), new)
+    """What `rechunk` sends to change (layout, dimension, local dimensions, new chunk size), which are then updated."""
+    layout, dim, local, new = change
+    old, rest = local[dim], math.prod(local[:dim]) * math.prod(local[dim + 1 :])
+    local[dim] = new
+    atoms = layout.dims[dim]
+    for count in sent_elements(dims[dim], table.extent(atoms), old, new):
+        yield Transfer("collective-permute", count * rest * nbytes, atoms)
 
 
 def permutation(table: AxisTable, before: Layout, after: Layout) -> AxisPairs:
     """Which device sends its shard to which, over the axes that change their role only."""
-    old: list[int] = []
-    new: list[int] = []
-    for a, b in zip(before.dims, after.dims, strict=True):
-        head, tail = _common(a, b)
-        old += a[head : len(a) - tail]
-        new += b[head : len(b) - tail]
-    axes = sorted(set(old) | set(new))
+    old, new = _changed(before, after)
+    axes = sorted({*old, *new})
     old += [a for a in axes if a not in old]
     new += [a for a in axes if a not in new]
     pairs = []
@@ -274,6 +275,17 @@ def permutation(table: AxisTable, before: Layout, after: Layout) -> AxisPairs:
         source, target = (_position(table, axes, atoms, shard) for atoms in (old, new))
         pairs.append((source, target))
     return AxisPairs(table.mesh, table.axes(axes), tuple(sorted(pairs)))
+
+
+def _changed(before: Layout, after: Layout) -> tuple[list[int], list[int]]:
+    """Atoms at places that differ, dimension after dimension, before and after."""
+    old: list[int] = []
+    new: list[int] = []
+    for a, b in zip(before.dims, after.dims, strict=True):
+        head, tail = _common(a, b)
+        old += a[head : len(a) - tail]
+        new += b[head : len(b) - tail]
+    return old, new
 
 
 def _common(a: Atoms, b: Atoms) -> tuple[int, int]:

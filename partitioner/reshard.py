@@ -190,7 +190,7 @@ def _moves(table: AxisTable, goal: _Goal, state: Layout) -> Iterator[tuple[Move,
             yield Gather(d, take), _with(table, state, {d: kept})
             for e in range(len(state.dims)):
                 if e != d and set(take) & set(target.dims[e]):
-                    yield AllToAll(d, e, take), _with(table, state, {d: kept, e: state.dims[e] + take})
+                    yield AllToAll(((d, e, take),)), _with(table, state, {d: kept, e: state.dims[e] + take})
         for run in _runs(goal, atoms, wanted, lambda a: a not in busy):
             yield Slice(d, run), _with(table, state, {d: atoms + run})
         for run in _runs(goal, atoms, wanted, lambda a: a in state.unreduced):
