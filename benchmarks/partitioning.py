@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from jax.sharding import AbstractMesh, AxisType
-from partitioning_more import MORE
-from partitioning_programs import PROGRAMS, Places, Program
+from partitioning_programs import Places, Program
+from partitioning_set import ALL
 
 from shardc.compiler.lower.lowered import memory_analysis
 from shardc.compiler.lower.pipeline import lower
@@ -34,7 +34,6 @@ from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
 from shardc.sharding.propagate import propagate
 
-ALL = (*PROGRAMS, *MORE)
 WHAT = ("wire_bytes", "collectives", "peak_bytes", "flops")
 
 

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import jax
-from partitioning_more import MORE
-from partitioning_programs import PROGRAMS, Places
+from partitioning_programs import Places
+from partitioning_set import ALL
 
 
 def main(folder: Path, numbers: list[int]) -> None:
     for number in numbers:
-        program = (*PROGRAMS, *MORE)[number]
+        program = ALL[number]
         mesh = jax.make_mesh(tuple(program.mesh.values()), tuple(program.mesh))
         mesh = jax.sharding.Mesh(mesh.devices, mesh.axis_names)
         function, arguments = program.make(Places(mesh))

@@ -103,11 +103,10 @@ def test_xla_computes_the_same_at_length(name: str, tmp_path: Path) -> None:
 def benchmark_programs() -> list[Any]:
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     try:
-        from partitioning_more import MORE
-        from partitioning_programs import PROGRAMS
+        from partitioning_set import ALL
     finally:
         sys.path.pop(0)
-    return [*PROGRAMS, *MORE]
+    return list(ALL)
 
 
 def three_truths(programs: list[Any], folder: Path) -> None:
