@@ -17,6 +17,7 @@ from shardc.hlo.types import Shape
 from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.contract_unflattened import ContractUnflattened
+from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
@@ -123,6 +124,7 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
 PIPELINE: tuple[Pass, ...] = (
     InlineCalls(),
     FoldSlices(),
+    FoldPads(),
     ContractUnflattened(),
     SplitTransforms(),
     Rewrite(),

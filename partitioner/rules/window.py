@@ -24,7 +24,7 @@ from shardc.partitioner.rules.shape import moved_dims, non_empty
 from shardc.partitioner.windows import Source, Wish
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "passed_over", "plain_reducer"]
 
 _LHS, _RHS, _OUT = 0, 1, 2
 _ELEMENT = WindowDim(1)
@@ -132,12 +132,12 @@ def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
 def _window_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     """Windows over padding only where a value is known that does not change the result."""
     window: Window = op.attrs["window"]
-    known = _simple(op.attrs["to_apply"]) is not None and len(op.operands) == 2
+    known = plain_reducer(op.attrs["to_apply"]) is not None and len(op.operands) == 2
     fine = {d for d, w in enumerate(window.dims) if known or max(w.pad_low, w.pad_high, w.lhs_dilate - 1) <= 0}
     return frozenset(f for f in non_empty(op, rule) if all(d in fine for _, d in rule.places(f)))
 
 
-def _simple(body: Computation) -> str | None:
+def plain_reducer(body: Computation) -> str | None:
     """The opcode of a reducer that is one operation with a known identity."""
     root = body.root
     known = root.opcode in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
@@ -148,7 +148,7 @@ def _simple(body: Computation) -> str | None:
 def _reduce_window(site: Site) -> list[Instruction]:
     n = len(site.shapes)
     window = list(site.op.attrs["window"].dims)
-    opcode = _simple(site.op.attrs["to_apply"])
+    opcode = plain_reducer(site.op.attrs["to_apply"])
     arrays = list(site.operands[:n])
     for dim, line, k in moved_dims(site):
         w = window[dim]
@@ -185,7 +185,8 @@ def _scatter_equation(operand: tuple[int, ...], source: tuple[int, ...], window:
 def _scatter_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     """Windowed dimensions where the two computations are a comparison and an operation with known identities."""
     window: Window = op.attrs["window"]
-    known = _selected(op.attrs["select"], op.shape.dtype) is not None and _simple(op.attrs["scatter"]) is not None
+    known = passed_over(op.attrs["select"], op.shape.dtype) is not None
+    known = known and plain_reducer(op.attrs["scatter"]) is not None
     plain = {
         d for d, w in enumerate(window.dims) if (w.lhs_dilate, w.rhs_dilate) == (1, 1) and op.operands[1].shape.dims[d]
     }
@@ -193,7 +194,7 @@ def _scatter_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(f for f in non_empty(op, rule) if all(d in fine for _, d in rule.places(f)))
 
 
-def _selected(select: Computation, dtype: DType) -> Any:
+def passed_over(select: Computation, dtype: DType) -> Any:
     """The value that a window passes over when it compares with GE or GT (LE, LT): the lowest (highest) there is."""
     root = select.root
     if root.opcode != "compare" or tuple(root.operands) != tuple(select.parameters):
@@ -218,7 +219,7 @@ def _select_and_scatter(site: Site) -> list[Instruction]:
         firsts = tuple(first for first, _ in windows)
         wish = Wish(firsts, tuple(count if u else 0 for u in used), count)
         parts = [Source(0, source.shape.dims[dim], True, 0, 0, site.operand_dims(1)[dim])]
-        nothing = em.scalar(identity_of(_simple(attrs["scatter"]) or "add", dtype), dtype)
+        nothing = em.scalar(identity_of(plain_reducer(attrs["scatter"]) or "add", dtype), dtype)
         source = fetch(em, line, [source], parts, wish, nothing)
         reach = (count - 1) * w.stride + w.size
         starts = tuple(first * w.stride - w.pad_low for first in firsts)
@@ -226,7 +227,7 @@ def _select_and_scatter(site: Site) -> list[Instruction]:
         size = max(reach, max(before) + chunk)
         wish = Wish(starts, tuple(size if u else 0 for u in used), size)
         parts = [Source(0, chunk, True, 0, 0, n)]
-        x = fetch(em, line, [x], parts, wish, em.scalar(_selected(attrs["select"], dtype), dtype))
+        x = fetch(em, line, [x], parts, wish, em.scalar(passed_over(attrs["select"], dtype), dtype))
         window[dim] = replace(w, pad_low=0, pad_high=0)
         cuts.append((dim, by_position(em, line.atoms, dict(enumerate(before))), chunk))
     made = em.add("select-and-scatter", x.shape, x, source, initial, **{**attrs, "window": Window(tuple(window))})
