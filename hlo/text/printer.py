@@ -16,7 +16,7 @@ from shardc.hlo.text.attributes import COMMON, KINDS
 from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
 from shardc.hlo.text.literals import print_literal
-from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written
+from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written, one_operand_each
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
 from shardc.hlo.types import Shape
@@ -33,6 +33,8 @@ def print_module(module: Module, *, named_shardings: bool = False) -> str:
     Axis-based shardings print as tile assignments, which every XLA reads; with ``named_shardings`` in the named-mesh
     notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique.
     """
+    if module.partitioned:
+        module = one_operand_each(module)
     known = computations_as_written(module)
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)

@@ -1,76 +1,125 @@
-"""Small all-reduces over the same groups become one with several operands: one latency instead of many."""
+"""Collectives of one kind over the same groups become one with several operands: one latency instead of many."""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from shardc.hlo.groups import ReplicaGroups
 from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation
-from shardc.hlo.types import DType, tuple_shape
+from shardc.hlo.types import tuple_shape
+from shardc.partitioner.memory import computation_peak
+from shardc.partitioner.optimise.reduction import reducer
 
-__all__ = ["CombineAllReduces"]
+__all__ = ["CombineCollectives"]
 
-#: What the members of one combined all-reduce have in common: groups, reducer's opcode, element type.
-Key = tuple[ReplicaGroups, str, DType]
+_REDUCING = ("all-reduce", "reduce-scatter")
 
 
 @dataclass(frozen=True, slots=True)
-class CombineAllReduces:
-    """Join independent all-reduces of equal groups, reduction and type, up to ``max_bytes`` together."""
+class CombineCollectives:
+    """Join independent collectives of equal groups, dimension, reduction and type, up to ``max_bytes`` together.
+
+    They wait for the last of them, so operands and results live longer: they are joined only where the estimated
+    peak of their computation does not rise.
+    """
 
     max_bytes: int = 4 << 20
-    name: str = "combine-all-reduces"
-    why: str = "many small all-reduces cost a latency each"
+    opcodes: tuple[str, ...] = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
+    name: str = "combine-collectives"
+    why: str = "many small collectives cost a latency each"
 
     def run(self, module: Module) -> Module:
         called: dict[Computation, Computation] = {}
+        peaks: dict[Computation, int] = {}
         for computation in module.computations:
             redirected = rebuild_computation(computation, lambda old, operands: None, called)
-            called[computation] = self._combined(redirected)
+            called[computation] = self._combined(redirected, peaks)
         if all(k is v for k, v in called.items()):
             return module
         return module.with_(computations=tuple(called.values()), entry=called[module.entry])
 
-    def _combined(self, computation: Computation) -> Computation:
-        for key in dict.fromkeys(k for i in computation if (k := _key(i)) is not None):
-            buckets = self._buckets(computation, key)
-            if buckets:
-                computation = _join(computation, buckets)
+    def _combined(self, computation: Computation, peaks: dict[Computation, int]) -> Computation:
+        counts: dict[Any, int] = {}
+        for i in computation:
+            key = _key(i) if i.opcode in self.opcodes else None
+            if key is not None:
+                counts[key] = counts.get(key, 0) + 1
+        for key in [k for k, n in counts.items() if n > 1]:
+            computation = self._combined_kind(computation, key, peaks)
         return computation
 
-    def _buckets(self, computation: Computation, key: Key) -> list[list[Instruction]]:
-        """Members to join, in program order. Two with equally many of their kind before them are independent."""
+    def _combined_kind(self, computation: Computation, key: Any, peaks: dict[Computation, int]) -> Computation:
+        """All of one key at once if that may be, else only those that follow each other closely."""
+        for near in (False, True):
+            buckets = self._buckets(computation, key, near=near)
+            if not buckets:
+                return computation
+            joined = _join(computation, buckets)
+            if computation_peak(joined, peaks) <= computation_peak(computation, peaks):
+                return joined
+        return computation
+
+    def _buckets(self, computation: Computation, key: Any, *, near: bool) -> list[list[Instruction]]:
+        """Members to join, in program order. Two with equally many of their kind before them are independent.
+
+        Those that are ``near`` have no operand that is computed after the first reader of another's result.
+        """
         before: dict[Instruction, int] = {}
         levels: dict[int, list[Instruction]] = {}
         for i in computation:
             level = max((before[o] for o in i.operands), default=0)
-            if _key(i) == key:
+            if i.opcode == key[0] and _key(i) == key:
                 levels.setdefault(level, []).append(i)
                 level += 1
             before[i] = level
-        return [bucket for members in levels.values() for bucket in self._cut(members) if len(bucket) > 1]
+        runs = [r for members in levels.values() for r in (_near(computation, members) if near else [members])]
+        return [bucket for members in runs for bucket in self._cut(members) if len(bucket) > 1]
 
-    def _cut(self, members: list[Instruction]) -> list[list[Instruction]]:
+    def _cut(self, members: Sequence[Instruction]) -> list[list[Instruction]]:
         out: list[list[Instruction]] = [[]]
         size = 0
         for m in members:
-            if out[-1] and size + m.shape.nbytes > self.max_bytes:
+            nbytes = max(m.shape.nbytes, m.operands[0].shape.nbytes)
+            if out[-1] and size + nbytes > self.max_bytes:
                 out.append([])
                 size = 0
             out[-1].append(m)
-            size += m.shape.nbytes
+            size += nbytes
         return out
 
 
-def _key(i: Instruction) -> Key | None:
-    """What may be joined: a plain all-reduce of one array by one known operation."""
-    if i.opcode != "all-reduce" or len(i.operands) != 1:
+def _key(i: Instruction) -> Any:
+    """What members have in common: opcode, who talks to whom, dimension, reduction, type. None: not to be joined."""
+    attrs = i.attrs
+    if len(i.operands) != 1 or i.shape.is_tuple or "slice_sizes" in attrs:
         return None
-    body: Computation = i.attrs["to_apply"]
-    if len(body.instructions) != 3 or set(body.root.operands) != set(body.parameters):
+    if i.opcode in _REDUCING and not reducer(i):
         return None
-    return (i.attrs["replica_groups"], body.root.opcode, i.shape.dtype)
+    groups = attrs.get("replica_groups", attrs.get("source_target_pairs"))
+    ids = (bool(attrs.get("channel_id")), attrs.get("use_global_device_ids"))
+    return (i.opcode, groups, ids, attrs.get("dimensions"), reducer(i), i.shape.dtype)
+
+
+def _near(computation: Computation, members: Sequence[Instruction]) -> list[list[Instruction]]:
+    """``members`` cut where one would make the readers of those before it wait."""
+    place = {i: n for n, i in enumerate(computation)}
+    first: dict[Instruction, int] = {}
+    wanted = set(members)
+    for n, i in enumerate(computation):
+        for o in i.operands:
+            if o in wanted:
+                first.setdefault(o, n)
+    out: list[list[Instruction]] = []
+    reads = 0
+    for m in members:
+        if not out or place[m] > reads:
+            out.append([])
+            reads = len(place)
+        out[-1].append(m)
+        reads = min(reads, first.get(m, len(place)))
+    return out
 
 
 def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computation:
@@ -96,7 +145,7 @@ def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computa
             waiting[user].discard(unit)
             if not waiting[user]:
                 heapq.heappush(ready, user)
-    assert len(new) == len(place), "combining all-reduces made a cycle"
+    assert len(new) == len(place), "combining collectives made a cycle"
     return Computation(computation.name, order, new[computation.root])
 
 
@@ -118,12 +167,22 @@ def _emit(
     whole = first.replace(
         shape=tuple_shape(*(m.shape for m in members)),
         operands=tuple(new[m.operands[0]] for m in members),
+        sharding=None,
         origin=_origin(members),
     )
     order.append(whole)
     for index, m in enumerate(members):
         attrs = {"index": index}
-        part = Instruction("get-tuple-element", m.shape, (whole,), attrs, name=f"{m.name}.part", metadata=m.metadata)
+        part = Instruction(
+            "get-tuple-element",
+            m.shape,
+            (whole,),
+            attrs,
+            name=f"{m.name}.part",
+            sharding=m.sharding,
+            metadata=m.metadata,
+            origin=m.origin,
+        )
         new[m] = part
         order.append(part)
 

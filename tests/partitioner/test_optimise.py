@@ -17,7 +17,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef
 from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
-from shardc.partitioner.optimise.combine import CombineAllReduces
+from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
 from shardc.partitioner.partition import partition
 
@@ -55,17 +55,17 @@ def same(before: Module, after: Module) -> None:
 )
 def test_independent_all_reduces_are_joined(chains: tuple[str, ...], left: int) -> None:
     before = program(*chains)
-    after = CombineAllReduces().run(before)
+    after = CombineCollectives().run(before)
     assert len(collectives(after)) <= left
     same(before, after)
 
 
 def test_the_size_limit_holds() -> None:
-    assert len(collectives(CombineAllReduces(max_bytes=32).run(program("x", "x", "x", "x")))) == 2
+    assert len(collectives(CombineCollectives(max_bytes=32).run(program("x", "x", "x", "x")))) == 2
 
 
 def test_reasons_of_all_members_are_kept() -> None:
-    (joined,) = [i for i in CombineAllReduces().run(program("x", "x")).instructions() if i.opcode == "all-reduce"]
+    (joined,) = [i for i in CombineCollectives().run(program("x", "x")).instructions() if i.opcode == "all-reduce"]
     assert joined.origin is not None
     assert joined.origin.reason == "chain 0; chain 1"
 
@@ -88,7 +88,7 @@ def test_random_programs_stay_the_same(name: str) -> None:
     mesh = r.choice((MESH, Mesh({"x": 2, "y": 4}), Mesh({"x": 3})))
     module = with_shardings(b.build(PROGRAMS[name](r, b)), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
     before = partition(module)
-    after = CombineAllReduces().run(before)
+    after = CombineCollectives().run(before)
     verify(after)
     args = scatter_poisoned(before, [integers(np.random.default_rng(1), p.shape) for p in module.parameters])
     for x, y in zip(evaluate_spmd(before, args), evaluate_spmd(after, args), strict=True):
