@@ -21,6 +21,7 @@ from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
+from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
 from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.move_converts import MoveConverts
@@ -134,4 +135,5 @@ PIPELINE: tuple[Pass, ...] = (
     Reassociate(),
     SinkReductions(),
     DeduplicateCollectives(),
+    CombineCollectives(),
 )
