@@ -1,7 +1,7 @@
 """Linear algebra, Fourier transforms, batch normalisation: independent dimensions on shards, the others whole.
 
 The axes of a dimension that must be whole move to an independent one where there is one (`choose`); transforms over
-several dimensions are taken one dimension at a time (`SplitTransforms`).
+several dimensions are taken one dimension at a time (`SplitTransforms`), a single one in four steps (`transforms`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.partitioner.rules.rule import Local, Row
+from shardc.partitioner.rules.transforms import FOUR_STEPS
 
 __all__ = ["RULES"]
 
@@ -17,7 +18,7 @@ _BATCH = "on shards of the batch, matrices whole"
 RULES: Mapping[str, Row] = {
     "cholesky": Local(_BATCH),
     "triangular-solve": Local("on shards of the batch and of independent right-hand sides"),
-    "fft": Local("one dimension at a time, its axes moved to another one"),
+    "fft": Local("one dimension at a time, its axes moved to another one, or in four steps", others=(FOUR_STEPS,)),
     "batch-norm-training": Local("on shards of the features"),
     "batch-norm-inference": Local("on shards"),
     "batch-norm-grad": Local("on shards of the features"),

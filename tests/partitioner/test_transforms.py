@@ -1,0 +1,120 @@
+"""Fourier transforms along split dimensions: four steps, axes moved to other dimensions, or a gather."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from partition_support import collectives, layout, random_sharding, run_partitioned, with_shardings
+
+from shardc.hlo.build import Builder
+from shardc.hlo.evaluate import evaluate
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.types import array_shape
+from shardc.partitioner.report import build_report
+from shardc.partitioner.rules.transforms import best_split
+
+KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
+MESH = Mesh({"x": 8})
+MESHES = (MESH, Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3, "y": 2}))
+
+
+def transform(kind: str, *dims: int, wide: bool = False, count: int = 1) -> Builder:
+    """``dims`` are those of the longer side: of what a real transform reads and of what its inverse gives."""
+    b = Builder("main")
+    lengths = dims[len(dims) - count :]
+    if kind == "IRFFT":
+        dims = (*dims[:-1], dims[-1] // 2 + 1)
+    real, full = ("f64", "c128") if wide else ("f32", "c64")
+    x = b.parameter(array_shape(real if kind == "RFFT" else full, *dims))
+    b.add("fft", x, fft_type=kind, fft_length=lengths)
+    return b
+
+
+def compare(module: Module) -> Module:
+    (x,) = module.parameters
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(x.shape.dims)
+    if x.shape.dtype.is_complex:
+        a = a + 1j * rng.standard_normal(x.shape.dims)
+    a = a.astype(x.shape.dtype.numpy)
+    want = evaluate(module, [a])[0]
+    local, (got,) = run_partitioned(module, [a])
+    assert got.dtype == want.dtype
+    real = np.finfo(want.dtype).dtype
+    assert abs(got - want).max(initial=0) <= 32 * np.finfo(real).eps * max(abs(want).max(initial=0), 1)
+    return local
+
+
+def along(kind: str, mesh: Mesh, *dims: int, wide: bool = False) -> Module:
+    """The last dimension of operand and result over all axes."""
+    b = transform(kind, *dims, wide=wide)
+    axes = [None] * (len(dims) - 1)
+    return with_shardings(b.build(b.instructions[-1]), mesh, lambda i: layout(mesh, *axes, tuple(mesh.axis_names)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [512, 1000, 1001, 720, 375, 510])
+@pytest.mark.parametrize("wide", [False, True])
+def test_four_steps_of_any_length_with_two_factors(kind: str, n: int, wide: bool) -> None:
+    local = compare(along(kind, MESH, n, wide=wide))
+    moves = collectives(local)
+    assert moves.count("all-to-all") == 3
+    assert "all-gather" not in moves
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mesh", [Mesh({"x": 2, "y": 4}), Mesh({"x": 5}), Mesh({"x": 2, "y": 2}, (2, 0, 3, 1))])
+@pytest.mark.parametrize("n", [64, 225, 150, 49])
+def test_other_meshes(kind: str, mesh: Mesh, n: int) -> None:
+    compare(along(kind, mesh, 3, n))
+
+
+def random_case(kind: str, seed: int) -> Module:
+    r = random.Random(f"{kind} {seed}")
+    mesh = r.choice(MESHES)
+    rank = r.randrange(1, 4)
+    dims = [r.choice((1, 2, 3, 5, 8)) for _ in range(rank - 1)] + [r.choice((2, 13, 16, 30, 64, 100))]
+    b = transform(kind, *dims, count=r.randrange(1, rank + 1))
+    return with_shardings(b.build(b.instructions[-1]), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_layouts_and_dimensions(kind: str) -> None:
+    for seed in range(25):
+        compare(random_case(kind, seed))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_layouts_and_dimensions_at_length(kind: str) -> None:
+    for seed in range(25, 1000):
+        compare(random_case(kind, seed))
+
+
+def test_nothing_of_an_array_is_sent_that_needs_not_be() -> None:
+    n = 4096
+    shards = {kind: build_report(compare(along(kind, MESH, n)))["wire_bytes"] for kind in KINDS}
+    share = n * 8 // 8 * 7 // 8
+    assert shards["FFT"] == shards["IFFT"] == 3 * share
+    # An exchange of real numbers, two of half of the complex ones, what fills up odd sizes, and the ends of chunks.
+    assert 3 * share // 2 < shards["RFFT"] < 2 / 3 * 4 * share
+    assert 3 * share // 2 < shards["IRFFT"] < 2 / 3 * 4 * share
+
+
+def test_many_lines_move_their_axes_to_another_dimension() -> None:
+    assert collectives(compare(along("FFT", MESH, 16, 64))) == ["all-to-all"] * 2
+
+
+def test_a_prime_length_is_gathered_and_the_report_says_so() -> None:
+    local = compare(along("FFT", MESH, 1009))
+    assert best_split(1009, 8, "FFT") is None
+    (move,) = build_report(local)["collectives"]
+    assert move["op"] == "all-gather"
+    assert "fft" in move["reason"]
+
+
+def test_two_devices_gather() -> None:
+    assert collectives(compare(along("FFT", Mesh({"x": 2}), 64))) == ["all-gather"]
