@@ -8,6 +8,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Origin, topological
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.types import Shape, tuple_shape
+from shardc.partitioner.accumulate import wishes
 from shardc.partitioner.choose import Choice, Operand, Problem
 from shardc.partitioner.context import Context
 from shardc.partitioner.emitter import Emitter
@@ -15,7 +16,7 @@ from shardc.partitioner.layout import Layout
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move, moved_atoms
 from shardc.partitioner.needs import needs
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
-from shardc.partitioner.values import Tree, Value, leaves
+from shardc.partitioner.values import Partial, Tree, Value, leaves
 from shardc.sharding.factors import FactorKind, FactorRule
 
 __all__ = ["Body", "partition_computation"]
@@ -34,6 +35,7 @@ def partition_computation(
     body = Body(context, rules, computation, parameters)
     live = body.live()
     body.needs = needs(body, rules, live, results)
+    body.needs = {**body.needs, **wishes(body, live, results)}
     for instruction in live:
         body.visit(instruction)
     return body.finish(results)
@@ -222,6 +224,8 @@ class Body:
         for v in values:
             if v.layout.unreduced and v.layout.reduction not in _UNREDUCIBLE_LATER:
                 self._finish_now(v)
+            elif v.layout.unreduced and op.shape.is_array:
+                self.context.partial[op] = Partial(v.layout.unreduced, v.layout.reduction)
         return list(values) if op.shape.is_tuple else values[0]
 
     def _choose(

@@ -14,8 +14,10 @@ from shardc.partitioner.emitter import Reducers
 from shardc.partitioner.invariants import repetitions
 from shardc.partitioner.layout import AxisTable, Layout
 from shardc.partitioner.manual import has_manual
+from shardc.partitioner.moves import Cost
 from shardc.partitioner.names import Names
 from shardc.partitioner.reshard import Resharder
+from shardc.partitioner.values import Partial
 
 __all__ = ["Context", "Signature"]
 
@@ -33,7 +35,8 @@ class Signature:
 class Context:
     """See the module docstring; make one with `Context.over`.
 
-    ``manual``: the program has manual computations. ``repetitions`` are those of `repetitions` in `invariants`.
+    ``manual``: the program has manual computations. ``partial``: how values were partial when they were made last.
+    ``spent``: what local computations send. ``repetitions`` are those of `repetitions` in `invariants`.
     """
 
     table: AxisTable
@@ -44,6 +47,8 @@ class Context:
     repetitions: Mapping[Instruction, int] = field(default_factory=dict)
     reducers: Reducers = field(default_factory=Reducers)
     callees: dict[Signature, Computation] = field(default_factory=dict)
+    partial: dict[Instruction, Partial] = field(default_factory=dict)
+    spent: dict[Computation, Cost] = field(default_factory=dict)
     _choices: dict[Problem, Choice] = field(default_factory=dict)
 
     @staticmethod

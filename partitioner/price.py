@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardc.collectives.cost import collective_cost, members_by_level
 from shardc.collectives.machine import Machine
 from shardc.partitioner.layout import Atoms, AxisTable
-from shardc.partitioner.moves import Cost, Step, move_cost, transfers
+from shardc.partitioner.moves import Cost, Step, move_cost, sent, transfers
 
 __all__ = ["Bytes", "Price", "Seconds"]
 
@@ -22,6 +22,10 @@ class Bytes:
     def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
         """One move of an array of ``dims`` with elements of ``nbytes``."""
         return move_cost(self.table, dims, nbytes, step)
+
+    def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
+        """One collective over ``atoms`` with a local result of ``nbytes``."""
+        return sent(opcode, nbytes, self.table.extent(atoms))
 
     def own(self, cost: Cost) -> Cost:
         """What an operation says that it sends: bytes and collectives."""
@@ -45,6 +49,10 @@ class Seconds:
             total += t.times * collective_cost(self.machine, t.opcode, t.nbytes, self._members(t.atoms)).seconds
             count += t.times
         return (total, count)
+
+    def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
+        """One collective over ``atoms`` with a local result of ``nbytes``."""
+        return collective_cost(self.machine, opcode, nbytes, self._members(atoms)).seconds
 
     def own(self, cost: Cost) -> Cost:
         """Between neighbours that may be as far apart as the mesh allows."""

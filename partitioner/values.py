@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Union
 
 from shardc.hlo.ir import Instruction, Metadata
 from shardc.hlo.types import Shape
-from shardc.partitioner.layout import Layout
+from shardc.partitioner.layout import Atoms, Layout
 
-__all__ = ["Tree", "Value", "leaves"]
+__all__ = ["Partial", "Tree", "Value", "leaves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Partial over ``atoms``, to be combined by ``reduction`` (sum, max, min)."""
+
+    atoms: Atoms
+    reduction: str
 
 
 class Value:

@@ -1,7 +1,7 @@
 """Data flow and control flow: values pass on, called computations are partitioned once per signature.
 
-Loop carries keep their propagated layouts and are never partial. Predicates are whole on every device, so that all
-devices take the same branch and meet in the same collectives.
+Loop carries keep their propagated layouts; accumulators may be partial. Predicates are whole on every device, so that
+all devices take the same branch and meet in the same collectives.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from shardc.hlo.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.text.shapes import shape_of_text, with_layout
-from shardc.partitioner.context import Signature
+from shardc.partitioner.accumulate import branch_layouts, loop_state
+from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
+from shardc.partitioner.linear import branches_of
 from shardc.partitioner.manual import ENTER, LEAVE, enter, leave
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
@@ -36,7 +38,7 @@ def _parameter(body: Body, op: Instruction) -> Tree:
         [s.with_dims(body.context.table.local_dims(x, s.dims)) for s, x in zip(op.shape.leaves(), layouts, strict=True)]
     )
     local = body.em.append(op.replace(shape=body.local_shape(op.shape, shapes), sharding=None), own=True)
-    return body.disassemble(op, op.shape, local, iter(layouts))
+    return _results(body, op, local, layouts, "the caller hands on")
 
 
 def _tuple(body: Body, op: Instruction) -> Tree:
@@ -71,36 +73,24 @@ def _bring(body: Body, tree: Tree, op: Instruction, layouts: Sequence[Layout], n
     return body.assemble(op.shape, tree, iter([body.get(v, x, need) for v, x in zip(values, layouts, strict=True)]))
 
 
-def _callee(
-    body: Body, computation: Computation, parameters: tuple[tuple[Layout, ...], ...], results: tuple[Layout, ...]
-) -> Computation:
-    from shardc.partitioner.body import partition_computation
-
-    signature = Signature(computation, parameters, results)
-    known = body.context.callees
-    if signature not in known:
-        known[signature] = partition_computation(body.context, body.rules, computation, parameters, results)
-    return known[signature]
-
-
 def _call(body: Body, op: Instruction) -> Tree:
-    callee: Computation = op.attrs["to_apply" if op.opcode == "call" else "calls"]
-    parameters = tuple(body.wanted(p) for p in callee.parameters)
-    results = body.wanted(callee.root)
-    need = f"{op.opcode} %{op.name} of {callee.name} needs"
+    called: Computation = op.attrs["to_apply" if op.opcode == "call" else "calls"]
+    parameters = tuple(body.wanted(p) for p in called.parameters)
+    results = body.wanted(called.root)
+    need = f"{op.opcode} %{op.name} of {called.name} needs"
     operands = [
         _bring(body, body.values[o], o, layouts, need) for o, layouts in zip(op.operands, parameters, strict=True)
     ]
-    local = _callee(body, callee, parameters, results)
+    local = callee(body, called, parameters, results)
     made = body.em.add("call", local.root.shape, *operands, name=op.name, to_apply=local)
     return body.disassemble(op, op.shape, made, iter(results))
 
 
 def _while(body: Body, op: Instruction) -> Tree:
-    carry = body.wanted(op)
+    carry = loop_state(body, op)
     predicate = (body.context.table.replicated(0),)
-    condition = _callee(body, op.attrs["condition"], (carry,), predicate)
-    loop = _callee(body, op.attrs["body"], (carry,), carry)
+    condition = callee(body, op.attrs["condition"], (carry,), predicate)
+    loop = callee(body, op.attrs["body"], (carry,), carry)
     operand = op.operands[0]
     local = _bring(body, body.values[operand], operand, carry, f"while %{op.name} carries")
     made = body.em.append(
@@ -112,27 +102,41 @@ def _while(body: Body, op: Instruction) -> Tree:
         ),
         own=True,
     )
-    return body.disassemble(op, op.shape, made, iter(carry))
+    return _results(body, op, made, carry, f"while %{op.name} adds up")
+
+
+def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[Layout], what: str) -> Tree:
+    """The value tree of a parameter, loop or conditional; partial leaves are wanted reduced."""
+    tree = body.disassemble(op, op.shape, made, iter(layouts))
+    uses: dict[int, int] = {}
+    if any(x.unreduced for x in layouts):
+        for i in body.uses:
+            if i.opcode == "get-tuple-element" and i.operands[0] is op:
+                uses[i.attrs["index"]] = uses.get(i.attrs["index"], 0) + body.uses[i]
+    for k, (value, wanted) in enumerate(zip(leaves(tree), body.wanted(op), strict=True)):
+        if value.layout.unreduced:
+            value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
+            value.uses = uses.get(k, value.uses)
+    return tree
 
 
 def _conditional(body: Body, op: Instruction) -> Tree:
-    results = body.wanted(op)
+    parameters, results = branch_layouts(body, op)
     selector = body.value(op.operands[0])
     chosen = body.get(selector, body.context.table.replicated(0), f"conditional %{op.name} needs")
+    branches = branches_of(op)
+    operands, local = [chosen], []
+    for branch, operand, layouts in zip(branches, op.operands[1:], parameters, strict=True):
+        need = f"branch {branch.name} of %{op.name} needs"
+        operands.append(_bring(body, body.values[operand], operand, layouts, need))
+        local.append(callee(body, branch, (layouts,), results))
     attrs = dict(op.attrs)
     named = [k for k in ("true_computation", "false_computation") if k in attrs]
-    branches: tuple[Computation, ...] = tuple(attrs[k] for k in named) or attrs["branch_computations"]
-    operands, local = [chosen], []
-    for branch, operand in zip(branches, op.operands[1:], strict=True):
-        parameters = tuple(body.wanted(p) for p in branch.parameters)
-        need = f"branch {branch.name} of %{op.name} needs"
-        operands.append(_bring(body, body.values[operand], operand, parameters[0], need))
-        local.append(_callee(body, branch, parameters, results))
     attrs.update(zip(named, local, strict=True) if named else (("branch_computations", tuple(local)),))
     made = body.em.append(
         op.replace(shape=local[0].root.shape, operands=tuple(operands), attrs=attrs, sharding=None), own=True
     )
-    return body.disassemble(op, op.shape, made, iter(results))
+    return _results(body, op, made, results, f"conditional %{op.name} gives")
 
 
 def _custom_call(body: Body, op: Instruction) -> Tree:

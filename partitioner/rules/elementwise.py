@@ -55,8 +55,10 @@ def _branches(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _convert(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    """Only to a wider float: narrowing rounds, and integers wrap."""
+    """Only to a wider float: narrowing rounds, and integers wrap. To the same type it is a copy."""
     old, new = op.operands[0].shape.dtype, op.shape.dtype
+    if old is new:
+        return ((0,),)
     return ((0,),) if old.is_float and new.is_float and old.bits <= new.bits and reduction == "sum" else ()
 
 

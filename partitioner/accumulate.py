@@ -1,0 +1,280 @@
+"""Accumulators: what a loop or a branch only adds up stays partial, and is reduced once behind it.
+
+An element of a loop's state may be partial while all that the loop makes of it is linear, and leads back to the state.
+Whether it pays is found by trying: the body is partitioned with the element whole and with the element partial, and
+what both send over all iterations is compared. Readers may wish for partial values in turn, an outer loop's
+accumulator above all, so that gradients of layers within microbatches travel once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.types import Shape
+from shardc.partitioner.callees import SOME_TRIPS, callee, spent
+from shardc.partitioner.layout import AxisTable, Layout
+from shardc.partitioner.linear import Spread, branches_of, merged
+from shardc.partitioner.moves import Cost
+from shardc.partitioner.trips import trip_count
+from shardc.partitioner.values import Partial, Value, leaves
+
+if TYPE_CHECKING:
+    from shardc.partitioner.body import Body
+
+__all__ = ["branch_layouts", "loop_state", "wishes"]
+
+Layouts = tuple[Layout, ...]
+
+
+# -- what readers wish for ---------------------------------------------------------------------------------------
+
+
+def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -> dict[Instruction, Layout]:
+    """Layouts of the values whose only way is to results that are partial: partial as well.
+
+    Elements of loops' and conditionals' results are keyed by the instruction that takes them out.
+    """
+    if not any(x.unreduced for x in results):
+        return {}
+    spread = Spread(body.rules, body.context.partial)
+    sources = spread.sources(body.computation, _given(body))
+    asked: dict[Instruction, list[Partial | None]] = {}
+    root = body.computation.root
+    ends = root.operands if root.opcode == "tuple" and root.shape.is_tuple else (root,)
+    if len(ends) != len(results):
+        return {}
+    for o, layout in zip(ends, results, strict=True):
+        asked.setdefault(o, []).append(_partial_of(layout))
+    found: dict[Instruction, Layout] = {}
+    for op in reversed(live):
+        if op is root and ends is root.operands:
+            continue
+        all_wish = asked.pop(op, [])
+        wish = all_wish[0] if len(set(all_wish)) == 1 and len(all_wish) == max(body.uses.get(op, 1), 1) else None
+        if wish is not None and op in sources and op.shape.is_array:
+            found[op] = _made_partial(body.context.table, (body.needs.get(op) or body.wanted(op)[0]), wish)
+        else:
+            wish = None
+        group = _group(spread, op, wish, sources)
+        for n, o in enumerate(op.operands):
+            asked.setdefault(o, []).append(wish if n in group else None)
+    return found
+
+
+def _given(body: Body) -> dict[Instruction, Partial]:
+    """Parameters, and elements of them, that are partial already."""
+    given: dict[Instruction, Partial] = {}
+    for p, layouts in zip(body.computation.parameters, body.parameter_layouts, strict=True):
+        partial = [_partial_of(x) for x in layouts]
+        if p.shape.is_array and partial[0] is not None:
+            given[p] = partial[0]
+        if not p.shape.is_tuple or len(p.shape.elements) != len(partial):
+            continue
+        for i in body.computation:
+            if i.opcode == "get-tuple-element" and i.operands[0] is p:
+                own = partial[i.attrs["index"]]
+                if own is not None:
+                    given[i] = own
+    return given
+
+
+def _partial_of(layout: Layout) -> Partial | None:
+    return Partial(layout.unreduced, layout.reduction) if layout.unreduced else None
+
+
+def _group(
+    spread: Spread, op: Instruction, wish: Partial | None, sources: Mapping[Instruction, Partial]
+) -> tuple[int, ...]:
+    """The operands of ``op`` that should be partial for its result to be."""
+    if wish is None:
+        return ()
+    for group in spread.groups(op, wish.reduction):
+        near = [sources[op.operands[n]] for n in group if op.operands[n] in sources]
+        if any(p.reduction == wish.reduction for p in near):
+            return group
+    return ()
+
+
+def _made_partial(table: AxisTable, layout: Layout, partial: Partial) -> Layout:
+    """``layout`` with partial values over axes that then split nothing."""
+    gone = set(partial.atoms)
+    dims = (tuple(a for a in atoms if a not in gone) for atoms in layout.dims)
+    return table.layout(dims, partial.atoms, partial.reduction)
+
+
+# -- loops -------------------------------------------------------------------------------------------------------
+
+
+def loop_state(body: Body, op: Instruction) -> Layouts:
+    """The layouts of a loop's state: the propagated ones, accumulators partial where that sends less.
+
+    Partial sums that were split before take more memory: at most as much as the whole state does, and none at all
+    where only the number of collectives falls.
+    """
+    whole = body.wanted(op)
+    if not op.shape.is_tuple or len(op.shape.elements) != len(whole):
+        return whole
+    callee(body, op.attrs["body"], (whole,), whole)
+    trips = trip_count(op)
+    options = _accumulators(body, op) if trips is None or trips > 0 else {}
+    if not options:
+        return whole
+    runs = SOME_TRIPS if trips is None else trips
+    best, least = whole, _loop_cost(body, op, whole, runs)
+    for chosen in (options, *({k: options[k]} for k in options if len(options) > 1)):
+        state = _with_partial(body, op, best, chosen)
+        growth = _bytes(body, op, state) - _bytes(body, op, whole)
+        if state == best or growth > _bytes(body, op, whole):
+            continue
+        cost = _loop_cost(body, op, state, runs)
+        if cost[0] < least[0] or (cost < least and growth <= 0):
+            best, least = state, cost
+            if chosen is options:
+                break
+    return best
+
+
+def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
+    """Elements of a loop's state that could be partial, and how."""
+    spread = Spread(body.rules, body.context.partial)
+    found: dict[int, Partial] = {}
+    for k, shape in enumerate(op.shape.elements):
+        partial = spread.of_element(op, k) if shape.is_array else None
+        if partial is not None and _keeps_precision(shape, partial):
+            found[k] = partial
+    while True:
+        kept = {k: p for k, p in found.items() if _leads_back(spread, op, k, found)}
+        if len(kept) == len(found):
+            return found
+        found = kept
+
+
+def _leads_back(spread: Spread, op: Instruction, k: int, found: Mapping[int, Partial]) -> bool:
+    """Does element ``k`` lead to nothing but elements that are partial likewise?"""
+    after = spread.through_loop(op, frozenset((k,)), found[k].reduction)
+    return after is not None and all(found.get(j) == found[k] for j in after)
+
+
+def _keeps_precision(shape: Shape, partial: Partial) -> bool:
+    """Sums in floats narrower than 32 bits would lose more of partial values than of whole ones."""
+    dtype = shape.dtype
+    return partial.reduction != "sum" or not (dtype.is_float and dtype.bits < 32)
+
+
+def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[int, Partial]) -> Layouts:
+    table = body.context.table
+    return tuple(_made_partial(table, x, chosen[k]) if k in chosen else x for k, x in enumerate(state))
+
+
+def _bytes(body: Body, op: Instruction, state: Layouts) -> int:
+    table = body.context.table
+    shapes = zip(op.shape.elements, state, strict=True)
+    return sum(s.with_dims(table.local_dims(x, s.dims)).nbytes for s, x in shapes)
+
+
+def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
+    """What a loop sends with its state in these layouts: on the way in, in all iterations, and for its readers."""
+    local = callee(body, op.attrs["body"], (state,), state)
+    wire, count = spent(body.context, local)
+    costs = [(trips * wire, trips * count)]
+    costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]
+    costs += [_exit_cost(body, op, k, x) for k, x in enumerate(state)]
+    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+
+def _entry_cost(body: Body, value: Value, layout: Layout) -> Cost:
+    if value.remake is not None:
+        return (0.0, 0)
+    resharder, dims, nbytes = body.context.resharder, value.shape.dims, value.shape.dtype.nbytes
+    return min(resharder.cost(dims, nbytes, form, layout) for form in value.forms)
+
+
+def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout) -> Cost:
+    """To what the readers of element ``index`` want; nothing where nobody reads it."""
+    shape = op.shape.elements[index]
+    readers = [
+        i
+        for i in body.computation
+        if i.opcode == "get-tuple-element" and i.operands[0] is op and i.attrs["index"] == index and i in body.uses
+    ]
+    if not readers and op is not body.computation.root:
+        return (0.0, 0)
+    wanted = {body.needs.get(r) or body.wanted(op)[index] for r in readers} or {body.wanted(op)[index]}
+    costs = [body.context.resharder.cost(shape.dims, shape.dtype.nbytes, layout, w) for w in wanted]
+    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+
+# -- branches ----------------------------------------------------------------------------------------------------
+
+
+def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]:
+    """The layouts of each branch's operand and of a conditional's results, partial where that sends less."""
+    branches = branches_of(op)
+    operands = [body.wanted(b.parameters[0]) for b in branches]
+    results = body.wanted(op)
+    base = _branches_cost(body, op, operands, results)
+    spread = Spread(body.rules, body.context.partial)
+    given = [_passed_partial(body, o, b, spread) for o, b in zip(op.operands[1:], branches, strict=True)]
+    partial = _partial_results(body, op, spread, given)
+    if not partial:
+        return operands, results
+    table = body.context.table
+    after = tuple(_made_partial(table, x, partial[k]) if k in partial else x for k, x in enumerate(results))
+    before = [
+        tuple(
+            _made_partial(table, x, mine[k][0]) if k in mine and mine[k][1] <= partial.keys() else x
+            for k, x in enumerate(layouts)
+        )
+        for layouts, mine in zip(operands, given, strict=True)
+    ]
+    cost = _branches_cost(body, op, before, after)
+    return (before, after) if cost < base else (operands, results)
+
+
+#: Element of a branch's operand -> how it is partial, and the elements of the result that it leads to.
+_Passed = dict[int, tuple[Partial, frozenset[int]]]
+
+
+def _passed_partial(body: Body, operand: Instruction, branch: Computation, spread: Spread) -> _Passed:
+    """Elements of a branch's operand that come partial and that the branch treats linearly."""
+    out: _Passed = {}
+    shape = operand.shape
+    flat = shape.is_array or (shape.is_tuple and all(s.is_array for s in shape.elements))
+    for k, value in enumerate(leaves(body.values[operand])) if flat else ():
+        partial = _partial_of(value.layout)
+        if partial is not None:
+            after = spread.through_branch(branch, frozenset((k,)) if shape.is_tuple else None, partial.reduction)
+            if after is not None:
+                out[k] = (partial, after)
+    return out
+
+
+def _partial_results(body: Body, op: Instruction, spread: Spread, given: Sequence[_Passed]) -> dict[int, Partial]:
+    """How each element of a conditional's result may be partial."""
+    if not (op.shape.is_array or all(s.is_array for s in op.shape.elements)):
+        return {}
+    shapes = list(op.shape.leaves())
+    found: dict[int, Partial] = {}
+    for k in range(len(shapes)):
+        own = spread.of_element(op, None if op.shape.is_array else k)
+        partial = merged([own, *(p for mine in given for p, after in mine.values() if k in after)])
+        if partial is not None:
+            found[k] = partial
+    return found
+
+
+def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], results: Layouts) -> Cost:
+    costs: list[Cost] = []
+    for branch, operand, layouts in zip(branches_of(op), op.operands[1:], operands, strict=True):
+        local = callee(body, branch, (layouts,), results)
+        costs.append(spent(body.context, local))
+        costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[operand]), layouts, strict=True)]
+    if op.shape.is_array:
+        shape, resharder = op.shape, body.context.resharder
+        wanted = body.needs.get(op) or body.wanted(op)[0]
+        costs.append(resharder.cost(shape.dims, shape.dtype.nbytes, results[0], wanted))
+    else:
+        costs += [_exit_cost(body, op, k, x) for k, x in enumerate(results) if op.shape.elements[k].is_array]
+    return sum(c[0] for c in costs), sum(c[1] for c in costs)
