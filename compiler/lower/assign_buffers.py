@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
-from shardc.compiler.lower.liveness import Liveness, live_ranges
+from shardc.compiler.lower.liveness import Liveness, live_ranges, runs_of
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, leaf_steps
 from shardc.compiler.lower.pack import Block, pack
 
-__all__ = ["assign_buffers"]
+__all__ = ["assign_buffers", "live_bytes"]
 
 #: Ops for which writing in place saves a copy of the whole operand.
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
@@ -25,9 +25,7 @@ _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 def assign_buffers(linear: Linear) -> BufferPlan:
     """The plan for ``linear``; `check_plan` says what it guarantees."""
     liveness = live_ranges(linear.steps, linear.results)
-    groups = _Groups(linear, liveness)
-    for wish in groups.wishes:
-        groups.join(wish)
+    groups = _joined(linear, liveness)
     places, arena_bytes = _pack(groups.at_home(), groups.elsewhere())
     placements = {}
     for b in linear.buffers:
@@ -36,6 +34,31 @@ def assign_buffers(linear: Linear) -> BufferPlan:
         first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
         placements[b] = Placement(_ref(b, group, places), max(first, 0), max(last, 0))
     return BufferPlan(placements, arena_bytes, linear.aliases)
+
+
+def live_bytes(linear: Linear) -> int:
+    """Most bytes in use at a time, arguments (but those that results replace) and constants not counted.
+
+    What `assign_buffers` needs for arena and results, were it not for gaps.
+    """
+    groups = _joined(linear, live_ranges(linear.steps, linear.results))
+    changes: dict[int, int] = {}
+    for group in (*groups.at_home(), *groups.elsewhere()):
+        for first, end in runs_of(group.mask):
+            changes[first] = changes.get(first, 0) + group.nbytes
+            changes[end] = changes.get(end, 0) - group.nbytes
+    alive = most = 0
+    for position in sorted(changes):
+        alive += changes[position]
+        most = max(most, alive)
+    return most
+
+
+def _joined(linear: Linear, liveness: Liveness) -> _Groups:
+    groups = _Groups(linear, liveness)
+    for wish in groups.wishes:
+        groups.join(wish)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.literal import Literal
 from shardc.hlo.types import Shape
 
-__all__ = ["Linear", "array_leaves", "linearise"]
+__all__ = ["Linear", "array_leaves", "linearise", "linearise_part"]
 
 _ALIGNMENT = 64
 
@@ -57,18 +57,35 @@ class Linear:
 
 def linearise(module: Module) -> Linear:
     """Walk the schedule of ``module`` (instruction order) and produce its steps."""
-    walk = _Walk()
+    return _linear(_Walk(), module.entry, lambda arguments, results: _aliases(module, arguments, results))
+
+
+def linearise_part(computation: Computation, *, carried: bool = False) -> Linear:
+    """The steps of one computation, for judging its schedule: constants have no bytes.
+
+    ``carried``: it is the body of a loop, whose results take the places of its arguments.
+    """
+
+    def in_place(arguments: Leaves, results: Leaves) -> tuple[tuple[int, int], ...]:
+        return tuple((n, n) for n in range(len(results))) if carried else ()
+
+    return _linear(_Walk(pooled=False), computation, in_place)
+
+
+def _linear(
+    walk: _Walk, entry: Computation, aliases_of: Callable[[Leaves, Leaves], tuple[tuple[int, int], ...]]
+) -> Linear:
     parameters: list[Leaves] = []
-    for p in module.parameters:
+    for p in entry.parameters:
         first = sum(map(len, parameters))
         leaves = array_leaves(p.shape)
         parameters.append(tuple(walk.buffer(s, p.name, "argument", first + n) for n, s in enumerate(leaves)))
     flat = tuple(b for leaves in parameters for b in leaves)
     steps: list[Step] = []
-    values = walk.computation(module.entry, parameters, steps)
-    shapes = array_leaves(module.entry.root.shape)
+    values = walk.computation(entry, parameters, steps)
+    shapes = array_leaves(entry.root.shape)
     results = tuple(walk.buffer(s, f"result{n}", "result", n) for n, s in enumerate(shapes))
-    aliases = _aliases(module, flat, results)
+    aliases = aliases_of(flat, results)
     shared = {flat[a]: r for r, a in aliases}
     walk.moves(
         [(v, r) for v, r in zip(values, results, strict=True)],
@@ -100,9 +117,10 @@ def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple
 
 
 class _Walk:
-    """State of one linearisation."""
+    """State of one linearisation; unless ``pooled``, constants are places without bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pooled: bool = True) -> None:
+        self._pooling = pooled
         self.buffers: list[Buffer] = []
         self.pool = bytearray()
         self._pooled: dict[str, Buffer] = {}
@@ -164,6 +182,8 @@ class _Walk:
         return ()
 
     def _constant(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        if not self._pooling:
+            return tuple(self.buffer(s, "constant", "constant") for s in array_leaves(i.shape))
         return tuple(self._pool(literal) for literal in _literal_leaves(i.attrs["literal"]))
 
     def _pool(self, literal: Literal) -> Buffer:

@@ -6,12 +6,12 @@ branch's selection are positions too. A mask holds a bit where the buffer's valu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardc.compiler.lower.lowered import Branch, Buffer, Check, Copy, Loop, Step
 
-__all__ = ["Liveness", "live_ranges", "reads_of", "writes_of"]
+__all__ = ["Liveness", "live_ranges", "reads_of", "runs_of", "writes_of"]
 
 
 def reads_of(step: Step) -> tuple[Buffer, ...]:
@@ -28,6 +28,18 @@ def writes_of(step: Step) -> tuple[Buffer, ...]:
     if isinstance(step, Check):
         return ()
     return (step.target,) if isinstance(step, Copy) else step.results
+
+
+def runs_of(mask: int) -> Iterator[tuple[int, int]]:
+    """(first bit, bit after the last) of every run of set bits in a mask. Example: 0b1101 gives (0, 1), (2, 4)."""
+    start = 0
+    while mask:
+        zeros = (mask & -mask).bit_length() - 1
+        mask >>= zeros
+        ones = (~mask & (mask + 1)).bit_length() - 1
+        mask >>= ones
+        yield start + zeros, start + zeros + ones
+        start += zeros + ones
 
 
 @dataclass(slots=True)

@@ -48,7 +48,6 @@ PASSES: tuple[Pass, ...] = (
     Simplify(),
     EliminateCommon(),
     EliminateDead(),
-    Order(),
     Fuse(),
     Order(),
 )
