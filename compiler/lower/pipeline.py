@@ -20,6 +20,7 @@ from shardc.compiler.lower.order import Order
 from shardc.compiler.lower.pair_transfers import PairTransfers
 from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
+from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify import Simplify
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.hlo.config import Config
@@ -34,6 +35,7 @@ PASSES: tuple[Pass, ...] = (
     ExpandCustomCalls(),
     ExpandOps(),
     InlineCalls(),
+    SeparateReductions(),
     RemoveMarkers(),
     ExpandChecks(),
     EliminateDead(),

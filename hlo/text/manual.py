@@ -11,18 +11,16 @@ from typing import Any
 
 from shardc.hlo.build import reachable_computations
 from shardc.hlo.groups import IotaGroups, ListGroups
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations, rebuild_module
+from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.text.attributes import without_shardings
 
-__all__ = ["ManualForm", "as_manual", "as_written", "computations_as_written", "one_operand_each"]
+__all__ = ["ManualForm", "as_manual", "as_written", "computations_as_written"]
 
 _MANUAL = TileSharding("manual")
 #: Opcodes whose called computations run instruction by instruction, as the caller does.
 _CONTROL_FLOW = frozenset({"while", "conditional", "call", "async-start"})
-#: Collectives that may have several operands, each with a result of its own.
-_ONE_OPERAND = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "collective-broadcast")
 _WITH_DEVICE_IDS = ("all-reduce", "all-gather", "reduce-scatter")
 
 
@@ -53,40 +51,6 @@ def computations_as_written(module: Module) -> tuple[Computation, ...]:
             if any(callee in missing for i in c for _, callee in called_computations(i)):
                 return tuple(needed)
     return (*in_order, module.entry) if missing == {module.entry} else tuple(needed)
-
-
-def one_operand_each(module: Module) -> Module:
-    """Collectives of several operands as one collective per operand: in manual programs XLA takes no others.
-
-    XLA's own combiners join them again. Each part keeps the name and source of its ``get-tuple-element``.
-    """
-    read: dict[Instruction, dict[int, Instruction]] = {}
-    for i in module.instructions():
-        if i.opcode == "get-tuple-element" and i.operands[0].opcode in _ONE_OPERAND:
-            read.setdefault(i.operands[0], {}).setdefault(i.attrs["index"], i)
-    parts: dict[Instruction, tuple[Instruction, ...]] = {}
-
-    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old.opcode in _ONE_OPERAND and old.shape.is_tuple:
-            named = read.get(old, {})
-            alone = tuple(
-                old.replace(
-                    shape=shape,
-                    operands=(x,),
-                    name=named.get(k, old).name,
-                    sharding=None,
-                    metadata=named.get(k, old).metadata,
-                )
-                for k, (shape, x) in enumerate(zip(old.shape.elements, operands, strict=True))
-            )
-            whole = Instruction("tuple", old.shape, alone, name=old.name, sharding=old.sharding, metadata=old.metadata)
-            parts[whole] = alone
-            return whole
-        if old.opcode == "get-tuple-element" and operands[0] in parts:
-            return parts[operands[0]][old.attrs["index"]]
-        return None
-
-    return rebuild_module(module, change)
 
 
 def _has_axes(sharding: AnySharding) -> bool:

@@ -12,11 +12,12 @@ from typing import Any
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module
 from shardc.hlo.notation import print_sharding
 from shardc.hlo.opset import OPS
+from shardc.hlo.separate import separate
 from shardc.hlo.text.attributes import COMMON, KINDS
 from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
 from shardc.hlo.text.literals import print_literal
-from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written, one_operand_each
+from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
 from shardc.hlo.types import Shape
@@ -34,7 +35,7 @@ def print_module(module: Module, *, named_shardings: bool = False) -> str:
     notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique.
     """
     if module.partitioned:
-        module = one_operand_each(module)
+        module = separate(module)  # in manual programs XLA takes no others; its own combiners join them again
     known = computations_as_written(module)
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)

@@ -22,7 +22,7 @@ class CombineCollectives:
     """Join independent collectives of equal groups, dimension, reduction and type, up to ``max_bytes`` together.
 
     They wait for the last of them, so operands and results live longer: they are joined only where the estimated
-    peak of their computation does not rise.
+    peak of their computation does not rise, and only all-reduces where readers of the first have to wait.
     """
 
     max_bytes: int = 4 << 20
@@ -51,8 +51,8 @@ class CombineCollectives:
         return computation
 
     def _combined_kind(self, computation: Computation, key: Any, peaks: dict[Computation, int]) -> Computation:
-        """All of one key at once if that may be, else only those that follow each other closely."""
-        for near in (False, True):
+        """All-reduces of one key at once if that may be, other kinds and else only those that delay nobody."""
+        for near in (False, True) if key[0] == "all-reduce" else (True,):
             buckets = self._buckets(computation, key, near=near)
             if not buckets:
                 return computation
