@@ -18,12 +18,9 @@ from shardc.hlo.literal import Literal
 from shardc.hlo.types import DTYPES, array_shape
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Atoms
-from shardc.partitioner.windows import Plan, Round, Source, Wish, plan
+from shardc.partitioner.windows import Plan, Round, Source, Wish, gathered, plan
 
-__all__ = ["Fetched", "Line", "by_position", "fetch", "fetch_dilated", "outputs", "pick"]
-
-#: A dimension is gathered rather than put together from more permutes than this.
-_MOST_ROUNDS = 16
+__all__ = ["Fetched", "Line", "by_position", "fetch", "fetch_dilated", "fetched_bytes", "outputs", "pick"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +52,40 @@ def fetch(
 
     ``sources`` are in virtual order without gaps between them; outside them there is the scalar ``fill``.
     """
-    k = em.table.extent(line.atoms)
     arrays, kept = list(operands), em.origin
-    steps = plan(tuple(sources), wish)
-    for operand in sorted({s.operand for s in sources if s.split}):
-        sent, messages = steps.sent(operand)
-        chunk = arrays[operand].shape.dims[line.dim]
-        if messages and (sent >= (k - 1) * chunk or messages > _MOST_ROUNDS):
-            em.origin = _origin(em, line, f"nearly all of dimension {line.dim} on every device")
-            arrays[operand] = em.all_gather(arrays[operand], line.dim, line.atoms)
-            whole = k * chunk
-            sources = [replace(s, chunk=whole, split=False) if s.operand == operand else s for s in sources]
-            steps = plan(tuple(sources), wish)
+    for operand in sorted(gathered(tuple(sources), wish)):
+        em.origin = _origin(em, line, f"nearly all of dimension {line.dim} on every device")
+        arrays[operand] = em.all_gather(arrays[operand], line.dim, line.atoms)
+    sources = _known(sources, wish)
+    steps = plan(sources, wish)
     em.origin = _origin(em, line, f"elements of neighbouring shards along dimension {line.dim}")
-    parts = [_send(em, line, arrays[r.operand], r) for r in steps.rounds]
+    parts = _sent(em, line, arrays, steps)
     em.origin = kept
     dims = operands[0].shape.dims
     return _Assembly(em, line, parts, steps, wish, fill, (*dims[: line.dim], wish.size, *dims[line.dim + 1 :])).made()
+
+
+def _known(sources: Sequence[Source], wish: Wish) -> tuple[Source, ...]:
+    """Sources after those that had better be gathered are."""
+    whole = gathered(tuple(sources), wish)
+    k = len(wish.starts)
+    return tuple(replace(s, chunk=k * s.chunk, split=False) if s.operand in whole else s for s in sources)
+
+
+def fetched_bytes(sources: Sequence[Source], wish: Wish, nbytes: float) -> tuple[float, int]:
+    """What one device sends in a `fetch`, an element along the dimension having ``nbytes``, and in how many calls."""
+    whole = gathered(tuple(sources), wish)
+    chunks = {s.operand: s.chunk for s in sources}
+    sent, messages = plan(_known(sources, wish), wish).sent
+    everything = sum((len(wish.starts) - 1) * chunks[o] for o in whole)
+    return (sent + everything) * nbytes, messages + len(whole)
 
 
 def pick(em: Emitter, line: Line, x: Instruction, source: Source, wish: Wish, fill: Instruction) -> Instruction:
     """What of a wish a device finds in its own shard, the scalar ``fill`` for everything else: sends nothing."""
     steps = plan((source,), wish)
     steps = replace(steps, rounds=tuple(r for r in steps.rounds if r.own))
-    parts = [_send(em, line, x, r) for r in steps.rounds]
+    parts = _sent(em, line, [x], steps)
     return _Assembly(em, line, parts, steps, wish, fill, _with_size(x, line.dim, wish.size)).stacked()
 
 
@@ -157,8 +164,19 @@ def _origin(em: Emitter, line: Line, what: str) -> Origin:
     return Origin(f"{line.need} {what}", "halo", "", em.table.axis_names(tuple(sorted(line.atoms))))
 
 
+def _sent(em: Emitter, line: Line, arrays: Sequence[Instruction], steps: Plan) -> list[Instruction]:
+    """The elements of each round on the devices that receive them."""
+    banks: dict[tuple[int, ...], Instruction] = {}
+    made = []
+    for r in steps.rounds:
+        bank = tuple(r.base)
+        if bank not in banks:
+            banks[bank] = em.concatenate([arrays[o] for o in bank], line.dim)
+        made.append(_send(em, line, banks[bank], r))
+    return made
+
+
 def _send(em: Emitter, line: Line, x: Instruction, r: Round) -> Instruction:
-    """The elements of a round on the devices that receive them."""
     if r.size != x.shape.dims[line.dim]:
         if len(set(r.first.values())) == 1:
             first = next(iter(r.first.values()))

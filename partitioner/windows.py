@@ -8,12 +8,13 @@ few elements as it finds, and where they land. Only integers here; `halo.py` wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-__all__ = ["Landing", "Plan", "Round", "Source", "Spot", "Wish", "plan"]
+__all__ = ["Landing", "Plan", "Round", "Source", "Spot", "Wish", "gathered", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Landing:
     They are elements ``low`` to ``low + length`` of what shard ``shard`` holds of the operand.
     """
 
+    operand: int
     shard: int
     device: int
     low: int
@@ -59,13 +61,14 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Pieces of one operand that go at once: at most one from and one to every device, or each its own.
+    """Pieces that go at once: at most one from and one to every device, or each its own.
 
     ``size`` elements of the shard go, on shard j from ``first[j]`` on (absent: of no importance); ``pairs`` are
-    senders and receivers.
+    senders and receivers. With several operands the shard is all of theirs one after another, operand o's from
+    ``base[o]`` on.
     """
 
-    operand: int
+    base: dict[int, int]
     own: bool
     size: int
     first: dict[int, int]
@@ -74,7 +77,7 @@ class Round:
 
     def offset(self, piece: Landing) -> int:
         """Where in the buffer the round's first element comes to lie with this piece."""
-        return piece.place - (piece.low - self.first[piece.shard])
+        return piece.place - (self.base[piece.operand] + piece.low - self.first[piece.shard])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +106,48 @@ class Plan:
     strays: tuple[bool, bool]
     zero_strays: tuple[bool, bool]
 
-    def sent(self, operand: int) -> tuple[int, int]:
-        """Elements along the dimension that one device sends of an operand, and in how many permutes."""
-        rounds = [r.size for r in self.rounds if r.operand == operand and not r.own]
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Elements along the dimension that one device sends, and in how many permutes."""
+        rounds = [r.size for r in self.rounds if not r.own]
         return sum(rounds), len(rounds)
+
+
+#: A dimension is gathered rather than put together from more permutes than this.
+_MOST_ROUNDS = 16
+
+
+@lru_cache(maxsize=4096)
+def gathered(sources: tuple[Source, ...], wish: Wish) -> frozenset[int]:
+    """Split operands of which so much is read that every device may as well have them whole."""
+    k = len(wish.starts)
+    out = set()
+    for operand in {s.operand for s in sources if s.split}:
+        mine = [s for s in sources if s.operand == operand]
+        sent = [r.size for r in _travelling(_pieces_of(mine, wish), {operand: mine[0].chunk})]
+        everything = (k - 1) * mine[0].chunk
+        if sum(sent) > everything or (sum(sent) == everything and len(sent) > 1) or len(sent) > _MOST_ROUNDS:
+            out.add(operand)
+    return frozenset(out)
 
 
 @lru_cache(maxsize=4096)
 def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     """Rounds that bring every device what it wishes."""
-    chunk = {s.operand: s.chunk for s in sources}
-    rounds = []
-    for operand in sorted(chunk):
-        pieces = [p for s in sources if s.operand == operand for p in _pieces(s, wish)]
-        whole = not all(s.split for s in sources if s.operand == operand)
-        rounds += [_round(operand, True, chunk[operand], own) for own in _own(pieces, whole=whole)]
+    chunks = {s.operand: s.chunk for s in sources}
+    rounds: list[Round] = []
+    moving: dict[int, list[Landing]] = {}
+    for operand in sorted(chunks):
+        mine = [s for s in sources if s.operand == operand]
+        pieces = list(_pieces_of(mine, wish))
+        whole = not all(s.split for s in mine)
+        chunk = {operand: chunks[operand]}
+        rounds += [_round(chunk, True, own) for own in _own(pieces, whole=whole)]
         if not whole:
-            groups = _grouped(p for p in pieces if p.shard != p.device)
-            rounds += [_round(operand, False, chunk[operand], g) for g in groups]
+            moving[operand] = [p for p in pieces if p.shard != p.device]
+    apart_ones = [r for operand, pieces in moving.items() for r in _travelling(pieces, {operand: chunks[operand]})]
+    together = _travelling([p for pieces in moving.values() for p in pieces], {o: chunks[o] for o in moving})
+    rounds += min(apart_ones, together, key=_effort)
     first, last = sources[0].at, sources[-1].at + sources[-1].length
     filled = []
     for start, size in zip(wish.starts, wish.sizes, strict=True):
@@ -131,6 +158,21 @@ def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     apart = all(a.high <= b.low for a, b in pairwise(spots))
     strays, zero_strays = (_strays(rounds, filled, spots, wish, zero=zero) for zero in (False, True))
     return Plan(tuple(rounds), tuple(filled), tuple(spots), apart, strays, zero_strays)
+
+
+def _effort(rounds: list[Round]) -> tuple[int, int]:
+    return sum(r.size for r in rounds), len(rounds)
+
+
+def _travelling(pieces: Iterable[Landing], chunks: dict[int, int]) -> list[Round]:
+    """Rounds for what changes devices, of the ways to group it the one that sends least."""
+    moving = [p for p in pieces if p.shard != p.device]
+    best = [_round(chunks, False, g) for g in _near(moving)]
+    sent = Counter(p.shard for p in moving)
+    received = Counter(p.device for p in moving)
+    if len(best) > max((*sent.values(), *received.values()), default=0):
+        best = min(best, [_round(chunks, False, g) for g in _coloured(moving)], key=_effort)
+    return best
 
 
 def _strays(
@@ -148,17 +190,18 @@ def _strays(
     return below, above
 
 
-def _pieces(source: Source, wish: Wish) -> Iterator[Landing]:
-    """The parts of a source that devices wish, cut where shards end."""
-    for device, (start, size) in enumerate(zip(wish.starts, wish.sizes, strict=True)):
-        low, high = max(start, source.at), min(start + size, source.at + source.length)
-        while low < high:
-            element = low - source.at + source.start
-            shard = element // source.chunk if source.split else device
-            local = element - shard * source.chunk if source.split else element
-            length = min(high - low, source.chunk - local)
-            yield Landing(shard, device, local, length, low - start)
-            low += length
+def _pieces_of(sources: Iterable[Source], wish: Wish) -> Iterator[Landing]:
+    """The parts of sources that devices wish, cut where shards end."""
+    for source in sources:
+        for device, (start, size) in enumerate(zip(wish.starts, wish.sizes, strict=True)):
+            low, high = max(start, source.at), min(start + size, source.at + source.length)
+            while low < high:
+                element = low - source.at + source.start
+                shard = element // source.chunk if source.split else device
+                local = element - shard * source.chunk if source.split else element
+                length = min(high - low, source.chunk - local)
+                yield Landing(source.operand, shard, device, local, length, low - start)
+                low += length
 
 
 def _own(pieces: list[Landing], *, whole: bool) -> list[list[Landing]]:
@@ -174,11 +217,11 @@ def _own(pieces: list[Landing], *, whole: bool) -> list[list[Landing]]:
     return groups
 
 
-def _grouped(pieces: Iterator[Landing]) -> list[list[Landing]]:
+def _near(pieces: Iterable[Landing]) -> list[list[Landing]]:
     """Pieces from equally distant shards go together, others join where sender and receiver are still free."""
     groups: list[list[Landing]] = []
     busy: list[tuple[set[int], set[int]]] = []
-    for p in sorted(pieces, key=lambda p: (p.shard - p.device, p.device)):
+    for p in sorted(pieces, key=lambda p: (p.shard - p.device, p.device, p.operand)):
         for group, (senders, receivers) in zip(groups, busy, strict=True):
             if p.shard not in senders and p.device not in receivers:
                 group.append(p)
@@ -191,11 +234,56 @@ def _grouped(pieces: Iterator[Landing]) -> list[list[Landing]]:
     return groups
 
 
-def _round(operand: int, own: bool, chunk: int, pieces: list[Landing]) -> Round:
+def _coloured(pieces: Sequence[Landing]) -> list[list[Landing]]:
+    """As few groups as any device has to send or receive: edges of a bipartite graph coloured (Koenig's theorem).
+
+    A piece takes the first round that is free on both sides; where its sender's and its receiver's free rounds are
+    different ones, a chain of pieces that alternate between the two changes sides first.
+    """
+    taken: dict[tuple[bool, int, int], int] = {}  # (is it a receiver, which device, round) -> piece
+    rounds: list[int] = []
+
+    def free(end: tuple[bool, int]) -> int:
+        n = 0
+        while (*end, n) in taken:
+            n += 1
+        return n
+
+    def move(chain: Sequence[int], a: int, b: int) -> None:
+        for n in chain:
+            for end in ((False, pieces[n].shard), (True, pieces[n].device)):
+                if taken.get((*end, rounds[n])) == n:
+                    del taken[(*end, rounds[n])]
+            rounds[n] = a + b - rounds[n]
+            taken[(False, pieces[n].shard, rounds[n])] = taken[(True, pieces[n].device, rounds[n])] = n
+
+    for n, p in enumerate(pieces):
+        a, b = free((False, p.shard)), free((True, p.device))
+        chain: list[int] = []
+        end, wanted = (True, p.device), a
+        while a != b and (*end, wanted) in taken:
+            chain.append(taken[(*end, wanted)])
+            q = pieces[chain[-1]]
+            end, wanted = ((False, q.shard) if end[0] else (True, q.device)), a + b - wanted
+        move(chain, a, b)
+        rounds.append(a)
+        taken[(False, p.shard, a)] = taken[(True, p.device, a)] = n
+    groups: list[list[Landing]] = [[] for _ in range(max(rounds, default=-1) + 1)]
+    for p, r in zip(pieces, rounds, strict=True):
+        groups[r].append(p)
+    return groups
+
+
+def _round(chunks: dict[int, int], own: bool, pieces: list[Landing]) -> Round:
     """The same elements on every shard if that sends no more, else from where each shard's piece begins."""
+    base, total = {}, 0
+    for operand in sorted({p.operand for p in pieces}):
+        base[operand], total = total, total + chunks[operand]
     size = max(p.length for p in pieces)
     pairs = tuple(sorted((p.shard, p.device) for p in pieces))
-    low, high = min(p.low for p in pieces), max(p.low + p.length for p in pieces)
+    lows = [base[p.operand] + p.low for p in pieces]
+    low, high = min(lows), max(n + p.length for n, p in zip(lows, pieces, strict=True))
     if own or high - low == size:
-        return Round(operand, own, high - low, {p.shard: low for p in pieces}, tuple(pieces), pairs)
-    return Round(operand, own, size, {p.shard: min(p.low, chunk - size) for p in pieces}, tuple(pieces), pairs)
+        return Round(base, own, high - low, {p.shard: low for p in pieces}, tuple(pieces), pairs)
+    first = {p.shard: min(n, total - size) for n, p in zip(lows, pieces, strict=True)}
+    return Round(base, own, size, first, tuple(pieces), pairs)

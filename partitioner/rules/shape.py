@@ -16,6 +16,7 @@ from shardc.partitioner.choose import Problem
 from shardc.partitioner.halo import Line, fetch, fetch_dilated, outputs, pick
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.rules.elementwise import Linear
+from shardc.partitioner.rules.reshape import IN_ORDER
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
 from shardc.partitioner.values import Tree, Value
 from shardc.partitioner.windows import Source, Wish
@@ -295,7 +296,7 @@ _VIEWS = _moving(_join, _all_operands, rule=_views_rule)
 
 RULES: Mapping[str, Row] = {
     "broadcast": Handled("made in any layout, or on shards", _broadcast),
-    "reshape": Local("on shards", linear=_movement),
+    "reshape": Local("on shards", linear=_movement, others=(IN_ORDER,)),
     "bitcast": Local("on shards", linear=_movement),
     "transpose": Local("on shards", linear=_movement),
     "concatenate": Handled(_MOVED, _concatenate),

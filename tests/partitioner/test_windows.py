@@ -3,6 +3,7 @@ than the elements that change shards."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -293,4 +294,99 @@ def test_slices_of_whole_arrays_stay_local() -> None:
 def test_a_plan_does_not_depend_on_how_many_devices_there_are() -> None:
     for k in (8, 1024):
         made = plan((Source(0, 4, True, 0, 1, 4 * k),), outputs(4 * k, k, reach=3))
-        assert made.sent(0) == (2, 2)
+        assert made.sent == (2, 2)
+
+
+def joined(b: Builder, m: int, n: int) -> Instruction:
+    return b.add("concatenate", floats(b, m, 10), floats(b, n, 10), dimensions=(0,))
+
+
+def test_parts_of_several_operands_travel_together() -> None:
+    """Shard i of each of two arrays goes to two devices: as many permutes as a device sends, not one per distance."""
+    b = Builder("main")
+    assert sent(split(b.build(joined(b, 64, 64)))) == (["collective-permute"] * 2, 2 * 8 * 10 * 4)
+
+
+@pytest.mark.parametrize(("m", "n"), [(64, 61), (7, 57), (3, 3), (40, 24)])
+def test_joins_of_other_sizes(m: int, n: int) -> None:
+    b = Builder("main")
+    check(split(b.build(joined(b, m, n))))
+
+
+def test_as_few_rounds_as_a_device_sends_and_receives() -> None:
+    """Every second element first: shards 2i and 2i + 1 go to device i, and again to device i + k/2."""
+    for k in (8, 64):
+        sources = (Source(0, 2, True, 0, 0, 2 * k), Source(1, 2, True, 0, 2 * k, 2 * k))
+        made = plan(sources, outputs(4 * k, k))
+        assert made.sent == (4, 2)
+        for r in made.rounds:
+            assert r.own or len({s for s, _ in r.pairs}) == len({d for _, d in r.pairs}) == len(r.pairs)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_plans_bring_what_is_wished(seed: int) -> None:
+    """Elements by elements, for random sources and wishes."""
+    r = random.Random(f"plans {seed}")
+    k = r.choice([2, 3, 4, 8])
+    sources, at, held = [], r.randint(-3, 3), {}
+    for _ in range(r.randint(1, 4)):
+        operand = r.randint(0, 2)
+        n = r.randint(1, 20)
+        n, chunk = held.setdefault(operand, (n, -(-n // k)))
+        start = r.randrange(n)
+        length = r.randint(1, n - start)
+        sources.append(Source(operand, chunk, True, start, at, length))
+        at += length
+    wish = outputs(r.randint(1, 40), k, first=r.randint(-4, 8), stride=r.randint(1, 2), reach=r.randint(1, 3))
+    made = plan(tuple(sources), wish)
+    got: list[dict[int, tuple[int, int]]] = [{} for _ in range(k)]
+    for step in made.rounds:
+        assert step.own or len({p.shard for p in step.pieces}) == len({p.device for p in step.pieces}) == len(
+            step.pieces
+        )
+        for p in step.pieces:
+            assert 0 <= step.base[p.operand] + p.low - step.first[p.shard] <= step.size - p.length
+            for e in range(p.length):
+                got[p.device][p.place + e] = (p.operand, p.shard * held[p.operand][1] + p.low + e)
+    for i, (start, size) in enumerate(zip(wish.starts, wish.sizes, strict=True)):
+        wanted = {
+            v - start: (s.operand, s.start + v - s.at)
+            for s in sources for v in range(max(start, s.at), min(start + size, s.at + s.length))
+        }  # fmt: skip
+        assert got[i] == wanted
+
+
+# -- reshapes --------------------------------------------------------------------------------------------------------
+
+
+def reshaped(before: tuple[int, ...], after: tuple[int, ...], *, specs: dict[int, tuple[str | None, ...]]) -> Module:
+    b = Builder("main")
+    out = b.add("reshape", floats(b, *before), shape=array_shape("f32", *after))
+    return with_shardings(b.build(out), EIGHT, lambda i: layout(EIGHT, *specs[i.shape.rank]))
+
+
+@pytest.mark.parametrize("before, after, rows", [
+    ((60, 4), (30, 2, 4), 0),
+    ((30, 2, 4), (60, 4), 0),
+    ((60, 2, 4), (120, 4), 7),
+    ((120, 4), (60, 2, 4), 7),
+    ((60, 6), (12, 5, 6), 12),
+])  # fmt: skip
+def test_uneven_reshapes_send_what_crosses_a_border(before: tuple[int, ...], after: tuple[int, ...], rows: int) -> None:
+    specs: dict[int, tuple[str | None, ...]] = {2: ("x", None), 3: ("x", None, None)}
+    _, wire = sent(reshaped(before, after, specs=specs))
+    assert wire <= rows * 6 * 4
+
+
+def test_random_reshapes() -> None:
+    for seed in range(120):
+        r = random.Random(f"reshapes {seed}")
+        mesh = r.choice([Mesh({"x": 2, "y": 4}), EIGHT, Mesh({"x": 3}), Mesh({"x": 2, "y": 2, "z": 2})])
+        sizes = [r.choice([1, 2, 3, 5, 6, 7, 10]) for _ in range(r.randint(2, 4))]
+        cut = sorted(r.sample(range(1, len(sizes)), r.randint(0, len(sizes) - 1)))
+        after = [math.prod(sizes[i:j]) for i, j in zip([0, *cut], [*cut, len(sizes)], strict=True)]
+        dims = [tuple(sizes), tuple(after)]
+        r.shuffle(dims)
+        b = Builder("main")
+        out = b.add("reshape", floats(b, *dims[0]), shape=array_shape("f32", *dims[1]))
+        check(with_shardings(b.build(out), mesh, lambda i, r=r, m=mesh: random_sharding(r, m, i.shape.rank)), seed=seed)
