@@ -53,7 +53,7 @@ def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -
             continue
         all_wish = asked.pop(op, [])
         wish = all_wish[0] if len(set(all_wish)) == 1 and len(all_wish) == max(body.uses.get(op, 1), 1) else None
-        if wish is not None and op in sources and op.shape.is_array:
+        if wish is not None and op in sources and op.shape.is_array and not _held(body, op, wish):
             found[op] = _made_partial(body.context.table, (body.needs.get(op) or body.wanted(op)[0]), wish)
         else:
             wish = None
@@ -61,6 +61,11 @@ def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -
         for n, o in enumerate(op.operands):
             asked.setdefault(o, []).append(wish if n in group else None)
     return found
+
+
+def _held(body: Body, op: Instruction, wish: Partial) -> bool:
+    """Is ``op`` a constraint that splits its value over axes over which it would be partial?"""
+    return op.opcode == "custom-call" and not body.wanted(op)[0].used.isdisjoint(wish.atoms)
 
 
 def _given(body: Body) -> dict[Instruction, Partial]:
@@ -140,9 +145,9 @@ def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
     """Elements of a loop's state that could be partial, and how."""
     spread = Spread(body.rules, body.context.partial)
     found: dict[int, Partial] = {}
-    for k, shape in enumerate(op.shape.elements):
-        partial = spread.of_element(op, k) if shape.is_array else None
-        if partial is not None and _keeps_precision(shape, partial):
+    for k, partial in spread.of_loop(op).items():
+        shape = op.shape.elements[k]
+        if shape.is_array and _keeps_precision(shape, partial):
             found[k] = partial
     while True:
         kept = {k: p for k, p in found.items() if _leads_back(spread, op, k, found)}

@@ -113,6 +113,10 @@ class Body:
         assert isinstance(tree, Value), f"%{op.name} is a tuple"
         return tree
 
+    def readers(self, op: Instruction) -> int:
+        """How many may want the value of an array reduced: one in name where all want it partial."""
+        return 1 if op in self.needs and self.needs[op].unreduced else self.uses.get(op, 1)
+
     def wanted(self, op: Instruction) -> tuple[Layout, ...]:
         """The propagated layouts of an instruction's leaves, partial values reduced."""
         return self.context.layouts(op)
@@ -214,7 +218,7 @@ class Body:
         site = Site(op, rule, choice, self.em, local, shapes)
         made = row.emit(site)
         why = self._why_partial(op, site, operands)
-        uses = self.uses.get(op, 1) if len(shapes) == 1 and not op.shape.is_tuple else 2
+        uses = self.readers(op) if len(shapes) == 1 and not op.shape.is_tuple else 2
         table = self.context.table
         layouts = [table.reduced(x) if site.finished else x for x in choice.results]
         values = [

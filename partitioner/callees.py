@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from shardc.hlo.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir import Computation, Instruction, called_computations
 from shardc.hlo.opset import COLLECTIVES
-from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.moves import Cost
 from shardc.partitioner.trips import trip_count
 
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
+    from shardc.partitioner.context import Context
 
 __all__ = ["SOME_TRIPS", "callee", "spent"]
 
@@ -26,6 +26,7 @@ def callee(
 ) -> Computation:
     """The local form of a computation; layouts are per leaf of each parameter and of the root."""
     from shardc.partitioner.body import partition_computation
+    from shardc.partitioner.context import Signature
 
     signature = Signature(computation, parameters, results)
     known = body.context.callees

@@ -36,7 +36,11 @@ class InlineCalls:
             return module
         sites = Counter(calls)
 
+        roots = {c.root for c in module.computations}
+
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            if old.opcode == "get-tuple-element" and old.operands[0].opcode in _CALLS and operands[0].opcode == "tuple":
+                return operands[0].operands[old.attrs["index"]] if old not in roots else None
             if old.opcode not in _CALLS or has_side_effect(old):
                 return None
             before: Computation = old.attrs[_CALLS[old.opcode]]

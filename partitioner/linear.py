@@ -56,7 +56,8 @@ class Spread:
             return tuple(dict.fromkeys(g for way in ways for g in way.linear(op, reduction)))
         if op.opcode == "concatenate":
             return (tuple(range(len(op.operands))),)
-        return _FIRST if op.opcode in ("broadcast", "copy") and op.shape.is_array else ()
+        passes = op.opcode in ("broadcast", "copy") or op.attrs.get("custom_call_target") == "Sharding"
+        return _FIRST if passes and op.shape.is_array else ()
 
     def sources(self, computation: Computation, given: Mapping[Instruction, Partial]) -> dict[Instruction, Partial]:
         """Every value that is partial itself or follows linearly from one that is; ``given`` are such values."""
@@ -83,16 +84,27 @@ class Spread:
     def of_element(self, op: Instruction, index: int | None) -> Partial | None:
         """What element ``index`` (None: the array) of a loop's or conditional's result could be left partial over."""
         if op.opcode == "while":
-            roots = [op.attrs["body"]]
-        elif op.opcode == "conditional":
-            roots = list(branches_of(op))
-        else:
+            return None if index is None else self.of_loop(op).get(index)
+        if op.opcode != "conditional":
             return None
         found = []
-        for c in roots:
+        for c in branches_of(op):
             ends = c.root if index is None else c.root.operands[index] if c.root.opcode == "tuple" else None
             found.append(self.sources(c, {}).get(ends) if ends is not None else None)
         return merged(found)
+
+    def of_loop(self, op: Instruction) -> dict[int, Partial]:
+        """The elements of a loop's result that could be left partial, because of other elements too."""
+        body: Computation = op.attrs["body"]
+        out: dict[int, Partial] = {}
+        while body.root.opcode == "tuple":
+            given = {i: out[k] for i, k in _elements(body).items() if k in out}
+            found = self.sources(body, given)
+            after = {k: p for k, o in enumerate(body.root.operands) if (p := merged((out.get(k), found.get(o))))}
+            if after == out:
+                break
+            out = after
+        return out
 
     def reached(self, computation: Computation, starts: Iterable[Instruction], reduction: str) -> frozenset[int] | None:
         """The elements of the root (0: the array) that follow linearly from ``starts``; None if anything else does."""

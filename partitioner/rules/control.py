@@ -112,7 +112,7 @@ def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[L
     if any(x.unreduced for x in layouts):
         for i in body.uses:
             if i.opcode == "get-tuple-element" and i.operands[0] is op:
-                uses[i.attrs["index"]] = uses.get(i.attrs["index"], 0) + body.uses[i]
+                uses[i.attrs["index"]] = uses.get(i.attrs["index"], 0) + body.readers(i)
     for k, (value, wanted) in enumerate(zip(leaves(tree), body.wanted(op), strict=True)):
         if value.layout.unreduced:
             value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
@@ -153,13 +153,18 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
 
 
 def _constraint(body: Body, op: Instruction) -> Tree:
-    """The value, or every leaf of a tuple, in exactly the layout that was asked for."""
+    """The value, or every leaf of a tuple, in exactly the layout that was asked for.
+
+    What a loop adds up may be partial there, over axes that the constraint leaves alone.
+    """
     wanted = iter(body.wanted(op))
 
     def bring(tree: Tree) -> Tree:
         if not isinstance(tree, Value):
             return [bring(t) for t in tree]
         layout = next(wanted)
+        aim = body.needs.get(op, layout)
+        layout = aim if aim.unreduced else layout
         local = body.get(tree, layout, f"the sharding constraint %{op.name} wants")
         return Value(op.name, tree.shape, layout, local, uses=body.uses.get(op, 1), metadata=op.metadata)
 
