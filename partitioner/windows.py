@@ -160,8 +160,9 @@ def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     return Plan(tuple(rounds), tuple(filled), tuple(spots), apart, strays, zero_strays)
 
 
-def _effort(rounds: list[Round]) -> tuple[int, int]:
-    return sum(r.size for r in rounds), len(rounds)
+def _effort(rounds: Iterable[Round]) -> tuple[int, int]:
+    sizes = [r.size for r in rounds]
+    return sum(sizes), len(sizes)
 
 
 def _travelling(pieces: Iterable[Landing], chunks: dict[int, int]) -> list[Round]:

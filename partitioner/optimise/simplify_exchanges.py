@@ -31,7 +31,7 @@ class SimplifyExchanges:
 
 
 def _permute(i: Instruction) -> Instruction | None:
-    """A permute of a permute over the same axes is one; one that moves nothing is none."""
+    """A permute of a permute, over the same axes or over others, is one; one that moves nothing is none."""
     (x,) = i.operands
     pairs = i.attrs["source_target_pairs"]
     if not isinstance(pairs, AxisPairs):
@@ -40,12 +40,24 @@ def _permute(i: Instruction) -> Instruction | None:
         return x
     if x.opcode == "collective-permute":
         first = x.attrs["source_target_pairs"]
-        if isinstance(first, AxisPairs) and (first.mesh, first.axes) == (pairs.mesh, pairs.axes):
-            then = dict(pairs.pairs)
-            joined = tuple((s, then[t]) for s, t in first.pairs if t in then)
-            attrs = {**i.attrs, "source_target_pairs": AxisPairs(pairs.mesh, pairs.axes, joined)}
-            return _unmoved(i.replace(operands=x.operands, attrs=attrs))
+        joined = _joined(first, pairs) if isinstance(first, AxisPairs) else None
+        if joined is not None:
+            return _unmoved(i.replace(operands=x.operands, attrs={**i.attrs, "source_target_pairs": joined}))
     return _unmoved(i)
+
+
+def _joined(first: AxisPairs, then: AxisPairs) -> AxisPairs | None:
+    """One permutation for two, one after the other; None for axes that overlap without being the same."""
+    if first.mesh != then.mesh:
+        return None
+    if first.axes == then.axes:
+        onward = dict(then.pairs)
+        return AxisPairs(then.mesh, then.axes, tuple((s, onward[t]) for s, t in first.pairs if t in onward))
+    if {a.name for a in first.axes} & {a.name for a in then.axes}:
+        return None
+    k = then.group_size
+    pairs = tuple((s * k + u, t * k + v) for s, t in first.pairs for u, v in then.pairs)
+    return AxisPairs(then.mesh, (*first.axes, *then.axes), pairs)
 
 
 def _unmoved(i: Instruction) -> Instruction:

@@ -156,3 +156,20 @@ def test_constants_do_not_travel() -> None:
     after = SimplifyExchanges().run(before)
     same(before, after)
     assert not collectives(after)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_permutes_over_different_axes_are_one(whole: bool) -> None:
+    """An array flipped along two split dimensions goes straight to the opposite device."""
+    swap = ((0, 1), (1, 0)) if whole else ((0, 1),)
+
+    def write(b: Builder) -> Instruction:
+        x = b.parameter(array_shape("f32", 4))
+        for axis in "xy":
+            x = b.add("collective-permute", x, source_target_pairs=AxisPairs(MESH, (AxisRef(axis),), swap))
+        return x
+
+    before = module_of(write)
+    after = SimplifyExchanges().run(before)
+    same(before, after)
+    assert collectives(after) == ["collective-permute"]
