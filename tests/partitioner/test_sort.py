@@ -1,0 +1,137 @@
+"""Sorts along split dimensions: columns dealt out and merged, axes moved, or a gather."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from partition_support import check, collectives, layout, random_sharding, with_shardings
+
+from shardc.hlo.build import Builder
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.types import array_shape
+from shardc.partitioner.report import build_report
+from shardc.partitioner.rules.sorting import rows_of_columns
+
+MESH = Mesh({"x": 8})
+MESHES = (MESH, Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3, "y": 2}), Mesh({"x": 5}))
+KINDS = ("integers", "descending", "floats", "pairs", "argsort", "by two keys")
+
+
+def before(*dtypes: str, keys: tuple[int, ...] = (0,), direction: str = "LT") -> Computation:
+    """Lexicographic over the operands ``keys``; floats in total order."""
+    b = Builder("before")
+    parameters = [b.parameter(array_shape(t)) for t in dtypes for _ in range(2)]
+    result: Instruction | None = None
+    for key in reversed(keys):
+        x, y = parameters[2 * key : 2 * key + 2]
+        how = {"type": "TOTALORDER"} if x.shape.dtype.is_float else {}
+        less = b.add("compare", x, y, direction=direction, **how)
+        if result is not None:
+            same = b.add("compare", x, y, direction="EQ", **how)
+            less = b.add("or", less, b.add("and", same, result))
+        result = less
+    assert result is not None
+    return b.build(result)
+
+
+def sort(kind: str, dims: tuple[int, ...], dim: int) -> Computation:
+    b = Builder("main")
+    whole, real = b.parameter(array_shape("s32", *dims)), array_shape("f32", *dims)
+    if kind in ("integers", "descending"):
+        direction = "LT" if kind == "integers" else "GT"
+        made = b.add("sort", whole, dimensions=(dim,), to_apply=before("s32", direction=direction))
+    elif kind == "floats":
+        made = b.add("sort", b.parameter(real), dimensions=(dim,), is_stable=True, to_apply=before("f32"))
+    elif kind == "by two keys":
+        operands, types = (whole, b.parameter(real), b.parameter(real)), ("s32", "f32", "f32")
+        made = b.add("sort", *operands, dimensions=(dim,), is_stable=True, to_apply=before(*types, keys=(0, 2)))
+    else:
+        second = b.parameter(real)
+        if kind == "argsort":
+            second = b.add("iota", shape=array_shape("s32", *dims), iota_dimension=dim)
+        types = ("s32", second.shape.dtype.name)
+        made = b.add("sort", whole, second, dimensions=(dim,), is_stable=True, to_apply=before(*types))
+    return b.build(made)
+
+
+def along(kind: str, mesh: Mesh, *dims: int) -> Module:
+    """The last dimension over all axes; many elements are equal."""
+    axes = [None] * (len(dims) - 1)
+    made = sort(kind, dims, len(dims) - 1)
+    return with_shardings(made, mesh, lambda i: layout(mesh, *axes, tuple(mesh.axis_names)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1024, 1600, 1601, 999])
+def test_a_line_over_eight_devices(kind: str, n: int) -> None:
+    moves = collectives(check(along(kind, MESH, n)))
+    assert "all-gather" not in moves
+    assert "all-to-all" in moves
+
+
+def test_any_permutation_is_sorted() -> None:
+    """As few elements as a column sort allows, in orders that move them far."""
+    n = 8 * rows_of_columns(1, 8)
+    module = along("integers", MESH, n)
+    rng = np.random.default_rng(0)
+    line = np.arange(n, dtype=np.int32)
+    for given in (line, line[::-1], np.roll(line, n // 2), line.reshape(8, -1).T.ravel(), rng.permutation(line)):
+        assert "all-gather" not in collectives(check(module, [np.ascontiguousarray(given)]))
+
+
+def test_zeros_and_ones_at_every_place() -> None:
+    """A network that sorts zeros and ones sorts everything (Knuth): any number of ones, scattered at random."""
+    n = 4 * rows_of_columns(1, 4)
+    b = Builder("main")
+    lines = 200
+    x = b.parameter(array_shape("u8", lines, n))
+    made = b.build(b.add("sort", x, dimensions=(1,), to_apply=before("u8")))
+    mesh = Mesh({"x": 4})
+    module = with_shardings(made, mesh, lambda i: layout(mesh, None, "x"))
+    rng = np.random.default_rng(0)
+    given = (rng.random((lines, n)) < rng.random((lines, 1))).astype(np.uint8)
+    check(module, [given])
+
+
+def random_case(kind: str, seed: int) -> Module:
+    r = random.Random(f"{kind} {seed}")
+    mesh = r.choice(MESHES)
+    rank = r.randrange(1, 4)
+    dim = r.randrange(rank)
+    dims = tuple(r.choice((64, 201, 500, 1000)) if d == dim else r.choice((1, 2, 3)) for d in range(rank))
+    return with_shardings(sort(kind, dims, dim), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_layouts(kind: str) -> None:
+    for seed in range(12):
+        check(random_case(kind, seed), seed=seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_layouts_at_length(kind: str) -> None:
+    for seed in range(12, 300):
+        check(random_case(kind, seed), seed=seed)
+
+
+def test_what_is_sent() -> None:
+    """Two exchanges of 7/8 of a shard and a shard between neighbours; places of 2 bytes where order could show."""
+    n = 4096
+    share, r = 2 * 7 / 8 + 1, n // 8
+    sent = {kind: build_report(check(along(kind, MESH, n)))["wire_bytes"] for kind in KINDS}
+    assert sent["integers"] == sent["descending"] == share * r * 4
+    assert sent["floats"] == share * r * 4 + (share - 1 / 2) * r * 2
+    assert sent["argsort"] == share * r * 8
+    assert sent["by two keys"] == share * r * 12 + (share - 1 / 2) * r * 2
+
+
+def test_few_elements_are_gathered() -> None:
+    assert collectives(check(along("integers", MESH, 64))) == ["all-gather"]
+
+
+def test_many_lines_move_their_axes_to_another_dimension() -> None:
+    assert collectives(check(along("integers", MESH, 8, 1024))) == ["all-to-all"] * 2
