@@ -14,6 +14,7 @@ from shardc.partitioner.emitter import COMBINERS, identity_of
 from shardc.partitioner.layout import Atoms
 from shardc.partitioner.rules.rule import Local, Row, Site, nothing
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
+from shardc.partitioner.rules.sorting import COLUMN_SORTS
 from shardc.sharding.factors import FactorKind, FactorRule
 
 __all__ = ["RULES", "same_reduction"]
@@ -84,6 +85,9 @@ def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 RULES: Mapping[str, Row] = {
     "reduce": Local("on shards, partial results over reduced axes", _reduce, _reducible, same_reduction),
     "topk": Local("on shards, the searched dimension whole", others=(TOP_OF_SHARDS,)),
-    "sort": Local("on shards, the sorted dimension whole: its axes move to another one if there is one"),
+    "sort": Local(
+        "on shards, the sorted dimension whole: its axes move to another one, or columns are dealt out and merged",
+        others=COLUMN_SORTS,
+    ),
     "scan": Local("whole operands: the body works on whole slices", usable=nothing),
 }
