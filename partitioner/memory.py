@@ -12,6 +12,9 @@ _VIEWS = frozenset(
     ("parameter", "tuple", "get-tuple-element", "bitcast", "reshape", "after-all", "constant", "optimization-barrier")
 )
 
+#: Instructions that run computations with values of their own.
+_CALLERS = frozenset(("while", "conditional", "call", "fusion", "async-start"))
+
 
 def estimate_peak(module: Module) -> int:
     """Arguments + results - aliased + temporaries in program order, every value in memory of its own.
@@ -30,8 +33,16 @@ def _part_read(op: Instruction) -> Instruction | None:
     return op.operands[0].operands[op.attrs["index"]]
 
 
+def _reads(op: Instruction) -> tuple[Instruction, ...]:
+    """The operands that have to live until ``op``: a combined collective reads each where its part is taken."""
+    if op.opcode == "get-tuple-element":
+        part = _part_read(op)
+        return op.operands if part is None else (part,)
+    return () if _combined(op) else op.operands
+
+
 def _combined(op: Instruction) -> bool:
-    return op.opcode in COLLECTIVES and op.shape.is_tuple and len(op.operands) == len(op.shape.elements)
+    return op.shape.is_tuple and op.opcode in COLLECTIVES and len(op.operands) == len(op.shape.elements)
 
 
 def _leaf(parameter: Instruction, path: tuple[int, ...]) -> int:
@@ -45,18 +56,22 @@ def computation_peak(computation: Computation, known: dict[Computation, int]) ->
     """The most bytes alive at once in a computation, its results included, its parameters not."""
     if computation in known:
         return known[computation]
-    owners: dict[Instruction, frozenset[Instruction]] = {}
+    owners: dict[Instruction, tuple[Instruction, ...]] = {}
     last: dict[Instruction, int] = {}
     for position, op in enumerate(computation):
-        parts: frozenset[Instruction] = frozenset()
-        part = _part_read(op)
-        if part is None and op.opcode in _VIEWS:
-            parts = parts.union(*(owners[o] for o in op.operands))
-        elif not _combined(op):
-            parts = frozenset((op,))
+        reads = _reads(op)
+        if op.opcode in _VIEWS and not (op.opcode == "get-tuple-element" and reads is not op.operands):
+            owners[op] = (
+                tuple(dict.fromkeys(w for o in reads for w in owners[o]))
+                if len(reads) > 1
+                else (owners[reads[0]] if reads else ())
+            )
+        elif _combined(op):
+            owners[op] = ()
+        else:
+            owners[op] = (op,)
             last[op] = position
-        owners[op] = parts
-        for o in () if _combined(op) else op.operands if part is None else (part,):
+        for o in reads:
             for owner in owners[o]:
                 last[owner] = position
     for owner in owners[computation.root]:
@@ -66,12 +81,10 @@ def computation_peak(computation: Computation, known: dict[Computation, int]) ->
         ends[position] = ends.get(position, 0) + owner.shape.nbytes
     alive = peak = 0
     for position, op in enumerate(computation):
-        inner = max(
-            (computation_peak(c, known) for role, c in called_computations(op) if role != "to_apply"), default=0
-        )
-        if op.opcode == "call":
-            inner = computation_peak(op.attrs["to_apply"], known)
         alive += op.shape.nbytes if op in last else 0
+        inner = 0
+        if op.opcode in _CALLERS:
+            inner = max(computation_peak(c, known) for _, c in called_computations(op))
         peak = max(peak, alive + inner)
         alive -= ends.get(position, 0)
     known[computation] = peak

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,41 +41,46 @@ class CombineCollectives:
         return module.with_(computations=tuple(called.values()), entry=called[module.entry])
 
     def _combined(self, computation: Computation, peaks: dict[Computation, int]) -> Computation:
-        counts: dict[Any, int] = {}
+        """All keys at once if that may be, else one after the other."""
+        kinds = self._kinds(computation)
+        joined = self._tried(computation, kinds, peaks) if kinds else computation
+        if joined is not None:
+            return joined
+        for key in kinds:
+            one = {key: self._kinds(computation)[key]}
+            joined = self._tried(computation, one, peaks) or self._tried(computation, one, peaks, near=True)
+            computation = joined or computation
+        return computation
+
+    def _kinds(self, computation: Computation) -> dict[Any, list[Instruction]]:
+        """Collectives by key, where there are several."""
+        found: dict[Any, list[Instruction]] = {}
         for i in computation:
             key = _key(i) if i.opcode in self.opcodes else None
             if key is not None:
-                counts[key] = counts.get(key, 0) + 1
-        for key in [k for k, n in counts.items() if n > 1]:
-            computation = self._combined_kind(computation, key, peaks)
-        return computation
+                found.setdefault(key, []).append(i)
+        return {k: members for k, members in found.items() if len(members) > 1}
 
-    def _combined_kind(self, computation: Computation, key: Any, peaks: dict[Computation, int]) -> Computation:
-        """All-reduces of one key at once if that may be, other kinds and else only those that delay nobody."""
-        for near in (False, True) if key[0] == "all-reduce" else (True,):
-            buckets = self._buckets(computation, key, near=near)
-            if not buckets:
-                return computation
-            joined = _join(computation, buckets)
-            if computation_peak(joined, peaks) <= computation_peak(computation, peaks):
-                return joined
-        return computation
-
-    def _buckets(self, computation: Computation, key: Any, *, near: bool) -> list[list[Instruction]]:
-        """Members to join, in program order. Two with equally many of their kind before them are independent.
-
-        Those that are ``near`` have no operand that is computed after the first reader of another's result.
-        """
-        before: dict[Instruction, int] = {}
-        levels: dict[int, list[Instruction]] = {}
-        for i in computation:
-            level = max((before[o] for o in i.operands), default=0)
-            if i.opcode == key[0] and _key(i) == key:
-                levels.setdefault(level, []).append(i)
-                level += 1
-            before[i] = level
-        runs = [r for members in levels.values() for r in (_near(computation, members) if near else [members])]
-        return [bucket for members in runs for bucket in self._cut(members) if len(bucket) > 1]
+    def _tried(
+        self,
+        computation: Computation,
+        kinds: Mapping[Any, list[Instruction]],
+        peaks: dict[Computation, int],
+        *,
+        near: bool = False,
+    ) -> Computation | None:
+        """With these joined; None when the estimated peak would rise, or when they would wait for each other."""
+        reads = _first_readers(computation, {m for members in kinds.values() for m in members})
+        buckets: list[list[Instruction]] = []
+        for key, members in kinds.items():
+            for level in _independent(computation, members):
+                runs = _near(level, reads) if near or key[0] != "all-reduce" else [level]
+                buckets += [bucket for run in runs for bucket in self._cut(run) if len(bucket) > 1]
+        if not buckets:
+            return computation
+        joined = _join(computation, buckets)
+        worse = joined is None or computation_peak(joined, peaks) > computation_peak(computation, peaks)
+        return None if worse else joined
 
     def _cut(self, members: Sequence[Instruction]) -> list[list[Instruction]]:
         out: list[list[Instruction]] = [[]]
@@ -102,50 +107,74 @@ def _key(i: Instruction) -> Any:
     return (i.opcode, groups, ids, attrs.get("dimensions"), reducer(i), i.shape.dtype)
 
 
-def _near(computation: Computation, members: Sequence[Instruction]) -> list[list[Instruction]]:
-    """``members`` cut where one would make the readers of those before it wait."""
-    place = {i: n for n, i in enumerate(computation)}
-    first: dict[Instruction, int] = {}
+def _independent(computation: Computation, members: Sequence[Instruction]) -> list[list[Instruction]]:
+    """``members`` in program order, by how many of their kind come before: equally many do not need each other."""
+    before: dict[Instruction, int] = {}
     wanted = set(members)
+    levels: dict[int, list[Instruction]] = {}
+    for i in computation:
+        level = max((before[o] for o in i.operands), default=0)
+        if i in wanted:
+            levels.setdefault(level, []).append(i)
+            level += 1
+        before[i] = level
+    return [level for level in levels.values() if len(level) > 1]
+
+
+def _first_readers(computation: Computation, members: set[Instruction]) -> dict[Instruction, tuple[int, int]]:
+    """Where each member stands, and where it is read first."""
+    place: dict[Instruction, int] = {}
+    first: dict[Instruction, int] = {}
     for n, i in enumerate(computation):
+        if i in members:
+            place[i] = n
         for o in i.operands:
-            if o in wanted:
+            if o in members:
                 first.setdefault(o, n)
+    return {m: (n, first.get(m, len(computation.instructions))) for m, n in place.items()}
+
+
+def _near(members: Sequence[Instruction], reads: Mapping[Instruction, tuple[int, int]]) -> list[list[Instruction]]:
+    """``members`` cut where one would make the readers of those before it wait."""
     out: list[list[Instruction]] = []
-    reads = 0
+    read = 0
     for m in members:
-        if not out or place[m] > reads:
+        place, first = reads[m]
+        if not out or place > read:
             out.append([])
-            reads = len(place)
+            read = first
         out[-1].append(m)
-        reads = min(reads, first.get(m, len(place)))
+        read = min(read, first)
     return out
 
 
-def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computation:
-    """``computation`` with each bucket as one instruction, otherwise as near to its order as the operands allow."""
+def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computation | None:
+    """``computation`` with each bucket as one instruction, otherwise as near to its order as the operands allow.
+
+    None when buckets wait for each other.
+    """
     place = {i: n for n, i in enumerate(computation)}
     bucket_of = {m: b for b in buckets for m in b}
-    unit_of: dict[Instruction, int] = {i: place[bucket_of[i][-1]] if i in bucket_of else n for i, n in place.items()}
-    waiting: dict[int, set[int]] = {}
-    users: dict[int, set[int]] = {}
+    unit_of = {i: place[bucket_of[i][-1]] if i in bucket_of else n for i, n in place.items()}
+    waiting = [0] * len(place)
+    users: list[list[int]] = [[] for _ in place]
     for i, unit in unit_of.items():
-        needs = waiting.setdefault(unit, set())
+        waiting[unit] += len(i.operands)
         for o in i.operands:
-            needs.add(unit_of[o])
-            users.setdefault(unit_of[o], set()).add(unit)
-    ready = [u for u, needs in waiting.items() if not needs]
+            users[unit_of[o]].append(unit)
+    ready = [u for i, u in unit_of.items() if not waiting[u] and place[i] == u]
     heapq.heapify(ready)
     order: list[Instruction] = []
     new: dict[Instruction, Instruction] = {}
     while ready:
         unit = heapq.heappop(ready)
         _emit(computation.instructions[unit], bucket_of, new, order)
-        for user in sorted(users.get(unit, ())):
-            waiting[user].discard(unit)
+        for user in users[unit]:
+            waiting[user] -= 1
             if not waiting[user]:
                 heapq.heappush(ready, user)
-    assert len(new) == len(place), "combining collectives made a cycle"
+    if len(new) != len(place):
+        return None
     return Computation(computation.name, order, new[computation.root])
 
 
