@@ -19,9 +19,10 @@ from shardc.partitioner.rules.rule import Handled, Local, Row, Site
 from shardc.partitioner.values import Partial, Tree, Value, leaves
 from shardc.sharding.factors import FactorKind, FactorRule
 
-__all__ = ["Body", "partition_computation"]
+__all__ = ["REDUCIBLE_LATER", "Body", "partition_computation"]
 
-_UNREDUCIBLE_LATER = ("sum", "max", "min")
+#: Reductions that can be put off.
+REDUCIBLE_LATER = ("sum", "max", "min")
 
 
 def partition_computation(
@@ -35,7 +36,8 @@ def partition_computation(
     body = Body(context, rules, computation, parameters)
     live = body.live()
     body.needs = needs(body, rules, live, results)
-    body.needs = {**body.needs, **wishes(body, live, results)}
+    body.wishes = wishes(body, live, results)
+    body.needs = {**body.needs, **body.wishes}
     for instruction in live:
         body.visit(instruction)
     return body.finish(results)
@@ -60,6 +62,7 @@ class Body:
         self.uses: dict[Instruction, int] = {}
         self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
         self.needs: Mapping[Instruction, Layout] = {}
+        self.wishes: Mapping[Instruction, Layout] = {}
 
     # -- the walk --------------------------------------------------------------------------------------------
 
@@ -118,8 +121,8 @@ class Body:
         return 1 if op in self.needs and self.needs[op].unreduced else self.uses.get(op, 1)
 
     def wanted(self, op: Instruction) -> tuple[Layout, ...]:
-        """The propagated layouts of an instruction's leaves, partial values reduced."""
-        return self.context.layouts(op)
+        """The propagated layouts of an instruction's leaves, or the planned ones; partial values reduced."""
+        return self.context.plan.layouts.get(op) or self.context.layouts(op)
 
     def get(self, value: Value, layout: Layout, need: str) -> Instruction:
         """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
@@ -212,8 +215,8 @@ class Body:
         operands = [self.value(o) for o in op.operands]
         wanted = self.wanted(op)
         shapes = tuple(op.shape.leaves())
-        row, rule, choice = self._choose(op, row, operands, wanted)
-        need = f"{op.opcode} %{op.name} needs"
+        row, rule, choice = self._decided(op, row, operands, wanted)
+        need = f"{op.opcode} %{op.name}{self._planned_why(op)} needs"
         local = [self.get(v, x, need) for v, x in zip(operands, choice.operands, strict=True)]
         site = Site(op, rule, choice, self.em, local, shapes)
         made = row.emit(site)
@@ -226,17 +229,27 @@ class Body:
             for s, x, m, w in zip(shapes, layouts, made, wanted, strict=True)
         ]
         for v in values:
-            if v.layout.unreduced and v.layout.reduction not in _UNREDUCIBLE_LATER:
+            if v.layout.unreduced and v.layout.reduction not in REDUCIBLE_LATER:
                 self._finish_now(v)
             elif v.layout.unreduced and op.shape.is_array:
                 self.context.partial[op] = Partial(v.layout.unreduced, v.layout.reduction)
         return list(values) if op.shape.is_tuple else values[0]
 
-    def _choose(
+    def _decided(
         self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
     ) -> tuple[Local, FactorRule, Choice]:
-        """The cheapest of the ways to do ``op``, the first of equals."""
-        best: tuple[Local, FactorRule, Choice] | None = None
+        """As planned, where the operands lie as the plan has them; else the cheapest way, the first of equals."""
+        planned = self.context.plan.decisions.get(op)
+        if planned is not None and planned.row is row and op not in self.wishes and planned.fits(operands):
+            return planned.way, planned.rule, planned.choice
+        way, problem, choice = min(self.ways(op, row, operands, wanted), key=lambda found: found[2].cost)
+        return way, problem.rule, choice
+
+    def ways(
+        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
+    ) -> list[tuple[Local, Problem, Choice]]:
+        """The ways to do ``op``, each with the best choice for operands as they lie."""
+        found: list[tuple[Local, Problem, Choice]] = []
         aims = (self.needs[op],) if op in self.needs else wanted
         reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
         for way in row.ways:
@@ -254,11 +267,14 @@ class Body:
                 linear,
                 way.sends,
             )
-            choice = self.context.choice(problem)
-            if best is None or choice.cost < best[2].cost:
-                best = (way, rule, choice)
-        assert best is not None, f"no way to do {op.opcode}"
-        return best
+            found.append((way, problem, self.context.choice(problem)))
+        assert found, f"no way to do {op.opcode}"
+        return found
+
+    def _planned_why(self, op: Instruction) -> str:
+        """What to tell of an operation that a region has decided about."""
+        why = self.context.plan.why.get(op)
+        return f" ({why})" if why else ""
 
     def _finish_now(self, value: Value) -> None:
         """Reduce a partial value whose reduction cannot be put off."""

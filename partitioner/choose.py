@@ -16,7 +16,7 @@ from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard import Resharder
 from shardc.sharding.factors import FactorKind, FactorRule, TensorFactors
 
-__all__ = ["Choice", "Operand", "Problem", "choose"]
+__all__ = ["Choice", "Operand", "Problem", "assign", "choose", "common_partial", "laid_out", "moved_away", "volume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
     best: Choice | None = None
     best_rank: tuple[float, float, float, float, int] | None = None
     for group in ((), *problem.linear):
-        carried, reduction = _carried(problem, group)
+        carried, reduction = common_partial(
+            [problem.operands[i].layouts[0] for i in group if not problem.operands[i].free]
+        )
         if group and not carried:
             continue
         single = not any(problem.operands[i].shared and not problem.operands[i].free for i in group)
@@ -88,7 +90,7 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
             seen.add(factors)
             choice = _evaluate(table, resharder, problem, factors, (group, carried, reduction))
             eager = 0 if group and single else 1
-            rank = (*choice.cost, eager, _volume(table, problem.rule, factors), number)
+            rank = (*choice.cost, eager, volume(table, problem.rule, factors), number)
             if best_rank is None or rank < best_rank:
                 best, best_rank = choice, rank
     assert best is not None
@@ -97,25 +99,28 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
 
 def _candidates(table: AxisTable, problem: Problem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
     """Axes per factor, from every tensor's point of view; axes of dimensions that must be whole also moved away."""
-    n = len(problem.operands)
+    layouts = (*(o.layouts[0] for o in problem.operands), *(wanted for _, _, wanted in problem.results))
     for order in _orders(problem):
-        factors = _assign(table, problem, order, carried)
+        factors = assign(table, problem, layouts, order, carried)
         yield factors
-        if not order:
-            continue
-        first = order[0]
-        layout = problem.operands[first].layouts[0] if first < n else problem.results[first - n][2]
-        placed = {a for atoms in factors for a in atoms}
-        left = tuple(a for atoms in layout.dims for a in atoms if a not in placed and a not in carried)
-        if left:
-            yield _moved_away(table, problem, factors, left, first)
+        if order:
+            away = moved_away(table, problem, factors, carried, (order[0], layouts[order[0]]))
+            if away is not factors:
+                yield away
 
 
-def _moved_away(
-    table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], left: Atoms, tensor: int
+def moved_away(
+    table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], carried: Atoms, first: tuple[int, Layout]
 ) -> tuple[Atoms, ...]:
-    """``factors`` with the axes ``left`` on the factor of ``tensor`` that passes through and has most room."""
-    rule = problem.rule
+    """``factors`` with the axes of a tensor's layout that found no place on its factor with most room.
+
+    ``first`` is (tensor, its layout); the factor is one that passes through.
+    """
+    rule, (tensor, layout) = problem.rule, first
+    placed = {a for atoms in factors for a in atoms}
+    left = tuple(a for atoms in layout.dims for a in atoms if a not in placed and a not in carried)
+    if not left:
+        return factors
     own = {f for dim in rule.tensors[tensor] for f in dim}
     free = [f for f in rule.of_kind(FactorKind.PASS_THROUGH) if f in own and f in problem.usable]
     room = {f: rule.factors[f].size // table.extent(factors[f]) for f in free}
@@ -129,9 +134,8 @@ def _moved_away(
     return _legal(table, rule, chosen)
 
 
-def _carried(problem: Problem, group: tuple[int, ...]) -> tuple[Atoms, str]:
-    """Atoms over which all operands of ``group`` are partial in the same way."""
-    layouts = [problem.operands[i].layouts[0] for i in group if not problem.operands[i].free]
+def common_partial(layouts: Sequence[Layout]) -> tuple[Atoms, str]:
+    """Atoms over which all of ``layouts`` are partial in the same way, and the reduction."""
     if not layouts or len({x.reduction for x in layouts}) > 1:
         return (), "sum"
     common = set(layouts[0].unreduced).intersection(*(x.unreduced for x in layouts))
@@ -157,15 +161,18 @@ def _orders(problem: Problem) -> Iterator[tuple[int, ...]]:
         yield (i, *rest, *results)
 
 
-def _assign(table: AxisTable, problem: Problem, order: Sequence[int], banned: Atoms) -> tuple[Atoms, ...]:
-    """Axes per factor when tensors are heard in ``order``; each atom serves one factor."""
+def assign(
+    table: AxisTable, problem: Problem, layouts: Sequence[Layout], order: Sequence[int], banned: Atoms
+) -> tuple[Atoms, ...]:
+    """Axes per factor when tensors are heard in ``order``; each atom serves one factor.
+
+    ``layouts`` are those of all tensors, operands first; atoms in ``banned`` serve none.
+    """
     rule = problem.rule
     chosen: list[Atoms] = [()] * len(rule.factors)
     used = set(banned)
-    n = len(problem.operands)
     for t in order:
-        layout = problem.operands[t].layouts[0] if t < n else problem.results[t - n][2]
-        for indices, atoms in zip(rule.tensors[t], layout.dims, strict=True):
+        for indices, atoms in zip(rule.tensors[t], layouts[t].dims, strict=True):
             for factor, part in _distribute(table, rule, indices, atoms):
                 present = chosen[factor]
                 if factor not in problem.usable or part[: len(present)] != present:
@@ -240,28 +247,37 @@ def _evaluate(
     carry: tuple[tuple[int, ...], Atoms, str],
 ) -> Choice:
     """Layouts and cost of one assignment."""
-    group, carried, reduction = carry
-    rule = problem.rule
-    operands: list[Layout] = []
+    operands, results = laid_out(table, problem.rule, factors, carry)
     wire, count = 0.0, 0
-    for i, (operand, tensor) in enumerate(zip(problem.operands, rule.operands, strict=True)):
-        layout = table.layout(dims_of(tensor, factors), carried if i in group else (), reduction)
-        operands.append(layout)
+    for operand, layout in zip(problem.operands, operands, strict=True):
         if not operand.free:
             more = _operand_cost(table, resharder, operand, layout)
             wire, count = wire + more[0], count + more[1]
     if problem.sends is not None:
         more = resharder.price.own(problem.sends(table, problem, factors))
         wire, count = wire + more[0], count + more[1]
-    partial = tuple(a for f in rule.of_kind(FactorKind.REDUCTION) for a in factors[f])
-    results: list[Layout] = []
-    kind = rule.reduction if partial else reduction
-    for tensor, (dims, nbytes, wanted) in zip(rule.results, problem.results, strict=True):
-        layout = table.layout(dims_of(tensor, factors), (*carried, *partial), kind or "sum")
-        results.append(layout)
+    for layout, (dims, nbytes, wanted) in zip(results, problem.results, strict=True):
         more = resharder.cost(dims, nbytes, layout, wanted)
         wire, count = wire + more[0], count + more[1]
-    return Choice(factors, tuple(operands), tuple(results), carried, (wire, count))
+    return Choice(factors, operands, results, carry[1], (wire, count))
+
+
+def laid_out(
+    table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...], carry: tuple[tuple[int, ...], Atoms, str]
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """The layouts of operands and of results that follow from axes per factor.
+
+    ``carry`` is (operands that stay partial, over which atoms, with which reduction).
+    """
+    group, carried, reduction = carry
+    operands = tuple(
+        table.layout(dims_of(tensor, factors), carried if i in group else (), reduction)
+        for i, tensor in enumerate(rule.operands)
+    )
+    partial = tuple(a for f in rule.of_kind(FactorKind.REDUCTION) for a in factors[f])
+    kind = (rule.reduction if partial else reduction) or "sum"
+    results = tuple(table.layout(dims_of(tensor, factors), (*carried, *partial), kind) for tensor in rule.results)
+    return operands, results
 
 
 def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layout: Layout) -> tuple[float, int]:
@@ -273,6 +289,6 @@ def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layo
     return min(costs)
 
 
-def _volume(table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...]) -> float:
+def volume(table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...]) -> float:
     """Local iterations, the measure of local work."""
     return math.prod(-(-f.size // table.extent(a)) for f, a in zip(rule.factors, factors, strict=True))

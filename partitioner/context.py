@@ -16,6 +16,7 @@ from shardc.partitioner.layout import AxisTable, Layout
 from shardc.partitioner.manual import has_manual
 from shardc.partitioner.moves import Cost
 from shardc.partitioner.names import Names
+from shardc.partitioner.plan import Plan
 from shardc.partitioner.reshard import Resharder
 from shardc.partitioner.values import Partial
 
@@ -36,7 +37,8 @@ class Context:
     """See the module docstring; make one with `Context.over`.
 
     ``manual``: the program has manual computations. ``partial``: how values were partial when they were made last.
-    ``spent``: what local computations send. ``repetitions`` are those of `repetitions` in `invariants`.
+    ``spent``: what local computations send. ``plan``: what was decided for the whole program at once.
+    ``repetitions`` are those of `repetitions` in `invariants`.
     """
 
     table: AxisTable
@@ -49,6 +51,7 @@ class Context:
     callees: dict[Signature, Computation] = field(default_factory=dict)
     partial: dict[Instruction, Partial] = field(default_factory=dict)
     spent: dict[Computation, Cost] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
     _choices: dict[Problem, Choice] = field(default_factory=dict)
 
     @staticmethod

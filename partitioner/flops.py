@@ -14,10 +14,10 @@ from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.lapack import LAPACK
 from shardc.hlo.opset import OPS, ConvDims, WindowDim
 
-__all__ = ["instruction_flops"]
+__all__ = ["MOVES", "instruction_flops"]
 
 #: Elementwise operations that only move or retype.
-_MOVES = frozenset(("copy", "convert", "bitcast-convert", "real", "imag", "complex", "reduce-precision"))
+MOVES = frozenset(("copy", "convert", "bitcast-convert", "real", "imag", "complex", "reduce-precision"))
 
 #: Operations on u32 per random number of 32 bits: 20 rounds for two words, 10 rounds for four.
 _RANDOM = MappingProxyType({"rng_three_fry": 55, "rng_philox": 25, "rng_default": 25})
@@ -35,7 +35,7 @@ def instruction_flops(op: Instruction) -> int:
     count = _COUNTS.get(op.opcode)
     if count is not None:
         return count(op)
-    if OPS[op.opcode].family == "elementwise" and op.opcode not in _MOVES:
+    if OPS[op.opcode].family == "elementwise" and op.opcode not in MOVES:
         return op.shape.size
     return 0
 
@@ -43,7 +43,7 @@ def instruction_flops(op: Instruction) -> int:
 def _body(op: Instruction, role: str = "to_apply") -> int:
     """Operations of a scalar computation."""
     body: Computation = op.attrs[role]
-    return sum(1 for i in body if OPS[i.opcode].family == "elementwise" and i.opcode not in _MOVES)
+    return sum(1 for i in body if OPS[i.opcode].family == "elementwise" and i.opcode not in MOVES)
 
 
 # -- products ------------------------------------------------------------------------------------------------------

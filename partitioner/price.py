@@ -31,6 +31,10 @@ class Bytes:
         """What an operation says that it sends: bytes and collectives."""
         return cost
 
+    def work(self, elements: float) -> float:
+        """What it costs to compute so many elements more, each of them worth a byte to send."""
+        return elements
+
     def at_least(self, nbytes: float) -> float:
         """A lower bound for bringing ``nbytes`` to a device."""
         return nbytes
@@ -61,6 +65,9 @@ class Seconds:
         level = max((n for n, g in enumerate(around) if g > 1), default=0)
         links = self.machine.levels[level]
         return (nbytes / links.bandwidth + count * links.latency, count)
+
+    def work(self, elements: float) -> float:
+        return elements / max(level.bandwidth for level in self.machine.levels)
 
     def at_least(self, nbytes: float) -> float:
         return nbytes / max(level.bandwidth for level in self.machine.levels)

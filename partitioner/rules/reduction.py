@@ -16,6 +16,7 @@ from shardc.partitioner.rules.rule import Local, Row, Site, nothing
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
 from shardc.partitioner.rules.sorting import COLUMN_SORTS
 from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules import factor_rule
 
 __all__ = ["RULES", "same_reduction"]
 
@@ -32,10 +33,16 @@ def _reduce(site: Site) -> list[Instruction]:
     if not split:
         return site.emit()
     atoms = tuple(a for d in split for a in site.operand_atoms(0, d))
-    opcode = COMBINERS.get(site.rule.reduction, site.rule.reduction)
-    if all(_all_reducible(opcode, x) for x in site.operands[: len(site.shapes)]):
-        return _partial(site, split, atoms, opcode)
+    if not _finishes(site.op):
+        return _partial(site, split, atoms, COMBINERS.get(site.rule.reduction, site.rule.reduction))
     return _twice(site, split, atoms)
+
+
+def _finishes(op: Instruction) -> bool:
+    """Must shards' results be gathered and reduced again, because nothing reduces them on the way?"""
+    reduction = factor_rule(op).reduction
+    opcode = COMBINERS.get(reduction, reduction)
+    return not all(_all_reducible(opcode, x) for x in op.operands[: len(op.operands) // 2])
 
 
 def _all_reducible(opcode: str, x: Instruction) -> bool:
@@ -83,7 +90,9 @@ def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 
 
 RULES: Mapping[str, Row] = {
-    "reduce": Local("on shards, partial results over reduced axes", _reduce, _reducible, same_reduction),
+    "reduce": Local(
+        "on shards, partial results over reduced axes", _reduce, _reducible, same_reduction, finishes=_finishes
+    ),
     "topk": Local("on shards, the searched dimension whole", others=(TOP_OF_SHARDS,)),
     "sort": Local(
         "on shards, the sorted dimension whole: its axes move to another one, or columns are dealt out and merged",

@@ -106,7 +106,8 @@ class Local:
 
     ``strategy`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
     ``linear(op, reduction)`` gives the groups of operands that may stay partial together. ``rule`` is the index
-    equation that it runs by (None: it does not apply); ``sends`` what writing it costs in collectives of its own.
+    equation that it runs by (None: it does not apply); ``sends`` what writing it costs in collectives of its own;
+    ``finishes(op)`` that nothing stays partial although reduction factors are split.
     ``others`` are further ways to do the operation: the cheapest one is taken, the first of equals.
     """
 
@@ -117,6 +118,7 @@ class Local:
     rule: Callable[[Instruction], FactorRule | None] = factor_rule
     sends: Sends | None = None
     others: tuple[Local, ...] = ()
+    finishes: Callable[[Instruction], bool] = lambda op: False
 
     @property
     def ways(self) -> tuple[Local, ...]:

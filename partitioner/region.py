@@ -1,0 +1,347 @@
+"""Deciding over connected regions where layouts disagree.
+
+First every operation decides by itself (`region_rehearse`). Where that pays for a move, the operations around it are
+taken together: their options (`region_options`) are a network of costs (`region_solve`) whose cheapest decisions are
+kept when they cost less, fewer bytes (or seconds) first, then fewer collectives. All else stays as it was, so that no
+region makes a program dearer. Equal regions, such as those of equal layers, are decided once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardc.hlo.ir import Instruction, Module
+from shardc.partitioner.context import Context
+from shardc.partitioner.layout import Layout
+from shardc.partitioner.plan import Plan, Planned
+from shardc.partitioner.price import Bytes
+from shardc.partitioner.region_budget import Budget
+from shardc.partitioner.region_graph import Costs, Node, Option, Wire
+from shardc.partitioner.region_options import Options
+from shardc.partitioner.region_rehearse import Script, rehearse
+from shardc.partitioner.region_solve import Network
+from shardc.partitioner.rules.rule import Row
+
+__all__ = ["Search", "make_plan"]
+
+#: Operations per region, and how many readers of one value a region spreads to.
+_NODES = 40
+_SPREAD = 6
+#: How often a value that costs something may start a region.
+_ROUNDS = 4
+#: Bytes to send that are worth an element to compute: tried in turn until the budget allows; at last no growth at all.
+_THRIFT = (0.25, 2.0, math.inf)
+#: Layouts in one set of forms of a value, unless it has more already.
+_FORMS = 3
+
+
+def make_plan(
+    context: Context, rules: Mapping[str, Row], module: Module, parameters: Sequence[tuple[Layout, ...]]
+) -> Plan:
+    """Decisions for a whole module whose entry takes ``parameters``."""
+    script = rehearse(context, rules, module, parameters)
+    search = Search(context, script.nodes, script.wires)
+    search.run()
+    return _plan(script, search)
+
+
+def _plan(script: Script, search: Search) -> Plan:
+    decisions: dict[Instruction, Planned] = {}
+    for node, row in script.rows.items():
+        option = node.option
+        if node.ways and option.choice is not None:
+            way = node.ways[option.way]
+            sources = tuple(w.start() for w in node.operands)
+            decisions[node.op] = Planned(row, sources, way.local, way.problem.rule, option.choice)
+    layouts = {
+        op: tuple(n.option.operands[0] for n in nodes)
+        for op, nodes in script.borders.items()
+        if any(n in search.why for n in nodes)
+    }
+    return Plan(decisions, layouts, {n.op: why for n, why in search.why.items()})
+
+
+@dataclass(slots=True)
+class Search:
+    """The search over the graph of a program; ``why`` has a sentence for every node that it changes."""
+
+    context: Context
+    nodes: Sequence[Node]
+    wires: Sequence[Wire]
+    why: dict[Node, str] = field(default_factory=dict)
+    costs: Costs = field(init=False)
+    budget: Budget = field(init=False)
+    options: Options = field(init=False)
+    _known: dict[object, tuple[Option, ...] | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.costs = Costs(self.context.resharder)
+        self.options = Options(self.context)
+        self.budget = Budget(self.context.table, self.nodes, self.wires)
+
+    def run(self) -> None:
+        """Improve until no region around a value that costs something can be improved."""
+        settled: set[Wire] = set()
+        work = [w for w in self.wires if self._pays(w)]
+        for _ in range(_ROUNDS):
+            again: dict[Wire, None] = {}
+            for wire in work:
+                if wire in settled or not self._pays(wire):
+                    continue
+                nodes, inner = _region(wire)
+                changed = self._improve(nodes) if nodes else []
+                settled.add(wire)
+                if not changed:
+                    settled.update(w for n in inner for w in n.wires if inner.issuperset(_ends(w)))
+                for w in (w for n in changed for w in n.wires):
+                    settled.discard(w)
+                    again[w] = None
+            work = sorted(again, key=lambda w: w.index)
+            if not work:
+                break
+
+    def _pays(self, wire: Wire) -> bool:
+        """Does the value, or the operation that makes it, send anything at present?"""
+        own = wire.producer is not None and wire.producer.option.own[1] > 0
+        return own or self.costs.present(wire)[1] > 0
+
+    def _improve(self, nodes: Sequence[Node]) -> list[Node]:
+        """Decide a region anew, within the budget; the nodes that changed."""
+        signature = _signature(nodes)
+        for thrift in _THRIFT:
+            key = (signature, thrift)
+            if key not in self._known:
+                self._known[key] = self._decided(nodes, thrift)
+            found = self._known[key]
+            changed = self._take(nodes, found) if found is not None else []
+            if changed:
+                return changed
+        return []
+
+    def _take(self, nodes: Sequence[Node], options: Sequence[Option]) -> list[Node]:
+        """Take ``options`` if the budget allows, and tell why; the nodes that changed."""
+        wires = list(dict.fromkeys(w for n in nodes for w in n.wires))
+        spans = [s for w in wires for s in self.budget.spans(w)]
+        cost, present = self._cost(nodes), [n.option for n in nodes]
+        work = sum((o.work - n.option.work) * n.times for n, o in zip(nodes, options, strict=True) if n.counts)
+        _set(nodes, options)
+        if not self.budget.spend(spans, [s for w in wires for s in self.budget.spans(w)], work):
+            _set(nodes, present)
+            return []
+        unit = "B" if isinstance(self.context.resharder.price, Bytes) else "s"
+        sent = f"{self._cost(nodes)[0]:,.6g} {unit} instead of {cost[0]:,.6g} {unit}"
+        told = f"decided with the {len(nodes)} operations around it: {sent}"
+        changed = [n for n, o in zip(nodes, present, strict=True) if n.option is not o]
+        self.why.update(dict.fromkeys(changed, told))
+        return changed
+
+    def _cost(self, nodes: Sequence[Node]) -> tuple[float, float]:
+        return self.costs.total(nodes, dict.fromkeys(w for n in nodes for w in n.wires))
+
+    def _decided(self, nodes: Sequence[Node], thrift: float) -> tuple[Option, ...] | None:
+        """Options for a region that together cost less than the present ones; None if there are none.
+
+        ``thrift`` is what an element costs that is computed in addition, in bytes to send.
+        """
+        options = self.options.of_region(nodes, strict=thrift == math.inf)
+        if all(len(o) == 1 for o in options):
+            return None
+        network, variable = self._network(nodes, options, thrift)
+        values = network.solve()
+        best = tuple(o[values[variable[n]]] if n in variable else o[0] for n, o in zip(nodes, options, strict=True))
+        present = tuple(n.option for n in nodes)
+        before = self._cost(nodes)
+        _set(nodes, best)
+        after = self._cost(nodes)
+        _set(nodes, present)
+        return best if _less(after, before) else None
+
+    # -- the network of a region -----------------------------------------------------------------------------
+
+    def _network(
+        self, nodes: Sequence[Node], options: Sequence[tuple[Option, ...]], thrift: float
+    ) -> tuple[Network, dict[Node, int]]:
+        """A variable per node that has a choice, and the costs of nodes and wires."""
+        network = Network()
+        choices = {n: o for n, o in zip(nodes, options, strict=True) if len(o) > 1}
+        variable = {n: network.variable(len(o)) for n, o in choices.items()}
+        for n, o in choices.items():
+            network.add((variable[n],), np.array([self._own(n, x, thrift) for x in o]))
+        for wire in dict.fromkeys(w for n in choices for w in n.wires):
+            if not wire.made:
+                self._add_wire(network, variable, choices, wire)
+        return network, variable
+
+    def _own(self, node: Node, option: Option, thrift: float) -> float:
+        """What an option costs by itself; one that changes nothing for the better is not worth it."""
+        own = self._scalar((option.own[0] * node.times, option.own[1] * node.times))
+        if option is node.option:
+            return own
+        own += self._scalar((0.0, 1e-3))
+        if node.counts and thrift < math.inf:
+            own += self.context.resharder.price.work(thrift * node.times * (option.work - node.option.work))
+        return own
+
+    def _scalar(self, cost: tuple[float, float]) -> float:
+        """One number: a collective weighs less than any byte or nanosecond that counts."""
+        return cost[0] + cost[1] * (1e-3 if isinstance(self.context.resharder.price, Bytes) else 1e-12)
+
+    def _add_wire(
+        self, network: Network, variable: Mapping[Node, int], choices: Mapping[Node, tuple[Option, ...]], wire: Wire
+    ) -> None:
+        """The costs of a wire between those of its ends that have a choice."""
+        ends = [n for n in dict.fromkeys(_ends(wire)) if n in choices]
+        readers = [n for n in ends if any(r.node is n for r in wire.readers)]
+        views = {n: _views(wire, n, choices[n]) for n in ends}
+        if len(ends) > _FORMS:
+            self._add_forms(network, variable, choices, wire, readers)
+            return
+        kinds = [list(dict.fromkeys(views[n])) for n in ends]
+        table = np.zeros([len(k) for k in kinds])
+        for at in itertools.product(*(range(len(k)) for k in kinds)):
+            seen = {n: kinds[e][at[e]] for e, n in enumerate(ends)}
+            start = seen[wire.producer][0] if wire.producer in seen else None
+            wants = [
+                ((seen[r.node][1][k] if r.node in seen else None) or r.want(), r.once)
+                for k, r in enumerate(wire.readers)
+            ]
+            start = start or wire.start()
+            table[at] = self._scalar(self.costs.of(wire, start, wants))
+        if table.any():
+            index = [np.array([kinds[e].index(v) for v in views[n]]) for e, n in enumerate(ends)]
+            network.add([variable[n] for n in ends], table[np.ix_(*index)])
+
+    def _add_forms(
+        self,
+        network: Network,
+        variable: Mapping[Node, int],
+        choices: Mapping[Node, tuple[Option, ...]],
+        wire: Wire,
+        readers: Sequence[Node],
+    ) -> None:
+        """Through the set of layouts into which the value is brought: each reader's must be one of them."""
+        fixed = [(r.want(), r.once) for r in wire.readers if r.node not in choices]
+        once: dict[Layout, float] = {}
+        asked = {n: [frozenset(x for x in v[1] if x is not None) for v in _views(wire, n, choices[n])] for n in readers}
+        for n in readers:
+            for view in _views(wire, n, choices[n]):
+                for r, x in zip(wire.readers, view[1], strict=True):
+                    if x is not None:
+                        once[x] = max(once.get(x, 0), r.once)
+        present = frozenset().union(*(asked[n][0] for n in readers))
+        sets = list(_sets(list(once), present))
+        forms = network.variable(len(sets), sets.index(present))
+        producer = wire.producer if wire.producer in choices else None
+        starts = [o.results[wire.slot] for o in choices[producer]] if producer is not None else [wire.start()]
+        table = np.zeros((len(starts), len(sets)))
+        for a, start in enumerate(starts):
+            for b, chosen in enumerate(sets):
+                wants = [*fixed, *((x, t) for x, t in once.items() if x in chosen)]
+                table[a, b] = self._scalar(self.costs.of(wire, start, wants))
+        if producer is not None:
+            network.add((variable[producer], forms), table)
+        else:
+            network.add((forms,), table[0])
+        for n in readers:
+            fits = [[0.0 if need <= chosen else np.inf for chosen in sets] for need in asked[n]]
+            network.add((variable[n], forms), np.array(fits))
+
+
+#: What an option means for one wire: the layout that it gives, and per reader the one that it wants; None: not its own.
+_View = tuple[Layout | None, tuple[Layout | None, ...]]
+
+
+def _views(wire: Wire, node: Node, options: Sequence[Option]) -> list[_View]:
+    return [
+        (
+            o.results[wire.slot] if wire.producer is node else None,
+            tuple(o.operands[r.slot] if r.node is node else None for r in wire.readers),
+        )
+        for o in options
+    ]
+
+
+def _sets(layouts: Sequence[Layout], present: frozenset[Layout]) -> Iterator[frozenset[Layout]]:
+    """Sets of a few of ``layouts``; the present one is among them."""
+    most = _FORMS if len(layouts) <= 8 else _FORMS - 1
+    for size in range(1, most + 1):
+        yield from map(frozenset, itertools.combinations(layouts, size))
+    if len(present) > most:
+        yield present
+
+
+def _set(nodes: Sequence[Node], options: Sequence[Option]) -> None:
+    for node, option in zip(nodes, options, strict=True):
+        node.option = option
+
+
+def _less(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Is ``a`` cheaper by more than rounding?"""
+    slack = 1e-9 * max(abs(a[0]), abs(b[0]))
+    return a[0] < b[0] - slack or (a[0] <= b[0] + slack and a[1] < b[1] - 1e-6)
+
+
+# -- regions -----------------------------------------------------------------------------------------------------
+
+
+def _ends(wire: Wire) -> Iterator[Node]:
+    if wire.producer is not None:
+        yield wire.producer
+    yield from (r.node for r in wire.readers if r.node is not None)
+
+
+def _region(wire: Wire) -> tuple[list[Node], set[Node]]:
+    """The operations that can decide near ``wire``, in program order, and those of them that lie well inside."""
+    found: dict[Node, None] = {}
+    work = list(dict.fromkeys(_ends(wire)))
+    for node in work:
+        if len(found) == _NODES:
+            break
+        if node in found or not (node.ways or node.free):
+            continue
+        found[node] = None
+        for w in node.wires:
+            if not w.made and (w.dims or w.start().unreduced):
+                work.extend(_near(w, node))
+    inner = set(list(found)[: _NODES // 2]) if len(found) == _NODES else set(found)
+    return sorted(found, key=lambda n: n.index), inner
+
+
+def _near(wire: Wire, node: Node) -> Iterator[Node]:
+    """Who makes a wire and who reads it: of many, those nearest to ``node`` in the program."""
+    if wire.producer is not None and wire.producer is not node:
+        yield wire.producer
+    readers = [r.node for r in wire.readers if r.node is not None and r.node is not node]
+    if len(readers) > _SPREAD:
+        readers = sorted(readers, key=lambda n: (abs(n.index - node.index), n.index))[:_SPREAD]
+    yield from readers
+
+
+def _signature(nodes: Sequence[Node]) -> object:
+    """Equal for regions in which everything that decides is equal."""
+    place = {n: k for k, n in enumerate(nodes)}
+    wires = {w: k for k, w in enumerate(dict.fromkeys(w for n in nodes for w in n.wires))}
+    rows = tuple(
+        (n.key, n.option, n.times, n.free, n.heavy and n.work, bool(n.ways), tuple(wires[w] for w in n.wires))
+        for n in nodes
+    )
+    edges = tuple(
+        (
+            w.dims,
+            w.nbytes,
+            w.made,
+            w.times,
+            w.wished,
+            place.get(w.producer, w.start()) if w.producer is not None else w.given,
+            w.slot,
+            tuple((place[r.node], r.slot, r.once) if r.node in place else (r.want(), r.once) for r in w.readers),
+        )
+        for w in wires
+        if not w.made
+    )
+    return rows, edges

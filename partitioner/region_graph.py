@@ -1,0 +1,221 @@
+"""A program as a graph of decisions: operations with their ways, values with what their moves cost.
+
+A `Node` decides: one operation, or one leaf that crosses a border (a loop's carry, an argument, a result). Each of its
+`Option`s says in which layouts it reads and gives. A `Wire` is one value between the node that makes it and those that
+read it; it costs what brings it from the one layout into the others, each once however many read it. The cost of a
+program is the sum over wires and over what operations send themselves, times how often each of them runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from shardc.hlo.ir import Instruction
+from shardc.partitioner.choose import Choice, Problem
+from shardc.partitioner.layout import Layout
+from shardc.partitioner.moves import Cost
+from shardc.partitioner.reshard import Resharder
+from shardc.partitioner.rules.rule import Local
+
+__all__ = ["Costs", "Node", "Option", "Reader", "Way", "Wire"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of the ways to do an operation as a problem.
+
+    ``groups`` are its `Local.linear` groups by reduction; ``finished`` tells that it leaves nothing partial.
+    """
+
+    local: Local
+    problem: Problem
+    groups: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """Layouts that a node reads and gives, and what it sends itself in doing so.
+
+    ``way`` is the place of the way among the node's, ``choice`` what is written for it; borders have no choice.
+    ``work`` is the measure of local work. Options are compared by identity.
+    """
+
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    own: Cost = (0.0, 0)
+    way: int = 0
+    choice: Choice | None = None
+    work: float = 0.0
+
+
+class Node:
+    """One decision: ``option`` is the present one. A node with neither ``ways`` nor ``free`` never changes.
+
+    ``ways`` are those of an operation; a ``free`` node is a border that may take any layout, the same on all sides.
+    ``key`` stands for all that decides about options, so that equal nodes have equal ones. ``times``: how often it
+    runs. ``heavy``: doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic.
+    """
+
+    __slots__ = (
+        "counts",
+        "free",
+        "heavy",
+        "index",
+        "key",
+        "op",
+        "operands",
+        "option",
+        "results",
+        "times",
+        "ways",
+        "work",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        op: Instruction,
+        option: Option,
+        *,
+        key: object = None,
+        ways: tuple[Way, ...] = (),
+        free: bool = False,
+        heavy: bool = False,
+        counts: bool = False,
+        times: float = 1,
+    ) -> None:
+        self.index = index
+        self.op = op
+        self.option = option
+        self.key = key
+        self.ways = ways
+        self.free = free
+        self.heavy = heavy
+        self.counts = counts
+        self.times = times
+        self.work = option.work
+        self.operands: list[Wire] = []
+        self.results: list[Wire] = []
+
+    @property
+    def wires(self) -> list[Wire]:
+        return [*self.operands, *self.results]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads a wire: slot ``slot`` of a node, or something that wants it in ``layout`` whatever happens.
+
+    ``at`` is the number of nodes before it. ``once``: reductions for this reader happen so often only, because they
+    sink out of loops; 0 as often as all else.
+    """
+
+    node: Node | None = None
+    slot: int = 0
+    layout: Layout | None = None
+    at: int = 0
+    once: float = 0
+
+    def want(self) -> Layout:
+        """The layout that is asked for at present."""
+        if self.node is not None:
+            return self.node.option.operands[self.slot]
+        assert self.layout is not None
+        return self.layout
+
+
+class Wire:
+    """One value of global ``dims``, made by result ``slot`` of ``producer`` or lying in ``given``.
+
+    ``made``: it is made afresh in any layout, so that no move costs. ``times``: how often its moves run: that of the
+    innermost loop in which it changes. ``wished`` is its propagated layout.
+    """
+
+    __slots__ = ("dims", "given", "index", "made", "nbytes", "producer", "readers", "slot", "times", "wished")
+
+    def __init__(self, index: int, dims: tuple[int, ...], nbytes: int, given: Layout, wished: Layout) -> None:
+        self.index = index
+        self.dims = dims
+        self.nbytes = nbytes
+        self.given = given
+        self.wished = wished
+        self.producer: Node | None = None
+        self.slot = 0
+        self.made = False
+        self.times: float = 1
+        self.readers: list[Reader] = []
+
+    def start(self) -> Layout:
+        """The layout in which it is made at present."""
+        return self.given if self.producer is None else self.producer.option.results[self.slot]
+
+
+#: (layout, ``Reader.once``) per reader, in order.
+Wants = Sequence[tuple[Layout, float]]
+
+
+class Costs:
+    """What wires and nodes cost, remembered."""
+
+    def __init__(self, resharder: Resharder) -> None:
+        self.resharder = resharder
+        self._known: dict[tuple[tuple[int, ...], int, Layout, tuple[tuple[Layout, bool], ...]], tuple[Cost, Cost]] = {}
+
+    def total(self, nodes: Iterable[Node], wires: Iterable[Wire]) -> Cost:
+        """Of some nodes and wires at present."""
+        wire, count = 0.0, 0.0
+        for node in nodes:
+            if node.option.own[1]:
+                wire += node.option.own[0] * node.times
+                count += node.option.own[1] * node.times
+        for w in wires:
+            more = self.present(w)
+            wire, count = wire + more[0], count + more[1]
+        return (wire, count)  # type: ignore[return-value]
+
+    def present(self, wire: Wire) -> Cost:
+        """Of a wire at present."""
+        if wire.made:
+            return (0.0, 0)
+        start = wire.start()
+        wants = [(r.want(), r.once) for r in wire.readers]
+        if all(w is start for w, _ in wants):
+            return (0.0, 0)
+        return self.of(wire, start, wants)
+
+    def of(self, wire: Wire, start: Layout, wants: Wants) -> Cost:
+        """What it costs to bring a wire from ``start`` into all of ``wants``, in order."""
+        seen: dict[Layout, float] = {}
+        for want, once in wants:
+            if want is not start and want not in seen:
+                seen[want] = once if start.unreduced and not want.unreduced else 0
+        if not seen or wire.made:
+            return (0.0, 0)
+        key = (wire.dims, wire.nbytes, start, tuple((want, once > 0) for want, once in seen.items()))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._moves(*key)
+        usual, rare = found
+        once = max(seen.values())
+        wire_bytes = usual[0] * wire.times + rare[0] * once
+        return (wire_bytes, usual[1] * wire.times + rare[1] * once)  # type: ignore[return-value]
+
+    def _moves(
+        self, dims: tuple[int, ...], nbytes: int, start: Layout, wants: tuple[tuple[Layout, bool], ...]
+    ) -> tuple[Cost, Cost]:
+        """Costs of the moves that run as often as the wire changes, and of those that sink out of loops."""
+        resharder = self.resharder
+        forms = [start]
+        sums = [(0.0, 0), (0.0, 0)]
+        for n, (want, rare) in enumerate(wants):
+            if want in forms:
+                continue
+            source = min(forms, key=lambda form: resharder.cost(dims, nbytes, form, want))
+            more = resharder.cost(dims, nbytes, source, want)
+            sums[rare] = (sums[rare][0] + more[0], sums[rare][1] + more[1])
+            if n + 1 < len(wants):
+                forms.extend(step.after for step in resharder.path(dims, nbytes, source, want).steps)
+            forms.append(want)
+        return sums[0], sums[1]
