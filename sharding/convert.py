@@ -20,8 +20,9 @@ from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.notation import tile_reduction, tile_sharding
 from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
-from shardc.hlo.types import Shape
+from shardc.hlo.types import Shape, tuple_shape
 from shardc.sharding.axes import check_axes, merge, sub_axis
+from shardc.sharding.device_orders import in_natural_order, on_named_devices
 from shardc.sharding.share import ShareGroup, mark_groups, share_group
 from shardc.sharding.tiles import Range, device_list, tile_ranges
 
@@ -29,6 +30,8 @@ __all__ = ["derive_mesh", "from_tile", "to_tile", "with_axis_shardings"]
 
 #: The tile assignment of an axis-based sharding: V2 (iota) unless the mesh has device ids in no such order.
 to_tile = tile_sharding
+#: Stands for the instruction where only the shardings matter.
+_NOBODY = Instruction("tuple", tuple_shape(), ())
 
 
 def with_axis_shardings(module: Module) -> Module:
@@ -47,9 +50,25 @@ def with_axis_shardings(module: Module) -> Module:
     if mesh is not None and not tiles and meshes <= {mesh}:
         return module if module.mesh is not None else module.with_(mesh=mesh, num_partitions=mesh.size)
     if mesh is None:
-        all_tiles = [*tiles, *((i, to_tile(s)) for i, s in written if isinstance(s, Sharding))]
-        mesh = derive_mesh(all_tiles, module.num_partitions)
+        module = in_natural_order(on_named_devices(module), _has_mesh)
+        mesh = derive_mesh(_as_tiles(module), module.num_partitions)
     return _converted(module, mesh)
+
+
+def _as_tiles(module: Module) -> list[tuple[Instruction, TileSharding]]:
+    """The written shardings as tile assignments, axis-based ones last."""
+    written = [(i, s) for i in module.instructions() for s in _leaves(i.sharding)]
+    tiles = [(i, s) for i, s in written if isinstance(s, TileSharding)]
+    return [*tiles, *((i, to_tile(s)) for i, s in written if isinstance(s, Sharding))]
+
+
+def _has_mesh(tiles: Sequence[TileSharding]) -> bool:
+    """Can one mesh express all of these?"""
+    devices = math.prod(tiles[0].tile)
+    if any(math.prod(t.tile) != devices or len(device_list(t)) != devices for t in tiles):
+        return True  # another trouble, which `derive_mesh` tells
+    pairs = [(_NOBODY, t) for t in tiles]
+    return any(_mesh_for(pairs, devices, order) is not None for order in _device_orders(pairs))
 
 
 def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]]) -> None:
