@@ -28,8 +28,10 @@ from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
+from shardc.partitioner.place import placed
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.split_transforms import SplitTransforms
+from shardc.sharding.device_orders import DEVICE_ORDERS
 
 __all__ = ["PIPELINE", "Rewrite", "partition"]
 
@@ -75,6 +77,7 @@ class Rewrite:
         results = context.layouts(module.entry.root)
         entry = partition_computation(context, RULES, module.entry, parameters, results)
         _stamp(context, entry, parameters, results)
+        entry = placed(entry, module.attrs.get(DEVICE_ORDERS, {}))
         return module.with_(
             computations=tuple(reachable_computations(entry)),
             entry=entry,
@@ -102,7 +105,7 @@ def _aliases(module: Module, entry: Computation) -> tuple[Alias, ...]:
 
 def _attrs(module: Module) -> Mapping[str, object]:
     """The header's attributes and the global shapes; a global entry layout no longer holds."""
-    kept = {k: v for k, v in module.attrs.items() if k != "entry_computation_layout"}
+    kept = {k: v for k, v in module.attrs.items() if k not in ("entry_computation_layout", DEVICE_ORDERS)}
     kept["global_parameters"] = tuple(p.shape for p in module.parameters)
     kept["global_results"] = module.results
     return MappingProxyType(kept)
