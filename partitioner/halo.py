@@ -95,39 +95,68 @@ def _with_size(x: Instruction, dim: int, size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a window reads: a local array, and the padding and dilation that the reader still has to apply."""
+    """What a window reads: a local array, and the padding and dilation that the reader still has to apply.
+
+    With ``late``, the reader finds ``more`` positions in all, and what it wished for begins at position ``late``.
+    """
 
     array: Instruction
     low: int = 0
     high: int = 0
     dilate: int = 1
+    late: Instruction | None = None
+    more: int = 0
 
 
 def fetch_dilated(
-    em: Emitter, line: Line, x: Instruction, n: int, wish: Wish, fill: Instruction, place: tuple[int, int]
+    em: Emitter,
+    line: Line,
+    x: Instruction,
+    n: int,
+    wish: Wish,
+    fill: Instruction,
+    place: tuple[int, int],
+    *,
+    late: bool = False,
 ) -> Fetched:
-    """`fetch` from one split array of ``n`` elements, of which element e stands at ``place[0] + e * place[1]``."""
+    """`fetch` from one split array of ``n`` elements, of which element e stands at ``place[0] + e * place[1]``.
+
+    ``late`` allows that what devices wish for begins at different positions of what they get: a reader of every
+    position then need not have the positions between elements made.
+    """
+    read, size, dilate = _elements(wish, place), wish.size, place[1]
+    source = Source(0, x.shape.dims[line.dim], True, 0, 0, n)
+    array = fetch(em, line, [x], [source], read.elements, fill)
+    most, span = max(read.leads), (read.elements.size - 1) * dilate + 1
+    if len(set(read.leads)) == 1 and size > most:
+        return Fetched(array, most, size - most - span, dilate)
+    start = by_position(em, line.atoms, {i: most - lead for i, lead in enumerate(read.leads)})
+    if late:
+        more = most - min(read.leads)
+        return Fetched(array, most, size + more - most - span, dilate, start, more)
+    array = padded(em, array, line.dim, (most, size - span, dilate - 1), fill)
+    return Fetched(em.dynamic_slice(array, line.dim, start, size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """A wish for positions as one for elements: device i's first one stands at position ``leads[i]`` of its buffer."""
+
+    elements: Wish
+    leads: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _elements(wish: Wish, place: tuple[int, int]) -> _Elements:
+    """``place`` is (position of the first element, positions from one to the next)."""
     low, dilate = place
-    chunk = x.shape.dims[line.dim]
-    if dilate == 1:
-        return Fetched(fetch(em, line, [x], [Source(0, chunk, True, 0, low, n)], wish, fill))
-    source = [Source(0, chunk, True, 0, 0, n)]
-    ahead = [(low - start) % dilate for start, size in zip(wish.starts, wish.sizes, strict=True) if size]
-    if len(set(ahead)) == 1 and wish.size > ahead[0]:
-        lead = ahead[0]
-        starts = tuple(-((low - start) // dilate) for start in wish.starts)
-        sizes = tuple(max(-(-(size - lead) // dilate), 0) for size in wish.sizes)
-        count = -(-(wish.size - lead) // dilate)
-        array = fetch(em, line, [x], source, Wish(starts, sizes, count), fill)
-        return Fetched(array, lead, wish.size - lead - (count - 1) * dilate - 1, dilate)
-    starts = tuple((start - low) // dilate for start in wish.starts)
-    behind = [(start - low) % dilate for start in wish.starts]
-    sizes = tuple(-(-(size + b) // dilate) if size else 0 for size, b in zip(wish.sizes, behind, strict=True))
-    count = -(-(wish.size + dilate - 1) // dilate)
-    array = fetch(em, line, [x], source, Wish(starts, sizes, count), fill)
-    array = padded(em, array, line.dim, (0, dilate - 1, dilate - 1), fill)
-    start = by_position(em, line.atoms, dict(enumerate(behind)))
-    return Fetched(em.dynamic_slice(array, line.dim, start, wish.size))
+    leads = tuple((low - start) % dilate for start in wish.starts)
+    starts = tuple(-((low - start) // dilate) for start in wish.starts)
+    sizes = tuple(max(-(-(n - lead) // dilate), 0) for n, lead in zip(wish.sizes, leads, strict=True))
+    read = {lead for lead, n in zip(leads, sizes, strict=True) if n}
+    if len(read) == 1:
+        leads = tuple(read) * len(leads)
+    return _Elements(Wish(starts, sizes, max(*sizes, 1)), leads)
 
 
 def padded(em: Emitter, x: Instruction, dim: int, padding: tuple[int, int, int], fill: Instruction) -> Instruction:

@@ -85,7 +85,7 @@ def _convolution(site: Site) -> list[Instruction]:
     zero = em.scalar(0, site.operands[0].shape.dtype)
     lhs, rhs = site.masked(_LHS, (dims.lhs_feature,), zero), site.operands[_RHS]
     rhs = site.masked(_RHS, (dims.rhs_input_feature, *dims.rhs_spatial), em.scalar(0, rhs.shape.dtype))
-    window = list(_window(site.op).dims)
+    window, late = list(_window(site.op).dims), {}
     for n, (x, k, o) in enumerate(zip(dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, strict=True)):
         atoms = site.operand_atoms(_LHS, x)
         if not atoms:
@@ -94,8 +94,11 @@ def _convolution(site: Site) -> list[Instruction]:
         devices = em.table.extent(atoms)
         by_kernel = bool(site.operand_atoms(_RHS, k))
         wish = _kernel_part(w, devices, site.shapes[0].dims[o]) if by_kernel else _output_part(site, w, devices, o)
-        got = fetch_dilated(em, line, lhs, site.operand_dims(_LHS)[x], wish, zero, (w.pad_low, w.lhs_dilate))
+        place, whole = (w.pad_low, w.lhs_dilate), w.stride == 1 and not by_kernel
+        got = fetch_dilated(em, line, lhs, site.operand_dims(_LHS)[x], wish, zero, place, late=whole)
         lhs = got.array
+        if got.late is not None:
+            late[o] = (got.late, got.more)
         size = rhs.shape.dims[k]
         window[n] = replace(w, size=size, pad_low=got.low, pad_high=got.high, lhs_dilate=got.dilate)
     attrs: dict[str, Any] = {"window": Window(tuple(window))}
@@ -104,7 +107,21 @@ def _convolution(site: Site) -> list[Instruction]:
         if groups > 1:
             (factor, *_) = site.rule.operands[_LHS][dim]
             attrs[name] = -(-groups // em.table.extent(site.choice.factors[factor]))
-    return site.emit([lhs, rhs], **attrs)
+    return [_from_late(site, [lhs, rhs], late, attrs)]
+
+
+def _from_late(
+    site: Site, operands: list[Instruction], late: Mapping[int, tuple[Instruction, int]], attrs: Mapping[str, Any]
+) -> Instruction:
+    """The operation with more results along some dimensions, which begin late: (where, how many more)."""
+    if not late:
+        return site.emit(operands, **attrs)[0]
+    wanted = site.local_shape()
+    dims = tuple(n + late[d][1] if d in late else n for d, n in enumerate(wanted.dims))
+    made = site.em.add(site.op.opcode, wanted.with_dims(dims), *operands, **{**site.op.attrs, **attrs})
+    for d, (start, _) in late.items():
+        made = site.em.dynamic_slice(made, d, start, wanted.dims[d])
+    return made
 
 
 def _output_part(site: Site, w: WindowDim, devices: int, dim: int) -> Wish:
@@ -129,14 +146,6 @@ def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
 # -- reduce-window ---------------------------------------------------------------------------------------------
 
 
-def _window_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    """Windows over padding only where a value is known that does not change the result."""
-    window: Window = op.attrs["window"]
-    known = plain_reducer(op.attrs["to_apply"]) is not None and len(op.operands) == 2
-    fine = {d for d, w in enumerate(window.dims) if known or max(w.pad_low, w.pad_high, w.lhs_dilate - 1) <= 0}
-    return frozenset(f for f in non_empty(op, rule) if all(d in fine for _, d in rule.places(f)))
-
-
 def plain_reducer(body: Computation) -> str | None:
     """The opcode of a reducer that is one operation with a known identity."""
     root = body.root
@@ -146,6 +155,7 @@ def plain_reducer(body: Computation) -> str | None:
 
 
 def _reduce_window(site: Site) -> list[Instruction]:
+    """What lies outside is the reducer's identity; for a body of its own the initial value, as StableHLO has it."""
     n = len(site.shapes)
     window = list(site.op.attrs["window"].dims)
     opcode = plain_reducer(site.op.attrs["to_apply"])
@@ -255,9 +265,7 @@ RULES: Mapping[str, Row] = {
     ),
     "reduce-window": replace(
         CUMULATIVE,
-        others=(
-            Local("on shards, halos by permutes", _reduce_window, _window_usable, same_reduction, not_cumulative_rule),
-        ),
+        others=(Local("on shards, halos by permutes", _reduce_window, non_empty, same_reduction, not_cumulative_rule),),
     ),
     "select-and-scatter": Local(
         "on shards, halos by permutes", _select_and_scatter, _scatter_usable, rule=_scatter_rule

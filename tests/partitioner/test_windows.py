@@ -390,3 +390,48 @@ def test_random_reshapes() -> None:
         b = Builder("main")
         out = b.add("reshape", floats(b, *dims[0]), shape=array_shape("f32", *dims[1]))
         check(with_shardings(b.build(out), mesh, lambda i, r=r, m=mesh: random_sharding(r, m, i.shape.rank)), seed=seed)
+
+
+# -- windows with a body of their own --------------------------------------------------------------------------------
+
+
+def largest_and_where(b: Builder, x: Instruction, window: Window) -> Instruction:
+    """The largest element of each window and its row."""
+    c = Builder("larger")
+    a, i, d, j = (c.parameter(array_shape(t)) for t in ("f32", "s32", "f32", "s32"))
+    keep = c.add("compare", a, d, direction="GE")
+    body = c.build(c.add("tuple", c.add("select", keep, a, d), c.add("select", keep, i, j)))
+    rows = b.add("iota", shape=array_shape("s32", *x.shape.dims), iota_dimension=0)
+    lowest = b.constant(-math.inf, "f32")
+    return b.add("reduce-window", x, rows, lowest, b.constant(-1, "s32"), window=window, to_apply=body)
+
+
+def test_random_windows_with_their_own_bodies() -> None:
+    for seed in range(30):
+        r = random.Random(f"largest {seed}")
+        mesh = r.choice([Mesh({"x": 2, "y": 4}), EIGHT, Mesh({"x": 3}), Mesh({"x": 2, "y": 2, "z": 2})])
+        dims = tuple(r.randint(3, 20) for _ in range(2))
+        sizes = [[r.randint(1, 3), r.randint(1, 3), r.randint(0, 2), r.randint(0, 2), r.choice([1, 2])] for _ in dims]
+        window = Window(tuple(WindowDim(*s) for s in sizes))
+        b = Builder("main")
+        made = largest_and_where(b, floats(b, *dims), window)
+        check(
+            with_shardings(b.build(made), mesh, lambda i, r=r, m=mesh: random_sharding(r, m, i.shape.rank)), seed=seed
+        )
+
+
+def test_a_padded_window_with_its_own_body_sends_its_halo() -> None:
+    b = Builder("main")
+    made = largest_and_where(b, floats(b, 64, 10), Window((WindowDim(3, 1, 1, 1), WindowDim(1))))
+    local = check(split(b.build(made)))
+    assert build_report(local)["wire_bytes"] == 2 * 10 * 4 + 2 * 10 * 4
+
+
+@pytest.mark.parametrize("size", [60, 64, 9])
+def test_spreading_elements_sends_just_those_that_are_read(size: int) -> None:
+    """Positions between elements: what a device reads begins with the first element inside, not the one before."""
+    b = Builder("main")
+    out = b.add("pad", floats(b, size, 10), b.constant(0.0, "f32"), padding=((0, 1, 1), (0, 0, 0)))
+    local = check(split(b.build(out)))
+    rows = {60: 3, 64: 0, 9: 1}[size]
+    assert build_report(local)["wire_bytes"] <= rows * 10 * 4 * (2 if size == 9 else 1)
