@@ -28,7 +28,7 @@ def _adam_clipped(w: Any, g: Any, s: Any) -> tuple[Any, Any]:
     g = jax.tree.map(lambda g: g * jnp.minimum(1, 1 / (norm + 1e-6)), g)
     m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, s[0], g)
     v = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, s[1], g)
-    w = jax.tree.map(lambda w, m, v: w - 0.01 * (m / (jnp.sqrt(v) + 1e-8) + 0.1 * w), w, m, v)
+    w = jax.tree.map(lambda w, m, v: w - 0.01 * (m / (jnp.sqrt(jnp.abs(v)) + 1e-8) + 0.1 * w), w, m, v)
     return w, (m, v)
 
 
@@ -37,7 +37,7 @@ def _lamb(w: Any, g: Any, s: Any) -> tuple[Any, Any]:
     v = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, s[1], g)
 
     def one(w: Any, m: Any, v: Any) -> Any:
-        u = m / (jnp.sqrt(v) + 1e-6) + 0.01 * w
+        u = m / (jnp.sqrt(jnp.abs(v)) + 1e-6) + 0.01 * w
         return w - 0.01 * jnp.linalg.norm(w) / (jnp.linalg.norm(u) + 1e-6) * u
 
     return jax.tree.map(one, w, m, v), (m, v)
@@ -48,7 +48,7 @@ def _adafactor(w: Any, g: Any, s: Any) -> tuple[Any, Any]:
     columns = jax.tree.map(lambda c, g: 0.9 * c + 0.1 * jnp.mean(g * g, 0), s[1], g)
 
     def one(w: Any, g: Any, r: Any, c: Any) -> Any:
-        u = g * lax.rsqrt(r[:, None] * c[None] / jnp.mean(r) + 1e-8)
+        u = g * lax.rsqrt(jnp.abs(r[:, None] * c[None] / jnp.mean(r)) + 1e-8)
         return w - 0.01 * u / jnp.maximum(1, jnp.sqrt(jnp.mean(u * u)))
 
     return jax.tree.map(one, w, g, rows, columns), (rows, columns)
@@ -136,7 +136,7 @@ def _layers(at: Places) -> Made:
         value, g = jax.value_and_grad(loss)(w)
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, v, g)
-        return value, jax.tree.map(lambda w, m, v: w - 0.01 * m / (jnp.sqrt(v) + 1e-6), w, m, v), m, v
+        return value, jax.tree.map(lambda w, m, v: w - 0.01 * m / (jnp.sqrt(jnp.abs(v)) + 1e-6), w, m, v), m, v
 
     w = (at.array((4, 32, 64), None, "x", "y"), at.array((4, 64, 32), None, "y", "x"))
     places = tuple(a.sharding for a in w)

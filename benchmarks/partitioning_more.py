@@ -26,7 +26,7 @@ def _adam(at: Places) -> Made:
         value, g = jax.value_and_grad(loss)(w)
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, v, g)
-        w = jax.tree.map(lambda w, m, v: w - 0.01 * m / (jnp.sqrt(v) + 1e-6), w, m, v)
+        w = jax.tree.map(lambda w, m, v: w - 0.01 * m / (jnp.sqrt(jnp.abs(v)) + 1e-6), w, m, v)
         return value, w, m, v
 
     w = [at.array((128, 512), "x"), at.array((512, 128), "x")]

@@ -202,6 +202,37 @@ def test_computations_print_callees_first_and_only_those_needed() -> None:
     assert difference(shuffled, read_hlo(text)) is None
 
 
+def test_partitioned_loops_copy_what_they_pass_on() -> None:
+    """Once: the text of what was read back is the same."""
+    text = """HloModule m, num_partitions=2
+
+%body (p: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %p = (s32[], f32[4]) parameter(0), sharding={{manual}, {manual}}
+  %k = s32[] get-tuple-element(%p), index=0, sharding={manual}
+  %kept = f32[4] get-tuple-element(%p), index=1, sharding={manual}
+  %next = s32[] add(%k, %k), sharding={manual}
+  ROOT %t = (s32[], f32[4]) tuple(%next, %kept), sharding={{manual}, {manual}}
+}
+
+%condition (p.1: (s32[], f32[4])) -> pred[] {
+  %p.1 = (s32[], f32[4]) parameter(0), sharding={{manual}, {manual}}
+  %k.1 = s32[] get-tuple-element(%p.1), index=0, sharding={manual}
+  ROOT %less = pred[] compare(%k.1, %k.1), direction=LT, sharding={manual}
+}
+
+ENTRY %main (x: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %x = (s32[], f32[4]) parameter(0), sharding={{manual}, {manual}}
+  ROOT %loop = (s32[], f32[4]) while(%x), condition=%condition, body=%body, sharding={{manual}, {manual}}
+}
+"""
+    module = read_hlo(text)
+    assert module.partitioned
+    printed = print_module(module)
+    assert "%kept.kept = f32[4] copy(%kept), sharding={manual}" in printed
+    assert "tuple(%next, %kept.kept)" in printed
+    assert print_module(read_hlo(printed)) == printed
+
+
 def test_shapes_of_the_global_program_do_not_leak_into_the_partitioned_text() -> None:
     module = partitioned()
     glob = array_shape("f32", 16, 8)

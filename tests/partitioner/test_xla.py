@@ -142,6 +142,12 @@ def test_benchmark_programs_agree(tmp_path: Path) -> None:
     three_truths(random.Random(5).sample(benchmark_programs(), 5), tmp_path)
 
 
+def test_loops_keep_what_they_only_pass_on(tmp_path: Path) -> None:
+    """XLA takes loops that carry made arrays unchanged, and branches that take nothing."""
+    wanted = ("attention in chunks of keys", "contrastive loss, data parallel")
+    three_truths([p for p in benchmark_programs() if p.name in wanted], tmp_path)
+
+
 @pytest.mark.full
 def test_all_benchmark_programs_agree(tmp_path: Path) -> None:
     three_truths(benchmark_programs(), tmp_path)

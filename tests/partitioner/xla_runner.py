@@ -7,7 +7,6 @@ an error to ``NAME.err``. The environment sets ``XLA_FLAGS=--xla_force_host_plat
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _hlo, xla_client
 from jaxlib.mlir import ir
 
-#: jaxlib's way from HLO to MLIR drops invariant loop carries but keeps their shardings, and then fails on the count.
-_LOOP_SHARDING = re.compile(r"( while\(.*?), sharding=\{(\{manual\}(, )?)*\}")
-
 
 def compiled(text: str, devices: list[Any]) -> Any:
     """XLA's executable for a partitioned program."""
-    module = _hlo.hlo_module_from_text(_LOOP_SHARDING.sub(r"\1", text))
+    module = _hlo.hlo_module_from_text(text)
     computation = xla_client.XlaComputation(module.as_serialized_hlo_module_proto())
     stablehlo = xla_client._xla.mlir.xla_computation_to_mlir_module(computation)
     options = xla_client.CompileOptions()
