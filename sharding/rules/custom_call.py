@@ -2,7 +2,8 @@
 
 A rule that comes with the call wins: Shardy's attribute ``sdy.sharding_rule``, which travels in the frontend
 attribute ``xla.sdy.sharding_rule``. JAX marks its linear algebra with ``num_batch_dims``: so many leading dimensions of
-every operand and result are independent.
+every operand and result are independent; the rule that it gives says no more. More is known of routines that solve or
+multiply with a matrix from one side: the columns (or rows) of the other operand are independent as well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.ir import Instruction, Module, rebuild_module
-from shardc.hlo.lapack import LAPACK
+from shardc.hlo.lapack import LAPACK, attributes_of
 from shardc.sharding.factors import FactorKind, FactorRule
 from shardc.sharding.rules.elementwise import pointwise
 from shardc.sharding.rules.notation import parse_rule
@@ -63,7 +64,9 @@ _LINEAR_ALGEBRA: Mapping[str, str] = MappingProxyType(
 
 
 def _custom_call(sig: Signature) -> FactorRule:
-    target, text, batch = sig.attrs
+    target, text, batch, side = sig.attrs
+    if side:
+        return _one_sided(sig, side)
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
     if batch is not None:
@@ -109,6 +112,17 @@ def _batched(sig: Signature, count: int) -> FactorRule:
             return replicate_rule(sig, "the batch dimensions of its arrays have different sizes")
         b.add(size, [(t, d) for t in holders])
     return b.build(reason="only the batch dimensions are known to be independent")
+
+
+def _one_sided(sig: Signature, side: str) -> FactorRule:
+    """``x`` of ``a x = b`` or ``x a = b``, or a product with reflections: the last operand becomes the result."""
+    b = sig.builder()
+    last, result = len(sig.operands) - 1, sig.results[0]
+    for d in range(result.rank - 2):
+        b.add(result.dims[d], [(t, d) for t in range(len(sig.operands) + 1)])
+    free = result.rank - (1 if side == "L" else 2)
+    b.add(result.dims[free], [(last, free), (last + 1, free)])
+    return b.build()
 
 
 def _lettered(sig: Signature, letters: str) -> FactorRule:
@@ -163,10 +177,20 @@ def with_sharding_rules(module: Module, rules: Mapping[str, str]) -> Module:
 
 
 def _facts(i: Instruction) -> tuple[Any, ...]:
-    """The rule that comes with the call, and its number of batch dimensions."""
+    """The rule that comes with the call, its number of batch dimensions, and the side that its matrix stands on."""
     frontend = dict(i.attrs.get("frontend_attributes", ()))
     batch = str(frontend.get(_BATCH_ATTRIBUTE, ""))
-    return str(frontend.get(RULE_ATTRIBUTE, "")), int(batch) if batch.isdigit() else None
+    return str(frontend.get(RULE_ATTRIBUTE, "")), int(batch) if batch.isdigit() else None, _side(i)
+
+
+def _side(i: Instruction) -> str:
+    """L or R of a routine that works on its last operand from one side, empty for any other."""
+    routine = LAPACK.get(i.attrs["custom_call_target"])
+    if routine is None or routine.operands[-1] != "mn" or routine.results != ("mn",) or len(routine.operands) < 2:
+        return ""
+    attributes = attributes_of(i)
+    left = attributes.get("left", attributes.get("side") == ord("L"))
+    return "L" if left else "R"
 
 
 CUSTOM_CALL = Rule(_custom_call, ("custom_call_target",), _facts)

@@ -8,7 +8,9 @@ from partition_support import collectives, layout, run_partitioned, with_shardin
 
 from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate
+from shardc.hlo.ir import Instruction
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import array_shape, tuple_shape
 
 MESH = Mesh({"x": 3})
@@ -57,3 +59,67 @@ def test_transforms_over_several_dimensions_move_axes_about(kind: str, axes: tup
     # To gather half of a real array can be as cheap as to move the complex one out and back.
     assert (None not in axes and kind in ("RFFT", "IRFFT")) or "all-gather" not in collectives(local)
     assert "all-to-all" in collectives(local)
+
+
+@pytest.mark.parametrize("target", ["lapack_strsm_ffi", "lapack_sormqr_ffi"])
+@pytest.mark.parametrize("left", [False, True])
+def test_one_sided_routines_work_on_shards_of_the_other_operand(target: str, left: bool) -> None:
+    """Only the matrix is whole, also where JAX's rule keeps all dimensions apart."""
+    b = Builder("main")
+    a = b.parameter(array_shape("f32", 6, 6))
+    x = b.parameter(array_shape("f32", *((6, 10) if left else (10, 6))))
+    if target == "lapack_strsm_ffi":
+        operands, rule = (a, x), "([i, j], [k, l])->([m, n]) {i=6, j=6, k=6, l=10, m=6, n=10}"
+        config = f"{{diag = 78 : ui8, side = {76 if left else 82} : ui8, trans_x = 78 : ui8, uplo = 76 : ui8}}"
+    else:
+        tau = b.parameter(array_shape("f32", 6))
+        operands, rule = (a, tau, x), "([i, j], [o], [k, l])->([m, n]) {i=6, j=6, k=6, l=10, m=6, n=10, o=6}"
+        config = f"{{left = {str(left).lower()}, transpose = false}}"
+    if not left:
+        rule = rule.replace("k=6, l=10, m=6, n=10", "k=10, l=6, m=10, n=6")
+    made = b.add(
+        "custom-call",
+        *operands,
+        shape=x.shape,
+        custom_call_target=target,
+        backend_config=config,
+        api_version="API_VERSION_TYPED_FFI",
+        frontend_attributes=(
+            ("num_batch_dims", "0"),
+            ("xla.sdy.sharding_rule", f"#sdy.op_sharding_rule<{rule}, custom>"),
+        ),
+    )
+    free = (None, "x") if left else ("x", None)
+
+    def place(i: Instruction) -> Sharding:
+        return layout(MESH, *free) if i.shape.dims == x.shape.dims else layout(MESH, *[None] * i.shape.rank)
+
+    module = with_shardings(b.build(made), MESH, place)
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(p.shape.dims).astype(np.float32) for p in module.parameters]
+    args[0] += 4 * np.eye(6, dtype=np.float32)
+    local, (got,) = run_partitioned(module, args)
+    want = evaluate(module, args)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * abs(want).max())
+    assert collectives(local) == []
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE"])
+def test_right_hand_sides_stay_where_they_are(left: bool, transpose: str) -> None:
+    """Of a split matrix and split right-hand sides only the matrix, the smaller one, is gathered."""
+    mesh = Mesh({"x": 2, "y": 4})
+    b = Builder("main")
+    a, x = b.parameter(array_shape("f32", 3, 8, 8)), b.parameter(array_shape("f32", 3, *((8, 30) if left else (30, 8))))
+    attrs = {"left_side": left, "lower": True, "unit_diagonal": False, "transpose_a": transpose}
+    made = b.build(b.add("triangular-solve", a, x, **attrs))
+    free = (None, ("x", "y")) if left else (("x", "y"), None)
+    module = with_shardings(
+        made, mesh, lambda i: layout(mesh, None, *((("x", "y"), None) if i.shape.dims == (3, 8, 8) else free))
+    )
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(p.shape.dims).astype(np.float32) for p in module.parameters]
+    args[0] += 4 * np.eye(8, dtype=np.float32)
+    local, (got,) = run_partitioned(module, args)
+    np.testing.assert_allclose(got, evaluate(module, args)[0], rtol=1e-4, atol=1e-5)
+    assert collectives(local) == ["all-gather"]
