@@ -91,6 +91,10 @@ PROPAGATION_BARRIER = "xla.sdy.PropagationBarrier"
 RESHARD = "xla.sdy.Reshard"
 SHARDING_GROUP = "xla.sdy.ShardingGroup"
 
+#: The border of manual computations, as Shardy and as GSPMD name it.
+ENTER_MANUAL = frozenset({GLOBAL_TO_LOCAL, "SPMDFullToShardShape"})
+LEAVE_MANUAL = frozenset({LOCAL_TO_GLOBAL, "SPMDShardToFullShape"})
+
 #: Calls whose value is their operand.
 MARKERS = frozenset(
     {
@@ -158,6 +162,23 @@ def _lapack(routine: str) -> Expand:
     return expand
 
 
+def _block_scaled_dot(b: Builder, call: Instruction, *operands: Instruction) -> Instruction:
+    """XLA's product of rows with scales per block: leading dimensions are batches, the last ones are contracted."""
+    if len(operands) != 4:
+        raise UnsupportedError(f"{call.attrs['custom_call_target']} with {len(operands)} operands", where=call.place)
+    rank = operands[0].shape.rank
+    batch = tuple(range(rank - 2))
+    return b.add(
+        "scaled-dot",
+        *operands,
+        shape=call.shape.plain,
+        lhs_contracting_dims=(rank - 1,),
+        rhs_contracting_dims=(rank - 1,),
+        lhs_batch_dims=batch,
+        rhs_batch_dims=batch,
+    )
+
+
 def _any_bytes(b: Builder, call: Instruction) -> Instruction:
     """Memory whose content does not count is zero: the same in every run."""
     shape = call.shape.plain
@@ -178,6 +199,7 @@ _EXPANSIONS: Mapping[str, Expand] = MappingProxyType(
         "mhlo.topk": _top_k,
         "ApproxTopK": _approximate_top_k,
         "AllocateBuffer": _any_bytes,
+        "__op$block_scaled_dot": _block_scaled_dot,
         "tridiagonal_solve_perturbed_ffi": expand_tridiagonal,
         "Qr": _lapack("geqrf"),
         "ProductOfElementaryHouseholderReflectors": _lapack("orgqr"),

@@ -7,7 +7,7 @@ arrays lie; nothing else has a sharding, and collectives speak about devices.
 from __future__ import annotations
 
 from shardc.hlo.build import reachable_computations
-from shardc.hlo.custom_calls import GLOBAL_TO_LOCAL
+from shardc.hlo.custom_calls import ENTER_MANUAL
 from shardc.hlo.ir import Instruction, Module, rebuild_computation, rebuild_module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.opset import COLLECTIVES
@@ -20,7 +20,6 @@ __all__ = ["adopt", "is_partitioned"]
 
 #: What XLA's partitioner appends to the name of the computation that it writes.
 _SUFFIX = "_spmd"
-_ENTRANCES = frozenset({GLOBAL_TO_LOCAL, "SPMDFullToShardShape"})
 
 
 def is_partitioned(module: Module) -> bool:
@@ -34,7 +33,7 @@ def is_partitioned(module: Module) -> bool:
     if module.num_partitions < 2:
         return False
     inside = [i for c in reachable_computations(module.entry) for i in c]
-    if any(i.attrs.get("custom_call_target") in _ENTRANCES for i in inside):
+    if any(i.attrs.get("custom_call_target") in ENTER_MANUAL for i in inside):
         return False
     if module.entry.name.endswith(_SUFFIX):
         return True

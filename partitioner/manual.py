@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shardc.hlo.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL
+from shardc.hlo.custom_calls import ENTER_MANUAL, LEAVE_MANUAL
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.sharding import AxisRef, Sharding
@@ -22,21 +22,18 @@ from shardc.sharding.markers import manual_axes
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
-__all__ = ["ENTER", "LEAVE", "enter", "has_manual", "leave"]
-
-#: Calls at the border, as Shardy and as GSPMD name them.
-ENTER = frozenset({GLOBAL_TO_LOCAL, "SPMDFullToShardShape"})
-LEAVE = frozenset({LOCAL_TO_GLOBAL, "SPMDShardToFullShape"})
+__all__ = ["enter", "has_manual", "leave"]
 
 
 def has_manual(module: Module) -> bool:
     """Is a part of the global program written for the devices along some axes?"""
-    return any(i.attrs.get("custom_call_target") in ENTER | LEAVE for i in module.instructions())
+    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())
 
 
 def enter(body: Body, op: Instruction) -> Tree:
     """Values outside as values inside."""
-    axes = manual_axes(op) or _manual(op)
+    outside = [a for o in op.operands for a in _manual(o)]
+    axes = manual_axes(op) or [a for a in _manual(op) if a not in outside]
     values = []
     for operand, inner, wanted in zip(op.operands, op.shape.leaves(), body.wanted(op), strict=True):
         value = body.value(operand)
@@ -52,7 +49,8 @@ def leave(body: Body, op: Instruction) -> Tree:
     leaves = zip(op.operands, op.shape.leaves(), op.leaf_shardings(), body.wanted(op), strict=True)
     for operand, outer, sharding, wanted in leaves:
         value = body.value(operand)
-        axes = manual_axes(op) or _manual(operand)
+        left = sharding.manual if isinstance(sharding, Sharding) else ()
+        axes = manual_axes(op) or [a for a in _manual(operand) if a not in left]
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")
         values.append(Value(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))

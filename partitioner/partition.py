@@ -21,6 +21,7 @@ from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
+from shardc.partitioner.open_calls import OpenCalls
 from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
 from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
@@ -126,6 +127,7 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
 
 
 PIPELINE: tuple[Pass, ...] = (
+    OpenCalls(),
     InlineCalls(),
     FoldSlices(),
     FoldPads(),

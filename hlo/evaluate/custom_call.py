@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shardc.hlo.custom_calls import MARKERS, expansion, unknown_call
+from shardc.hlo.custom_calls import ENTER_MANUAL, LEAVE_MANUAL, MARKERS, expansion, unknown_call
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.evaluate import checks
 from shardc.hlo.evaluate.lapack import call_lapack
 from shardc.hlo.evaluate.machine import LockStep, Machine, Row
-from shardc.hlo.evaluate.manual import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, to_global, to_local
+from shardc.hlo.evaluate.manual import to_global, to_local
 from shardc.hlo.evaluate.processes import run_processes
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir import Instruction
@@ -80,7 +80,9 @@ def _own(m: Machine, i: Instruction, operands: Sequence[Value], evaluate: Callab
     return results if i.shape.is_tuple else results[0]
 
 
-_ACROSS_DEVICES: Mapping[str, LockStep] = MappingProxyType({GLOBAL_TO_LOCAL: to_local, LOCAL_TO_GLOBAL: to_global})
+_ACROSS_DEVICES: Mapping[str, LockStep] = MappingProxyType(
+    {**dict.fromkeys(ENTER_MANUAL, to_local), **dict.fromkeys(LEAVE_MANUAL, to_global)}
+)
 
 
 def _for_devices(

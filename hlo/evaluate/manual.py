@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from shardc.hlo.custom_calls import ENTER_MANUAL
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import Array, Value
@@ -19,22 +20,22 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, Sharding
 from shardc.hlo.types import Shape
 
-__all__ = ["GLOBAL_TO_LOCAL", "LOCAL_TO_GLOBAL", "has_manual_computation", "to_global", "to_local"]
-
-GLOBAL_TO_LOCAL = "xla.sdy.GlobalToLocalShape"
-LOCAL_TO_GLOBAL = "xla.sdy.LocalToGlobalShape"
+__all__ = ["has_manual_computation", "to_global", "to_local"]
 
 Operands = Sequence[Sequence[Value]]
 
 
 def has_manual_computation(module: Module) -> bool:
     """Whether a part of a global program is written for the single device."""
-    return any(i.attrs.get("custom_call_target") == GLOBAL_TO_LOCAL for i in module.instructions())
+    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL for i in module.instructions())
 
 
 def to_local(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """Each device's block of each operand, by the sharding that the operand is constrained to."""
-    places = [_place(i, o, o.sharding, o.shape, s) for o, s in zip(i.operands, _leaves(i), strict=True)]
+    places = [
+        _place(i, o, (o.sharding, _crossed(i, inner, o.sharding)), o.shape, s)
+        for o, inner, s in zip(i.operands, i.leaf_shardings(), _leaves(i), strict=True)
+    ]
     blocks: dict[tuple[int, ...], Array] = {}
 
     def block(device: int, k: int, value: Array) -> Array:
@@ -56,7 +57,7 @@ def to_global(m: Machine, i: Instruction, devices: Sequence[int], operands: Oper
     columns = []
     for k, (o, shape) in enumerate(zip(i.operands, _leaves(i), strict=True)):
         column = [v[k] for v in operands]
-        place = _place(i, i, shardings[k], shape, o.shape)
+        place = _place(i, i, (shardings[k], _crossed(i, o.leaf_shardings()[0], shardings[k])), shape, o.shape)
         columns.append(_joined(column, [_elsewhere(i, shardings[k], d) for d in devices], devices, place, shape))
     return [tuple(row) if i.shape.is_tuple else row[0] for row in zip(*columns, strict=True)]
 
@@ -80,11 +81,20 @@ def _joined(
     return [totals[g] for g in groups]
 
 
+def _crossed(i: Instruction, inner: object, outer: object) -> frozenset[str]:
+    """The axes that are manual inside only, as the call says, or the shardings on both sides; empty: unknown."""
+    told = dict(i.attrs.get("frontend_attributes", ())).get("xla.sdy.manual_axes", "")
+    if told or not isinstance(inner, Sharding):
+        return frozenset(a for a in told.split(",") if a)
+    return frozenset(inner.manual).difference(outer.manual if isinstance(outer, Sharding) else ())
+
+
 def _elsewhere(i: Instruction, sharding: object, device: int) -> tuple[int, ...]:
     """Where a device is along the axes that this computation leaves to the one around it."""
-    own = dict(i.attrs.get("frontend_attributes", ())).get("xla.sdy.manual_axes", "").split(",")
-    if own == [""] or not isinstance(sharding, Sharding):
+    if not isinstance(sharding, Sharding):
         return ()
+    told = dict(i.attrs.get("frontend_attributes", ())).get("xla.sdy.manual_axes", "")
+    own = told.split(",") if told else [n for n in sharding.mesh.axis_names if n not in sharding.manual]
     at = sharding.mesh.coordinates(device)
     return tuple(at[name] for name in sharding.mesh.axis_names if name not in own)
 
@@ -98,9 +108,13 @@ def _slices(at: Sequence[int], local: Shape) -> tuple[slice, ...]:
 
 
 def _place(
-    i: Instruction, named: Instruction, sharding: object, whole: Shape, local: Shape
+    i: Instruction, named: Instruction, given: tuple[object, frozenset[str]], whole: Shape, local: Shape
 ) -> Callable[[int], tuple[int, ...]]:
-    """Device to the position of its block: the leading axes of each dimension that together divide it so."""
+    """Device to the position of its block along the axes that ``given`` (a sharding, axes) says are crossed.
+
+    Where they are unknown: along the leading axes of each dimension that together divide it so.
+    """
+    sharding, crossed = given
     if not isinstance(sharding, Sharding):
         raise UnsupportedError(
             f"{i.attrs['custom_call_target']} needs a sharding over a mesh on %{named.name}, found {sharding}",
@@ -113,7 +127,15 @@ def _place(
         for axis in sharding.dims[d].axes:
             if math.prod(a.extent(mesh) for a in axes) >= ratio:
                 break
-            axes.append(axis)
+            if not crossed or axis.name in crossed:
+                axes.append(axis)
+        if math.prod(a.extent(mesh) for a in axes) != ratio or part * ratio != n:
+            raise UnsupportedError(
+                f"{i.attrs['custom_call_target']} between {whole} and {local}: dimension {d} is not cut so by the "
+                f"manual axes of {sharding}",
+                where=i.place,
+                fix="let the sharding of the whole value name the manual axes that cut it, on even sizes",
+            )
         dims.append(axes)
     return lambda device: tuple(_position(mesh, axes, mesh.coordinates(device)) for axes in dims)
 

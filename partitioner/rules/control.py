@@ -10,14 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardc.hlo.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
+from shardc.hlo.custom_calls import (
+    DATA_FLOW_EDGE,
+    ENTER_MANUAL,
+    LEAVE_MANUAL,
+    PROPAGATION_BARRIER,
+    RESHARD,
+    SHARDING_GROUP,
+)
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.text.shapes import shape_of_text, with_layout
 from shardc.partitioner.accumulate import branch_layouts, loop_state
 from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.linear import branches_of
-from shardc.partitioner.manual import ENTER, LEAVE, enter, leave
+from shardc.partitioner.manual import enter, leave
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
 from shardc.sharding.factors import FactorKind, FactorRule
@@ -145,9 +152,9 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
         return _constraint(body, op)
     if target in _PASSED:
         return body.values[op.operands[0]]
-    if target in ENTER:
+    if target in ENTER_MANUAL:
         return enter(body, op)
-    if target in LEAVE:
+    if target in LEAVE_MANUAL:
         return leave(body, op)
     return body.partition_locally(op, _PLAIN_CALL)
 
