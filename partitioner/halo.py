@@ -153,7 +153,7 @@ def _elements(wish: Wish, place: tuple[int, int]) -> _Elements:
     leads = tuple((low - start) % dilate for start in wish.starts)
     starts = tuple(-((low - start) // dilate) for start in wish.starts)
     sizes = tuple(max(-(-(n - lead) // dilate), 0) for n, lead in zip(wish.sizes, leads, strict=True))
-    read = {lead for lead, n in zip(leads, sizes, strict=True) if n}
+    read = {lead for lead, n in zip(leads, wish.sizes, strict=True) if n}
     if len(read) == 1:
         leads = tuple(read) * len(leads)
     return _Elements(Wish(starts, sizes, max(*sizes, 1)), leads)

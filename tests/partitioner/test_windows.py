@@ -435,3 +435,9 @@ def test_spreading_elements_sends_just_those_that_are_read(size: int) -> None:
     local = check(split(b.build(out)))
     rows = {60: 3, 64: 0, 9: 1}[size]
     assert build_report(local)["wire_bytes"] <= rows * 10 * 4 * (2 if size == 9 else 1)
+
+
+def test_positions_between_elements_are_the_padding_value() -> None:
+    b = Builder("main")
+    out = b.add("pad", floats(b, 1), b.constant(2.0, "f32"), padding=((1, 1, 1),))
+    check(split(b.build(out)))
