@@ -20,6 +20,8 @@ from shardc.compiler.lower.fusion_rules import (
     is_elementwise,
     is_fusable,
     is_movement,
+    is_sample,
+    is_uniform,
     moved_operands,
     repetition,
 )
@@ -67,7 +69,13 @@ class _Group:
 
     def spaces_read(self, producer: Instruction, readers: Sequence[Instruction]) -> set[Space]:
         """The spaces that members read ``producer`` in."""
-        return {self.space[r] if is_elementwise(r) else r for r in readers if r in self.space}
+        return {self._space_in(r, producer) for r in readers if r in self.space}
+
+    def _space_in(self, reader: Instruction, producer: Instruction) -> Space:
+        if is_elementwise(reader):
+            return self.space[reader]
+        # Each operand of a concatenation is read at indices of its own.
+        return producer if reader.opcode == "concatenate" else reader
 
 
 def _fused(computation: Computation, called: Mapping[Computation, Computation], options: Fuse) -> Computation:
@@ -141,23 +149,33 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
         group.space[producer] = None
         group.evaluations[producer] = 1.0
         return True
-    only_reader = all(r in group.owned for r in readers)
-    if not only_reader and not _may_repeat(group, producer, readers):
+    only_reader = all(r in group.owned for r in readers) or _rest_are_samples(group, producer, readers)
+    if not only_reader and not is_sample(group.root) and not _may_repeat(group, producer, readers):
         return False
-    if len(spaces) > 1 or any(producer not in moved_operands(r) for r in readers if r in group.space):
+    if (len(spaces) > 1 and not is_uniform(producer)) or any(
+        producer not in moved_operands(r) for r in readers if r in group.space
+    ):
         return False
-    evaluations = max(group.evaluations[r] * repetition(r) for r in readers if r in group.space)
+    evaluations = max(group.evaluations[r] * repetition(r, producer) for r in readers if r in group.space)
     repeated = evaluations > 1.5 * max(producer.shape.size, 1) and producer.opcode != "iota"
     if repeated and not _pays_repeatedly(group, producer):
         return False
-    if producer.opcode == "reduce" and (repeated or group.reductions >= options.reductions):
+    if producer.opcode == "reduce" and (repeated or not only_reader or group.reductions >= options.reductions):
         return False
-    (group.space[producer],) = spaces
+    group.space[producer] = spaces.pop() if len(spaces) == 1 else None
     group.evaluations[producer] = evaluations
     group.reductions += producer.opcode == "reduce"
     if only_reader:
         group.owned.add(producer)
     return True
+
+
+def _rest_are_samples(group: _Group, producer: Instruction, readers: Sequence[Instruction]) -> bool:
+    """Do all readers outside the group take so little, even together, that they compute it for themselves?"""
+    others = [r for r in readers if r not in group.owned]
+    if len(others) == len(readers) or not all(map(is_sample, others)) or producer.opcode == "reduce":
+        return False
+    return sum(r.shape.size for r in others) * 4 <= producer.shape.size
 
 
 def _may_repeat(group: _Group, producer: Instruction, readers: Sequence[Instruction]) -> bool:

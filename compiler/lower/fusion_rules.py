@@ -14,6 +14,8 @@ __all__ = [
     "is_elementwise",
     "is_fusable",
     "is_movement",
+    "is_sample",
+    "is_uniform",
     "moved_operands",
     "repetition",
 ]
@@ -31,7 +33,10 @@ _EXPENSIVE = frozenset(
 _NOT_FUSABLE = frozenset({"map", "stochastic-convert", "copy"})
 
 #: Ops that read elements of their operands at other indices.
-_MOVEMENT = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "reverse", "dynamic-slice"})
+_MOVEMENT = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "reverse", "dynamic-slice", "concatenate"})
+
+#: Most operands of a concatenation inside a kernel, whose code has a part for each.
+_MOST_JOINED = 8
 
 #: Ops without array operands.
 _SOURCES = frozenset({"iota", "constant"})
@@ -53,6 +58,8 @@ def is_fusable(i: Instruction) -> bool:
         return False
     if i.opcode == "constant":
         return not i.shape.dims
+    if i.opcode == "concatenate" and len(i.operands) > _MOST_JOINED:
+        return False
     return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce" or is_elementwise(i)
 
 
@@ -83,17 +90,23 @@ def _is_cheap_function_of_one(i: Instruction) -> bool:
     """Arithmetic on one array (and splats): reading that array costs what reading the result would."""
     if not is_elementwise(i) or not is_cheap(i) or i.opcode == "convert" or not i.shape.dims:
         return False
-    arrays = {o for o in i.operands if not _is_splat(o)}
+    arrays = {o for o in i.operands if not is_uniform(o)}
     return len(arrays) == 1 and all(o.shape.dtype.nbytes <= i.shape.dtype.nbytes for o in arrays)
-
-
-def _is_splat(i: Instruction) -> bool:
-    return i.opcode == "broadcast" and not i.operands[0].shape.dims
 
 
 def is_movement(i: Instruction) -> bool:
     """Data movement that costs nothing where it is read."""
     return i.opcode in _REPEATABLE or i.opcode in _SOURCES
+
+
+def is_uniform(i: Instruction) -> bool:
+    """The same at every index."""
+    return i.opcode == "broadcast" and not i.operands[0].shape.dims
+
+
+def is_sample(i: Instruction) -> bool:
+    """A slice of so few elements (a halo, say) that computing them again costs less than storing the whole."""
+    return i.opcode == "slice" and i.shape.size * 8 <= i.operands[0].shape.size
 
 
 def _needs_no_memory(i: Instruction, depth: int) -> bool:
@@ -114,8 +127,10 @@ def moved_operands(i: Instruction) -> tuple[Instruction, ...]:
     return i.operands
 
 
-def repetition(i: Instruction) -> float:
-    """How often one evaluation of ``i`` evaluates its operand."""
+def repetition(i: Instruction, operand: Instruction) -> float:
+    """How often one evaluation of ``i`` evaluates ``operand``."""
+    if i.opcode == "concatenate":
+        return i.operands.count(operand) * operand.shape.size / max(i.shape.size, 1)
     if i.opcode != "reduce":
         return 1.0
     return float(math.prod(i.operands[0].shape.dims[d] for d in i.attrs["dimensions"]))

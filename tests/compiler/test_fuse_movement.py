@@ -1,0 +1,92 @@
+"""Fusing what only moves data: rolls and stencils are one kernel, halos are computed where they are sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardc.compiler.lower.eliminate import EliminateDead
+from shardc.compiler.lower.fuse import Fuse
+from shardc.compiler.lower.lowered import memory_analysis
+from shardc.compiler.lower.pipeline import lower
+from shardc.compiler.lower.simplify import Simplify
+from shardc.hlo.ir import Module
+from tests.compiler.checking import CHECKED, check, program
+
+
+def kernels(module: Module) -> list[str]:
+    """Opcodes after fusing, parameters and constants left out; the fused program computes the same."""
+    check(module)
+    after = Fuse().run(EliminateDead().run(Simplify().run(module)))
+    return [i.opcode for i in after.entry if i.opcode not in ("parameter", "constant")]
+
+
+def roll(name: str, source: str, dims: tuple[int, int], d: int, by: int) -> str:
+    """``source`` rolled by ``by`` along dimension ``d``."""
+    n = dims[d]
+    ends = [(n - by, n), (0, n - by)]
+    lines = []
+    for k, (low, high) in enumerate(ends):
+        cut = ", ".join(f"[{low}:{high}]" if e == d else f"[0:{dims[e]}]" for e in range(2))
+        shape = ",".join(str(high - low if e == d else dims[e]) for e in range(2))
+        lines.append(f"{name}.{k} = f32[{shape}] slice({source}), slice={{{cut}}}")
+    shape = ",".join(map(str, dims))
+    return "\n".join([*lines, f"{name} = f32[{shape}] concatenate({name}.0, {name}.1), dimensions={{{d}}}"])
+
+
+@pytest.mark.parametrize("dims", [(8, 40), (37, 5)])
+def test_a_stencil_by_rolls_is_one_kernel(dims: tuple[int, int]) -> None:
+    shape = ",".join(map(str, dims))
+    lines = [f"x = f32[{shape}] parameter(0)"]
+    lines += [roll(f"r{k}", "x", dims, k // 2, 1 if k % 2 else dims[k // 2] - 1) for k in range(4)]
+    lines += [f"a = f32[{shape}] add(r0, r1)", f"b = f32[{shape}] add(r2, r3)", f"ROOT c = f32[{shape}] add(a, b)"]
+    assert kernels(program("\n".join(lines))) == ["fusion"]
+
+
+def test_a_concatenation_computes_its_operands() -> None:
+    once = "x = f32[4,6] parameter(0)\ny = f32[4,3] parameter(1)\nn = f32[4,6] negate(x)\ne = f32[4,3] exponential(y)\n"
+    assert kernels(program(once + "ROOT c = f32[4,9] concatenate(n, e), dimensions={1}")) == ["fusion"]
+
+
+def test_what_two_operands_of_a_concatenation_share_is_computed_once() -> None:
+    lines = (
+        "x = f32[6] parameter(0)\ne = f32[6] exponential(x)\nn = f32[6] negate(e)\ns = f32[6] sine(e)\n"
+        "ROOT c = f32[12] concatenate(n, s), dimensions={0}"
+    )
+    assert kernels(program(lines)) == ["exponential", "fusion"]
+
+
+def test_a_concatenation_of_many_stays_a_kernel_of_its_own() -> None:
+    lines = [f"x{n} = f32[3] parameter({n})" for n in range(20)]
+    names = ", ".join(f"x{n}" for n in range(20))
+    lines += [f"c = f32[60] concatenate({names}), dimensions={{0}}", "ROOT e = f32[60] exponential(c)"]
+    assert kernels(program("\n".join(lines))) == ["concatenate", "exponential"]
+
+
+def test_a_halo_is_computed_where_it_is_sent() -> None:
+    """The edge of an expensive value goes to a neighbour: nobody stores the whole value for that."""
+    module = program(
+        "x = f32[64,32] parameter(0)\ny = f32[64,32] exponential(x)\n"
+        "edge = f32[1,32] slice(y), slice={[63:64], [0:32]}\n"
+        "got = f32[1,32] collective-permute(edge), source_target_pairs={{0,1}}, channel_id=1\n"
+        "rest = f32[63,32] slice(y), slice={[0:63], [0:32]}\n"
+        "both = f32[64,32] concatenate(got, rest), dimensions={0}\nROOT s = f32[64,32] sine(both)",
+        header=", num_partitions=2",
+    )
+    after = Fuse().run(EliminateDead().run(Simplify().run(module)))
+    assert [i.opcode for i in after.entry if i.opcode != "parameter"] == ["fusion", "collective-permute", "fusion"]
+    assert memory_analysis(lower(module, CHECKED))["peak_bytes"] <= 2 * 64 * 32 * 4 + 1024
+
+
+def test_samples_that_are_much_together_are_read_from_memory() -> None:
+    lines = ["x = f32[64] parameter(0)", "y = f32[64] exponential(x)", "z = f32[64] sine(y)"]
+    lines += [f"cut{n} = f32[8] slice(y), slice={{[{8 * n}:{8 * n + 8}]}}" for n in range(4)]
+    lines += ["ROOT t = (f32[64], f32[8], f32[8], f32[8], f32[8]) tuple(z, cut0, cut1, cut2, cut3)"]
+    assert "exponential" in kernels(program("\n".join(lines)))
+
+
+def test_a_splat_is_never_stored_for_two_indices() -> None:
+    lines = (
+        "x = f32[4,4] parameter(0)\nk = f32[] parameter(1)\nb = f32[4,4] broadcast(k), dimensions={}\n"
+        "p = f32[4,4] add(x, b)\nt = f32[4,4] transpose(p), dimensions={1,0}\nROOT a = f32[4,4] multiply(t, b)"
+    )
+    assert kernels(program(lines)) == ["fusion"]
