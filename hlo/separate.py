@@ -42,7 +42,8 @@ def separate(module: Module, opcodes: Collection[str] = SEVERAL_OPERANDS) -> Mod
             parts[whole] = alone
             return whole
         if old.opcode == "get-tuple-element" and operands[0] in parts:
-            return parts[operands[0]][old.attrs["index"]]
+            index: int = old.attrs["index"]
+            return parts[operands[0]][index]
         return None
 
     return rebuild_module(module, change)

@@ -21,6 +21,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import Shape
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.mpi_environment import detect_launcher
+from shardc.partitioner.options import Choice, PartitionOptions
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
 
@@ -115,9 +116,17 @@ class Program:
         seconds = {**self.seconds, **since("propagate", start)}
         return Propagated(self, result.module, result.provenance, seconds, result.outcome)
 
-    def partition(self, *, machine: str | Path | None = None) -> Partitioned:
+    def partition(
+        self,
+        *,
+        machine: str | Path | None = None,
+        windowed_einsum: Choice = "auto",
+        pipelined_loops: Choice = "auto",
+    ) -> Partitioned:
         """`propagate`, then `Propagated.partition`."""
-        return self.propagate().partition(machine=machine)
+        return self.propagate().partition(
+            machine=machine, windowed_einsum=windowed_einsum, pipelined_loops=pipelined_loops
+        )
 
     def compile(self, target: str = "cpu") -> Compiled:
         """All the stages at once."""
@@ -154,11 +163,20 @@ class Propagated:
     seconds: Mapping[str, float]
     outcome: Any = None
 
-    def partition(self, *, machine: str | Path | None = None) -> Partitioned:
+    def partition(
+        self,
+        *,
+        machine: str | Path | None = None,
+        windowed_einsum: Choice = "auto",
+        pipelined_loops: Choice = "auto",
+    ) -> Partitioned:
         """Rewrite into the program that every device runs, with the collectives it needs.
 
         They are chosen for the fewest bytes, or for the least modelled time on a ``machine``: a name such as
-        ``"h100-dgx"`` or the path of a description. Raises `InputError` for unknown machines.
+        ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
+        while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
+        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
+        Raises `InputError` for unknown machines and other words.
         """
         from shardc.collectives.machine import load_machine
         from shardc.partitioner.adopt import adopt, is_partitioned
@@ -167,7 +185,12 @@ class Propagated:
         start = time.perf_counter()
         given = is_partitioned(self.module)
         described = None if machine is None else load_machine(machine)
-        module = adopt(self.module) if given else partition(self.module, self.program.config, machine=described)
+        options = PartitionOptions(windowed_einsum, pipelined_loops)
+        module = (
+            adopt(self.module)
+            if given
+            else partition(self.module, self.program.config, machine=described, options=options)
+        )
         return Partitioned(self, module, {**self.seconds, **since("partition", start)})
 
     def provenance_dict(self) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def _part_read(op: Instruction) -> Instruction | None:
     """What ``op``, a result of a collective of several operands, is made from: a buffer of its own, as if alone."""
     if op.opcode != "get-tuple-element" or op.operands[0].opcode not in COLLECTIVES:
         return None
-    return op.operands[0].operands[op.attrs["index"]]
+    index: int = op.attrs["index"]
+    return op.operands[0].operands[index]
 
 
 def _reads(op: Instruction) -> tuple[Instruction, ...]:

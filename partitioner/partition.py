@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.collectives.machine import Machine
@@ -29,12 +29,14 @@ from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
+from shardc.partitioner.optimise.window_einsums import WindowEinsums
+from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.place import placed
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.split_transforms import SplitTransforms
 from shardc.sharding.device_orders import DEVICE_ORDERS
 
-__all__ = ["PIPELINE", "Rewrite", "partition"]
+__all__ = ["PIPELINE", "Rewrite", "partition", "pipeline"]
 
 
 def partition(
@@ -42,6 +44,7 @@ def partition(
     config: Config | None = None,
     *,
     machine: Machine | None = None,
+    options: PartitionOptions | None = None,
     times: PassTimes | None = None,
 ) -> Module:
     """The per-device program of a propagated module.
@@ -52,11 +55,7 @@ def partition(
     as they are, results flattened). What moves is chosen for the least modelled time on a ``machine``, else for the
     fewest bytes. Raises `UnsupportedError` for what cannot be partitioned.
     """
-    passes = (
-        PIPELINE
-        if machine is None
-        else tuple(replace(p, machine=machine) if isinstance(p, Rewrite) else p for p in PIPELINE)
-    )
+    passes = pipeline(machine, options or PartitionOptions())
     return run_pipeline(module, passes, config or Config(), times=times)
 
 
@@ -126,19 +125,26 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
     return tuple(shardings) if op.shape.is_tuple else shardings[0]
 
 
-PIPELINE: tuple[Pass, ...] = (
-    OpenCalls(),
-    InlineCalls(),
-    FoldSlices(),
-    FoldPads(),
-    ContractUnflattened(),
-    SplitTransforms(),
-    Rewrite(),
-    MoveConverts(),
-    SimplifyExchanges(),
-    HoistCollectives(),
-    Reassociate(),
-    SinkReductions(),
-    DeduplicateCollectives(),
-    CombineCollectives(),
-)
+def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
+    """The passes: what prepares the program, the rewriting, what makes collectives fewer, and what hides them."""
+    return (
+        OpenCalls(),
+        InlineCalls(),
+        FoldSlices(),
+        FoldPads(),
+        ContractUnflattened(),
+        SplitTransforms(),
+        Rewrite(machine),
+        MoveConverts(),
+        SimplifyExchanges(),
+        HoistCollectives(),
+        Reassociate(),
+        SinkReductions(),
+        DeduplicateCollectives(),
+        WindowEinsums(options.windowed_einsum, machine),
+        CombineCollectives(),
+    )
+
+
+PIPELINE = pipeline(None, PartitionOptions())
+"""What `partition` does when nothing is asked for."""

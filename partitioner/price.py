@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.collectives.cost import collective_cost, members_by_level
-from shardc.collectives.machine import Machine
+from shardc.collectives.machine import Level, Machine
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.moves import Cost, Step, move_cost, sent, transfers
 
@@ -57,6 +57,11 @@ class Seconds:
     def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
         """One collective over ``atoms`` with a local result of ``nbytes``."""
         return collective_cost(self.machine, opcode, nbytes, self._members(atoms)).seconds
+
+    def links(self, atoms: Atoms) -> Level:
+        """The outermost links that groups over ``atoms`` use."""
+        met = [level for level, g in zip(self.machine.levels, self._members(atoms), strict=True) if g > 1]
+        return met[-1] if met else self.machine.levels[0]
 
     def own(self, cost: Cost) -> Cost:
         """Between neighbours that may be as far apart as the mesh allows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation
 from shardc.hlo.types import tuple_shape
 from shardc.partitioner.memory import computation_peak
+from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
 
 __all__ = ["CombineCollectives"]
@@ -149,32 +149,16 @@ def _near(members: Sequence[Instruction], reads: Mapping[Instruction, tuple[int,
 
 
 def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computation | None:
-    """``computation`` with each bucket as one instruction, otherwise as near to its order as the operands allow.
-
-    None when buckets wait for each other.
-    """
-    place = {i: n for n, i in enumerate(computation)}
+    """``computation`` with each bucket as one instruction; None when buckets wait for each other."""
+    placed = in_groups(computation, buckets)
+    if placed is None:
+        return None
     bucket_of = {m: b for b in buckets for m in b}
-    unit_of = {i: place[bucket_of[i][-1]] if i in bucket_of else n for i, n in place.items()}
-    waiting = [0] * len(place)
-    users: list[list[int]] = [[] for _ in place]
-    for i, unit in unit_of.items():
-        waiting[unit] += len(i.operands)
-        for o in i.operands:
-            users[unit_of[o]].append(unit)
-    ready = [u for i, u in unit_of.items() if not waiting[u] and place[i] == u]
-    heapq.heapify(ready)
     order: list[Instruction] = []
     new: dict[Instruction, Instruction] = {}
-    while ready:
-        unit = heapq.heappop(ready)
-        _emit(computation.instructions[unit], bucket_of, new, order)
-        for user in users[unit]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, user)
-    if len(new) != len(place):
-        return None
+    for i in placed:
+        if i not in new:
+            _emit(i, bucket_of, new, order)
     return Computation(computation.name, order, new[computation.root])
 
 

@@ -26,6 +26,23 @@ ReportOption = Annotated[Path | None, typer.Option("--report", metavar="R.json",
 MachineOption = Annotated[
     str, typer.Option("--machine", metavar="NAME", help="Least time on this machine (a name or TOML file), not bytes.")
 ]
+_CHOICES = "never|auto|always"
+WindowedOption = Annotated[
+    str,
+    typer.Option(
+        "--windowed-einsum",
+        metavar=_CHOICES,
+        help="Products compute with parts of an operand while others travel; auto: where --machine is faster so.",
+    ),
+]
+PipelinedOption = Annotated[
+    str,
+    typer.Option(
+        "--pipelined-loops",
+        metavar=_CHOICES,
+        help="Loops gather for the next iteration and reduce for the last; auto: where --machine is faster so.",
+    ),
+]
 
 
 def partition(
@@ -34,6 +51,8 @@ def partition(
     output: OutOption = None,
     report: ReportOption = None,
     machine: MachineOption = "",
+    windowed_einsum: WindowedOption = "auto",
+    pipelined_loops: PipelinedOption = "auto",
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -52,7 +71,9 @@ def partition(
     view = View(json, verbose, quiet)
     check_writable(output)
     check_writable(report)
-    partitioned = open_program(file, mesh, annotate, annotations).partition(machine=machine or None)
+    partitioned = open_program(file, mesh, annotate, annotations).partition(
+        machine=machine or None, windowed_einsum=windowed_einsum, pipelined_loops=pipelined_loops
+    )
     facts = partitioned.report()
     if output is not None:
         write_text(output, partitioned.as_text())

@@ -1,0 +1,120 @@
+"""When is a ring faster? Modelled time of a collective and its products, one after the other or overlapped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.collectives.machine import Machine
+from shardc.hlo.groups import AxisGroups
+from shardc.hlo.ir import Instruction
+from shardc.partitioner.flops import instruction_flops
+from shardc.partitioner.layout import AxisTable
+from shardc.partitioner.optimise.product import cut_of_operand, cut_of_result
+from shardc.partitioner.optimise.ring import Ring
+from shardc.partitioner.options import Choice
+from shardc.partitioner.price import Seconds
+from shardc.partitioner.roofline import work_seconds
+
+__all__ = ["ring_of_gather", "ring_of_scatter"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Seconds of one hop of a part, of two in opposite directions, of computing with a part, and of doing all of it
+    at once: the collective, then the product."""
+
+    hop: float
+    hops: float
+    part: float
+    whole: float
+
+    def one_way(self, n: int) -> float:
+        return (n - 1) * max(self.hop, self.part) + self.part
+
+    def two_ways(self, n: int) -> float:
+        half = (n - 1) // 2
+        total = max(self.hops, self.part) + (half - 1) * max(self.hops, 2 * self.part)
+        if n % 2 == 0:
+            return total + max(self.hop, 2 * self.part) + self.part
+        return total + 2 * self.part
+
+
+def ring_of_gather(
+    table: AxisTable,
+    machine: Machine | None,
+    choice: Choice,
+    gather: Instruction,
+    groups: AxisGroups,
+    dots: Sequence[Instruction],
+) -> Ring | None:
+    """The ring that an all-gather read by ``dots`` becomes; None where it stays."""
+    (dim,) = gather.attrs["dimensions"]
+    size, n = gather.operands[0].shape.dims[dim], groups.group_size
+    if machine is None:
+        return _least(choice, None, Ring(groups, size))
+    part = whole = 0.0
+    for dot in dots:
+        cut = cut_of_operand(dot, dot.operands.index(gather), dim)
+        part += _product_seconds(machine, dot, cut.dims, n, 1 if cut.result is None else n)
+        whole += _product_seconds(machine, dot, (None, None), 1, 1)
+    return _least(choice, _times(table, machine, gather, groups, part, whole), Ring(groups, size))
+
+
+def ring_of_scatter(
+    table: AxisTable,
+    machine: Machine | None,
+    choice: Choice,
+    scatter: Instruction,
+    groups: AxisGroups,
+    dot: Instruction,
+) -> Ring | None:
+    """The ring that a reduce-scatter of a product becomes; None where it stays."""
+    (dim,) = scatter.attrs["dimensions"]
+    ring = Ring(groups, scatter.shape.dims[dim])
+    if machine is None:
+        return _least(choice, None, ring)
+    cut = cut_of_result(dot, dim)
+    part = _product_seconds(machine, dot, cut.dims, groups.group_size, groups.group_size)
+    whole = _product_seconds(machine, dot, (None, None), 1, 1)
+    return _least(choice, _times(table, machine, scatter, groups, part, whole), ring)
+
+
+def _times(
+    table: AxisTable, machine: Machine, collective: Instruction, groups: AxisGroups, part: float, whole: float
+) -> _Times:
+    price = Seconds(table, machine)
+    atoms = table.atoms(groups.axes)
+    nbytes = min(collective.shape.nbytes, collective.operands[0].shape.nbytes)
+    hop = price.collective("collective-permute", nbytes, atoms)
+    # Along a torus there are links in both directions; at a switch both share one.
+    torus = price.links(atoms).kind == "torus"
+    both = hop if torus else price.collective("collective-permute", 2 * nbytes, atoms)
+    return _Times(hop, both, part, whole + price.collective(collective.opcode, collective.shape.nbytes, atoms))
+
+
+def _product_seconds(
+    machine: Machine, dot: Instruction, cut: tuple[int | None, int | None], parts: int, of_result: int
+) -> float:
+    """One of ``parts`` products along the index that is ``cut``, its result written or added where it belongs."""
+    read = sum(o.shape.nbytes / (parts if d is not None else 1) for o, d in zip(dot.operands, cut, strict=True))
+    written = dot.shape.nbytes / of_result
+    moved = written if parts == 1 else 3 * written
+    return work_seconds(machine.device, dot.shape.dtype, instruction_flops(dot) / parts, read + moved)
+
+
+def _least(choice: Choice, times: _Times | None, ring: Ring) -> Ring | None:
+    """The fastest form; ``always`` leaves only the question of directions."""
+    n = ring.members
+    both = Ring(ring.groups, ring.size, both=True)
+    if times is None:
+        if choice != "always":
+            return None
+        return both if n > 3 else ring
+    rows = [(times.one_way(n), ring)]
+    if n > 2:
+        rows.append((times.two_ways(n), both))
+    seconds, best = min(rows, key=lambda row: row[0])
+    limit = math.inf if choice == "always" else times.whole
+    return best if seconds < limit else None
