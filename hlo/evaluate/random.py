@@ -12,6 +12,7 @@ from shardc.hlo.evaluate.machine import Machine, Row
 from shardc.hlo.evaluate.values import Array, Value, wrap_bits
 from shardc.hlo.expand_random import expand_rng, expand_state
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.random_words import halved_dimension
 
 __all__ = ["ROWS", "philox4x32", "threefry2x32"]
 
@@ -54,19 +55,13 @@ def philox4x32(key: tuple[Array, Array], counter: Sequence[Array]) -> tuple[Arra
     return a, b, c, d
 
 
-def _split_dimension(dims: Sequence[int]) -> int:
-    """The dimension along which two 32-bit words are interleaved: the first even one, else the first longest."""
-    even = [d for d, n in enumerate(dims) if n % 2 == 0]
-    return even[0] if even else max(range(len(dims)), key=lambda d: (dims[d], -d))
-
-
 def _threefry_bits(state: Array, dims: tuple[int, ...], wide: bool) -> tuple[Array, Array]:
     """(new state, bits): u64 when ``wide``, else u32 values whose two words lie next to each other."""
     key, start = _halves(state[0]), state[1]
     half = list(dims)
     if not wide:
         half = half or [1]
-        split = _split_dimension(half)
+        split = halved_dimension(half)
         half[split] = -(-half[split] // 2)
     count = math.prod(half)
     counter = _halves(np.arange(count, dtype=np.uint64).reshape(half) + start)
