@@ -84,12 +84,13 @@ def _check(index: int, array: Array, shape: Shape) -> None:
 
 
 def gather_results(module: Module, results_per_device: Sequence[Sequence[Array]]) -> list[Array]:
-    """Global results, flattened, from the flattened results of every device."""
+    """Global results, flattened and without tokens, from those of every device."""
     shapes: tuple[Shape, ...] = module.attrs["global_results"]
     root: Instruction = module.entry.root
+    arrays = [(s, x) for s, x in zip(shapes, root.leaf_shardings(), strict=True) if s.is_array]
     return [
         gather_array([r[i] for r in results_per_device], sharding, shape.dims)
-        for i, (shape, sharding) in enumerate(zip(shapes, root.leaf_shardings(), strict=True))
+        for i, (shape, sharding) in enumerate(arrays)
     ]
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.errors import AnnotationError
+from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.notation import tile_reduction, tile_sharding
@@ -40,6 +40,9 @@ def with_axis_shardings(module: Module) -> Module:
     Raises `AnnotationError` naming two shardings that no mesh can express together, or a sharding that does not fit
     its value.
     """
+    alone = next((i for i in module.instructions() if _feeds_one_device(i)), None)
+    if any(i.opcode == "outfeed" and i.sharding is not None for i in module.instructions()):
+        module = rebuild_module(module, _fed_out)
     written = [(i, s) for i in module.instructions() for s in _leaves(i.sharding)]
     _check_written(written)
     tiles = [(i, s) for i, s in written if isinstance(s, TileSharding)]
@@ -52,6 +55,12 @@ def with_axis_shardings(module: Module) -> Module:
     if mesh is None:
         module = in_natural_order(on_named_devices(module), _has_mesh)
         mesh = derive_mesh(_as_tiles(module), module.num_partitions)
+    if alone is not None and mesh.size > 1:
+        raise UnsupportedError(
+            f"{alone.opcode} cannot be partitioned: one device alone would exchange data with its host",
+            where=_where(alone),
+            fix="replicate the data or shard it over the mesh",
+        )
     return _converted(module, mesh)
 
 
@@ -85,6 +94,33 @@ def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]
             )  # fmt: skip
         if s.mesh.axes:
             check_axes(s, _where(i))
+
+
+def _feeds_one_device(i: Instruction) -> bool:
+    """Is data of an infeed or outfeed, tokens aside, placed on one device?"""
+    if i.opcode not in ("infeed", "outfeed"):
+        return False
+    data = i.operands[0].shape if i.opcode == "outfeed" else i.shape.elements[0]
+    given = list(_leaves(i.sharding))[: len([s for s in data.leaves() if s.is_array])]
+    return any(s.kind == "maximal" if isinstance(s, TileSharding) else s.mesh.is_maximal for s in given)
+
+
+def _fed_out(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+    """What an outfeed says, leaf by leaf and perhaps for its token, is how the value that it gives lies."""
+    if old.opcode != "outfeed" or old.sharding is None:
+        return None
+    count = len([s for s in old.operands[0].shape.leaves() if s.is_array])
+    given = old.sharding if isinstance(old.sharding, tuple) else (old.sharding,) * count
+    sharding: AnySharding = given[:count] if old.operands[0].shape.is_tuple else given[0]
+    laid = Instruction(
+        "custom-call",
+        operands[0].shape,
+        operands[:1],
+        {"custom_call_target": "Sharding"},
+        sharding=sharding,
+        metadata=old.metadata,
+    )
+    return old.replace(operands=(laid, *operands[1:]), sharding=None)
 
 
 def _converted(module: Module, mesh: Mesh) -> Module:

@@ -12,6 +12,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.passes import collector_paused
+from shardc.sharding.close_pairs import close_pairs
 from shardc.sharding.constraints import apply_constraints
 from shardc.sharding.convert import with_axis_shardings
 from shardc.sharding.engine import Engine
@@ -53,7 +54,7 @@ def propagate(
     operations that cannot be partitioned. ``config`` is accepted for the pipelines' sake and changes nothing.
     """
     del config
-    module = from_their_devices(with_axis_shardings(module))
+    module = from_their_devices(with_axis_shardings(close_pairs(module)))
     copies: Copies = {}
     options = options or PropagationOptions()
     flat = module if options.share_functions else split_calls(module, copies)

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.sharding.rules.custom_call import CUSTOM_CALL
-from shardc.sharding.rules.signature import DataFlow, Row, Unsupported
+from shardc.sharding.rules.signature import DataFlow, Replicate, Row, Unsupported
 
 __all__ = ["RULES"]
-
-
-def _infeed(direction: str) -> Row:
-    return Unsupported(f"{direction} is per device: take the value as a parameter or result instead")
 
 
 RULES: Mapping[str, Row] = {
@@ -32,6 +28,6 @@ RULES: Mapping[str, Row] = {
     "async-start": Unsupported("asynchronous pairs are made after partitioning"),
     "async-update": Unsupported("asynchronous pairs are made after partitioning"),
     "async-done": Unsupported("asynchronous pairs are made after partitioning"),
-    "infeed": _infeed("infeed"),
-    "outfeed": _infeed("outfeed"),
+    "infeed": Replicate("every device is fed its part"),
+    "outfeed": Replicate("every device gives its part"),
 }

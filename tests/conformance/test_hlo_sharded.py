@@ -28,14 +28,9 @@ BYTES, ELEMENTS, DEVICES = 1 << 20, 1 << 22, 16
 
 #: Part of the message of our refusal -> why the text has no global program, or none that this project means to take.
 REFUSED = {
-    "infeed cannot": "infeed is per device",
-    "outfeed cannot": "outfeed is per device",
-    "2 shardings for a value with 1 leaves": "shardings of an outfeed and its token",
+    "feed cannot": "one device alone would exchange data with its host",
     "recv cannot": "transfers are between devices of a partitioned program",
     "send cannot": "transfers are between devices of a partitioned program",
-    "async-start cannot": "asynchronous pairs appear after partitioning",
-    "no mesh has this order of devices": "devices 0, 1, 4, 5 are a part of the devices",
-    "no mesh can express both": "two orders of the same devices that no mesh has",
     "while others have": "shardings over different numbers of devices",
     "speaks about devices": "a collective with a channel in a global program",
     "the manual axes": "the border's shapes do not fit its sharding: the text was never run",
@@ -47,7 +42,7 @@ REFUSED = {
 NO_VALUE = {
     "unknown custom call": "a custom call without a meaning",
     "calls back into Python": "a callback of a process that is gone",
-    "a manual computation runs on": "GSPMD's manual shapes have a meaning on devices only",
+    "the infeed has nothing": "nobody feeds the evaluator",
     "does not exist": "device numbers have a meaning on devices only",
     "groups of": "groups have a meaning on devices only",
     "do not take part": "groups have a meaning on devices only",

@@ -168,8 +168,10 @@ def test_the_border_as_gspmd_writes_it() -> None:
     from shardc.sharding.propagate import propagate
 
     x = np.arange(48, dtype=np.float32).reshape(8, 6)
-    local, (result,) = run_partitioned(propagate(read_hlo(GSPMD)).module, [x])
+    whole = propagate(read_hlo(GSPMD)).module
+    local, (result,) = run_partitioned(whole, [x])
     total = x[:4] + x[4:]
+    np.testing.assert_array_equal(evaluate(whole, [x])[0], np.concatenate([total, total]) * x)
     np.testing.assert_array_equal(result, np.concatenate([total, total]) * x)
     (reduce,) = [i for i in local.instructions() if i.opcode == "all-reduce"]
     assert reduce.shape.dims == (4, 3)

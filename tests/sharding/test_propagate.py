@@ -244,13 +244,16 @@ def test_reducers_keep_no_shardings_and_their_reduce_does() -> None:
     assert all(i.sharding is None for i in p.module.entry.root.attrs["to_apply"])
 
 
-def test_pairs_of_collectives_in_a_global_program_are_refused() -> None:
+def test_pairs_of_collectives_in_a_global_program_are_their_operation() -> None:
     b = Builder("main")
     x = b.parameter(MATRIX, "x")
     start = Instruction("all-reduce-start", MATRIX, (x,), {"to_apply": binary_computation("add", "f32")}, name="ar")
     y = b.append(Instruction("all-reduce-done", MATRIX, (b.append(start),)))
+    assert [i.opcode for i in propagate(finish(b, y)).module.entry] == ["parameter", "all-reduce"]
+    alone = Builder("main")
+    alone.append(start.replace(operands=(alone.parameter(MATRIX, "x"),)))
     with pytest.raises(UnsupportedError, match="all-reduce-start") as caught:
-        propagate(finish(b, y))
+        propagate(finish(alone, alone.instructions[-1]))
     assert "%ar" in str(caught.value)
 
 
