@@ -20,6 +20,7 @@ from shardc.hlo.custom_calls import (
 )
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.text.shapes import shape_of_text, with_layout
+from shardc.hlo.types import Shape
 from shardc.partitioner.accumulate import branch_layouts, loop_state
 from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
@@ -32,7 +33,7 @@ from shardc.sharding.factors import FactorKind, FactorRule
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "want_reduced"]
 
 #: What only propagation heeds, which is over.
 _PASSED = frozenset(("ShardBarrierFrom", "ShardBarrierTo", DATA_FLOW_EDGE, PROPAGATION_BARRIER, SHARDING_GROUP))
@@ -94,7 +95,8 @@ def _call(body: Body, op: Instruction) -> Tree:
 
 
 def _while(body: Body, op: Instruction) -> Tree:
-    carry = loop_state(body, op)
+    carry = body.context.plan.layouts.get(op) or loop_state(body, op)
+    body.context.states[body.signature, op] = carry
     predicate = (body.context.table.replicated(0),)
     condition = callee(body, op.attrs["condition"], (carry,), predicate)
     loop = callee(body, op.attrs["body"], (carry,), carry)
@@ -113,8 +115,14 @@ def _while(body: Body, op: Instruction) -> Tree:
 
 
 def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[Layout], what: str) -> Tree:
-    """The value tree of a parameter, loop or conditional; partial leaves are wanted reduced."""
+    """The value tree of a parameter, loop or conditional."""
     tree = body.disassemble(op, op.shape, made, iter(layouts))
+    want_reduced(body, op, tree, layouts, what)
+    return tree
+
+
+def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layout], what: str) -> None:
+    """Let the partial leaves of a parameter, loop or conditional be wanted reduced."""
     uses: dict[int, int] = {}
     if any(x.unreduced for x in layouts):
         for i in body.uses:
@@ -124,14 +132,27 @@ def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[L
         if value.layout.unreduced:
             value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
             value.uses = uses.get(k, value.uses)
-    return tree
+
+
+def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout, ...]], tuple[Layout, ...]]:
+    """The layouts of each branch's operand and of the results, as planned or as they are found to be best."""
+    inner = [b.parameters[0] for b in branches_of(op)]
+    planned, states = body.context.plan.layouts, body.context.states
+    if op in planned and all(p in planned for p in inner):
+        parameters, results = [planned[p] for p in inner], planned[op]
+    else:
+        parameters, results = branch_layouts(body, op)
+    states.update(
+        ((body.signature, p), layouts) for p, layouts in zip((op, *inner), (results, *parameters), strict=True)
+    )
+    return parameters, results
 
 
 def _conditional(body: Body, op: Instruction) -> Tree:
-    parameters, results = branch_layouts(body, op)
+    branches = branches_of(op)
+    parameters, results = _branch_layouts(body, op)
     selector = body.value(op.operands[0])
     chosen = body.get(selector, body.context.table.replicated(0), f"conditional %{op.name} needs")
-    branches = branches_of(op)
     operands, local = [chosen], []
     for branch, operand, layouts in zip(branches, op.operands[1:], parameters, strict=True):
         need = f"branch {branch.name} of %{op.name} needs"
@@ -186,6 +207,36 @@ def _token(body: Body, op: Instruction) -> Tree:
     return Value(op.name, op.shape, whole, local)
 
 
+def _infeed(body: Body, op: Instruction) -> Tree:
+    """Every device is fed its part of the data."""
+    layouts = body.wanted(op)
+    token = body.value(op.operands[0])
+    operand = body.get(token, body.context.table.replicated(0), f"infeed %{op.name} needs")
+    local = iter(_local_shapes(body, op, layouts))
+    made = body.em.append(
+        op.replace(shape=body.local_shape(op.shape, local), operands=(operand,), sharding=None), own=True
+    )
+    return body.disassemble(op, op.shape, made, iter(layouts))
+
+
+def _outfeed(body: Body, op: Instruction) -> Tree:
+    """Every device gives its part of the data, as it lies."""
+    table = body.context.table
+    data, token = op.operands
+    layouts = [table.reduced(v.layout) for v in leaves(body.values[data])]
+    need = f"outfeed %{op.name} needs"
+    local = _bring(body, body.values[data], data, layouts, need)
+    operand = body.get(body.value(token), table.replicated(0), need)
+    attrs = {**op.attrs, "outfeed_shape": local.shape} if "outfeed_shape" in op.attrs else op.attrs
+    made = body.em.append(op.replace(operands=(local, operand), attrs=attrs, sharding=None), own=True)
+    return Value(op.name, op.shape, table.replicated(0), made)
+
+
+def _local_shapes(body: Body, op: Instruction, layouts: Sequence[Layout]) -> list[Shape]:
+    dims = body.context.table.local_dims
+    return [s.with_dims(dims(x, s.dims)) if s.is_array else s for s, x in zip(op.shape.leaves(), layouts, strict=True)]
+
+
 def _in_its_layouts(site: Site) -> list[Instruction]:
     """Layout constraints name shapes, which are local ones now; the order of dimensions in memory stays."""
     constraints = site.op.attrs.get("operand_layout_constraints")
@@ -210,7 +261,6 @@ def _independent(op: Instruction, rule: FactorRule) -> frozenset[int]:
 
 _PLAIN_CALL = Local("on shards of the dimensions known to be independent", _in_its_layouts, _independent)
 _ASYNC = "asynchronous operations appear after partitioning"
-_HOST = "it exchanges data with the host of one device"
 
 RULES: Mapping[str, Row] = {
     "parameter": Handled("in the caller's layout", _parameter),
@@ -226,5 +276,6 @@ RULES: Mapping[str, Row] = {
     "add-dependency": Handled("passed on", _pass_on),
     "after-all": Handled("a token on every device", _token),
     **dict.fromkeys(("copy-start", "copy-done", "async-start", "async-update", "async-done"), Refused(_ASYNC)),
-    **dict.fromkeys(("infeed", "outfeed"), Refused(_HOST)),
+    "infeed": Handled("every device is fed its part", _infeed),
+    "outfeed": Handled("every device gives its part", _outfeed),
 }
