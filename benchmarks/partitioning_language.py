@@ -170,9 +170,10 @@ def _ring_training(at: Places) -> Made:
         def one(c: Any, _: Any) -> Any:
             k, v, total, out = c
             p = jnp.exp(jnp.einsum("bqe,bke->bqk", q, k))
+            out = out + jnp.einsum("bqk,bke->bqe", p, v)
             ring = [(i, (i + 1) % n) for i in range(n)]
             k, v = lax.ppermute((k, v), "y", ring)
-            return (k, v, total + p.sum(-1), out + jnp.einsum("bqk,bke->bqe", p, v)), None
+            return (k, v, total + p.sum(-1), out), None
 
         total, out = lax.scan(one, (k, v, q[..., 0] * 0, q * 0), None, length=n)[0][2:]
         return out / total[..., None]
