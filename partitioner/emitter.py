@@ -99,6 +99,16 @@ class Emitter:
             own=bool(name),
         )
 
+    def opened(self, computation: Computation, operands: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        """The values of a computation on ``operands``, its instructions written here."""
+        new: dict[Instruction, Instruction] = {p: operands[p.attrs["index"]] for p in computation.parameters}
+        for i in computation:
+            if i.opcode not in ("parameter", "tuple"):
+                made = i.replace(operands=tuple(new[o] for o in i.operands), metadata=self.metadata, origin=self.origin)
+                new[i] = self.append(made)
+        root = computation.root
+        return tuple(new[o] for o in (root.operands if root.opcode == "tuple" else (root,)))
+
     def _shared(self, key: object, opcode: str, dtype: DType, *operands: Instruction, **attrs: Any) -> Instruction:
         """A scalar that depends on ``key`` only."""
         found = self._scalars.get(key)

@@ -1,0 +1,81 @@
+"""Random numbers: whatever is split over whatever axes, the numbers are those of the whole array."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from partition_support import check, layout, random_sharding, with_shardings
+
+from shardc.hlo.build import Builder
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import Sharding
+from shardc.hlo.types import array_shape, tuple_shape
+from shardc.partitioner.flops import instruction_flops
+
+MESHES = (Mesh({"x": 8}), Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3, "y": 2}))
+ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")
+
+
+def draw(algorithm: str, dtype: str, dims: tuple[int, ...], words: int = 2) -> Builder:
+    b = Builder("main")
+    state = b.parameter(array_shape("u64", words))
+    shape = tuple_shape(state.shape, array_shape(dtype, *dims))
+    b.add("rng-bit-generator", state, shape=shape, algorithm=algorithm)
+    return b
+
+
+def placed(b: Builder, mesh: Mesh, bits: Sharding) -> Module:
+    """The bits as told, the state whole."""
+    dims = b.instructions[-1].shape.elements[1].dims
+    return with_shardings(b.build(), mesh, lambda i: bits if i.shape.dims == dims else layout(mesh, None))
+
+
+def states(words: int) -> list[np.ndarray]:
+    """Ordinary ones, and one whose counter runs over its lower half."""
+    rng = np.random.default_rng(0)
+    plain = rng.integers(0, 1 << 63, words).astype(np.uint64)
+    return [plain, np.array([7, (1 << 64) - 3, 11][:words], np.uint64)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("dtype", ["u32", "s64", "u8", "s16"])
+@pytest.mark.parametrize("dims", [(64,), (31,), (16, 24), (5, 13), (1, 40), (3, 4, 6)])
+def test_parts_are_those_of_the_whole(algorithm: str, dtype: str, dims: tuple[int, ...]) -> None:
+    r = random.Random(f"{algorithm} {dtype} {dims}")
+    words = 3 if algorithm == "rng_philox" else 2
+    for _ in range(3):
+        mesh = r.choice(MESHES)
+        module = placed(draw(algorithm, dtype, dims, words), mesh, random_sharding(r, mesh, len(dims)))
+        for state in states(words):
+            check(module, [state])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("axes", [("x", None), (None, "x")])
+def test_nobody_draws_what_others_need(algorithm: str, axes: tuple[str | None, ...]) -> None:
+    mesh = Mesh({"x": 8})
+    b = draw(algorithm, "u32", (64, 64))
+    module = placed(b, mesh, layout(mesh, *axes))
+    local = check(module, states(2)[:1])
+    work = sum(instruction_flops(i) for i in local.instructions() if i.shape.nbytes > 64)
+    assert work < 2 * instruction_flops(b.instructions[-1]) / 8
+    assert all(leaf.size <= 64 * 64 // 8 for i in local.instructions() for leaf in i.shape.leaves())
+
+
+def test_few_bits_are_drawn_whole() -> None:
+    mesh = Mesh({"x": 4})
+    check(placed(draw("rng_philox", "u4", (16,)), mesh, layout(mesh, "x")), states(2)[:1])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_parts_are_those_of_the_whole_at_length(algorithm: str) -> None:
+    r = random.Random(algorithm)
+    for _ in range(600):
+        dims = tuple(r.choice((1, 2, 3, 4, 5, 8, 9, 16, 17)) for _ in range(r.randrange(1, 4)))
+        mesh, words = r.choice(MESHES), 2 if algorithm == "rng_three_fry" else r.choice((2, 3))
+        b = draw(algorithm, r.choice(("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")), dims, words)
+        check(placed(b, mesh, random_sharding(r, mesh, len(dims))), [r.choice(states(words))])
