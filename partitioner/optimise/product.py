@@ -50,7 +50,13 @@ def cut_of_result(dot: Instruction, dim: int) -> Cut:
 
 
 def multiply_parts(
-    e: Emitter, dot: Instruction, cut: Cut, operands: list[Instruction], start: Instruction, size: int, skip: int | None
+    e: Emitter,
+    dot: Instruction,
+    cut: Cut,
+    operands: list[Instruction],
+    start: Instruction,
+    size: int,
+    skip: int | None = None,
 ) -> Instruction:
     """The product for ``size`` elements of the cut index from ``start`` on.
 

@@ -69,13 +69,14 @@ def ring_of_scatter(
     scatter: Instruction,
     groups: AxisGroups,
     dot: Instruction,
+    along: int,
 ) -> Ring | None:
-    """The ring that a reduce-scatter of a product becomes; None where it stays."""
+    """The ring that a reduce-scatter of a product, ``along`` a dimension of it, becomes; None where it stays."""
     (dim,) = scatter.attrs["dimensions"]
     ring = Ring(groups, scatter.shape.dims[dim])
     if machine is None:
         return _least(choice, None, ring)
-    cut = cut_of_result(dot, dim)
+    cut = cut_of_result(dot, along)
     part = _product_seconds(machine, dot, cut.dims, groups.group_size, groups.group_size)
     whole = _product_seconds(machine, dot, (None, None), 1, 1)
     return _least(choice, _times(table, machine, scatter, groups, part, whole), ring)

@@ -66,38 +66,40 @@ def _ring_groups(i: Instruction) -> AxisGroups | None:
 
 @dataclass(frozen=True, slots=True)
 class _Scattered:
-    """A product, with what is done to each of its elements, before a reduce-scatter: ``steps`` from the product on."""
+    """A product, with what is done to its elements before a reduce-scatter: ``steps`` from the product on, each with
+    the dimension of its result that will be scattered."""
 
     scatter: Instruction
-    steps: tuple[Instruction, ...]
+    steps: tuple[tuple[Instruction, int], ...]
 
     @property
     def dot(self) -> Instruction:
-        return self.steps[0]
+        return self.steps[0][0]
 
     def values(self) -> list[Instruction]:
         """What the steps are computed from; of a scalar everywhere only the scalar."""
-        inner = set(self.steps)
-        found = (_source(o) for s in self.steps for o in s.operands if o not in inner)
+        inner = {s for s, _ in self.steps}
+        found = (_source(o) for s, _ in self.steps for o in s.operands if o not in inner)
         return list(dict.fromkeys(found))
 
     def part(self, e: Emitter, values: Mapping[Instruction, Instruction], start: Instruction) -> Instruction:
         """Elements from ``start`` on along the scattered dimension."""
-        (dim,) = self.scatter.attrs["dimensions"]
-        size = self.scatter.shape.dims[dim]
-        operands = [values[_source(o)] for o in self.dot.operands]
-        made = multiply_parts(e, self.dot, cut_of_result(self.dot, dim), operands, start, size, None)
-        done = {self.dot: made}
-        for s in self.steps[1:]:
+        (last,) = self.scatter.attrs["dimensions"]
+        size = self.scatter.shape.dims[last]
+        (dot, dim), *others = self.steps
+        made = multiply_parts(e, dot, cut_of_result(dot, dim), [values[_source(o)] for o in dot.operands], start, size)
+        done = {dot: made}
+        for s, dim in others:
+            dims = (*s.shape.dims[:dim], size, *s.shape.dims[dim + 1 :])
             parts = []
             for o in s.operands:
                 if o not in done and _source(o) is not o:
-                    done[o] = e.splat(values[_source(o)], made.shape.dims)
+                    done[o] = e.splat(values[_source(o)], dims)
                 elif o not in done:
                     done[o] = e.dynamic_slice(values[o], dim, start, size)
                 parts.append(done[o])
-            done[s] = e.add(s.opcode, s.shape.with_dims(made.shape.dims), *parts, **s.attrs)
-        return done[self.steps[-1]]
+            done[s] = e.add(s.opcode, s.shape.with_dims(dims), *parts, **s.attrs)
+        return done[self.steps[-1][0]]
 
 
 def _source(x: Instruction) -> Instruction:
@@ -135,7 +137,7 @@ class _Work:
                 continue
             scattered = _scattered(computation, i, users)
             if scattered is not None and scattered.dot not in taken:
-                ring = ring_of_scatter(self.table, self.machine, self.choice, i, groups, scattered.dot)
+                ring = ring_of_scatter(self.table, self.machine, self.choice, i, groups, *scattered.steps[0])
                 if ring is not None:
                     scatters[i] = (ring, scattered)
         if not gathers and not scatters:
@@ -237,15 +239,27 @@ def _scattered(
     dtype = scatter.shape.dtype
     if dtype.is_float and dtype.bits < 32:
         return None
-    steps: list[Instruction] = []
-    (x,) = scatter.operands
+    steps: list[tuple[Instruction, int]] = []
+    (x,), (dim,) = scatter.operands, scatter.attrs["dimensions"]
     while len(users[x]) == 1 and x is not computation.root:
-        steps.append(x)
+        steps.append((x, dim))
         if x.opcode == "dot":
             return _Scattered(scatter, tuple(reversed(steps)))
-        pointwise = OPS[x.opcode].family == "elementwise" and all(o.shape.dims == x.shape.dims for o in x.operands)
-        inner = [o for o in x.operands if _source(o) is o and o.opcode != "constant"]
-        if not pointwise or len(inner) != 1:
+        before = _before(x, dim)
+        if before is None:
             return None
-        x = inner[0]
+        x, dim = before
     return None
+
+
+def _before(x: Instruction, dim: int) -> tuple[Instruction, int] | None:
+    """The operand that ``x`` changes or moves element by element, and the dimension of it that becomes ``dim``."""
+    if x.opcode == "transpose":
+        return x.operands[0], x.attrs["dimensions"][dim]
+    if x.opcode == "broadcast":
+        kept: tuple[int, ...] = x.attrs["dimensions"]
+        return (x.operands[0], kept.index(dim)) if dim in kept else None
+    if OPS[x.opcode].family != "elementwise" or any(o.shape.dims != x.shape.dims for o in x.operands):
+        return None
+    inner = [o for o in x.operands if _source(o) is o and o.opcode != "constant"]
+    return (inner[0], dim) if len(inner) == 1 else None
