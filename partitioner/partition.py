@@ -17,6 +17,7 @@ from shardc.hlo.types import Shape
 from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.contract_unflattened import ContractUnflattened
+from shardc.partitioner.expand_random import ExpandRandom
 from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
@@ -133,6 +134,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         FoldSlices(),
         FoldPads(),
         ContractUnflattened(),
+        ExpandRandom(),
         SplitTransforms(),
         Rewrite(machine),
         MoveConverts(),

@@ -70,6 +70,22 @@ def test_few_bits_are_drawn_whole() -> None:
     check(placed(draw("rng_philox", "u4", (16,)), mesh, layout(mesh, "x")), states(2)[:1])
 
 
+@pytest.mark.parametrize("distribution", ["rng_uniform", "rng_normal"])
+@pytest.mark.parametrize("dtype", ["f32", "s32", "bf16"])
+def test_numbers_that_hlo_leaves_open_are_the_same_on_all_devices(distribution: str, dtype: str) -> None:
+    if (distribution, dtype) == ("rng_normal", "s32"):
+        return
+    mesh = Mesh({"x": 2, "y": 4})
+    for axes in (("x", None), (None, ("x", "y")), ("y", "x"), (None, None)):
+        b = Builder("main")
+        low, high = (b.parameter(array_shape(dtype)) for _ in range(2))
+        made = b.add("rng", low, high, shape=array_shape(dtype, 6, 16), distribution=distribution)
+        module = with_shardings(b.build(made), mesh, lambda i, a=axes: layout(mesh, *a[: i.shape.rank]))
+        kind = module.parameters[0].shape.dtype.numpy
+        local = check(module, [np.asarray(1, kind), np.asarray(9, kind)])
+        assert all(i.opcode != "rng" for i in local.instructions())
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_parts_are_those_of_the_whole_at_length(algorithm: str) -> None:
