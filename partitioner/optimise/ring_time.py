@@ -20,25 +20,37 @@ from shardc.partitioner.roofline import work_seconds
 __all__ = ["ring_of_gather", "ring_of_scatter"]
 
 
+#: The part of its time without a ring that a ring has to save: starting many kernels is not in the model.
+_WORTH = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds of one hop of a part, of two in opposite directions, of computing with a part, and of doing all of it
-    at once: the collective, then the product."""
+    """Seconds of one hop of a part, of two in opposite directions, of the collective, of computing with a part, and of
+    computing everything at once."""
 
     hop: float
     hops: float
+    collective: float
     part: float
     whole: float
 
-    def one_way(self, n: int) -> float:
-        return (n - 1) * max(self.hop, self.part) + self.part
+    def one_way(self, n: int, part: float) -> float:
+        """A ring whose members take ``part`` seconds for one part."""
+        return (n - 1) * max(self.hop, part) + part
 
-    def two_ways(self, n: int) -> float:
+    def two_ways(self, n: int, part: float) -> float:
+        if n < 3:
+            return self.one_way(n, part)
         half = (n - 1) // 2
-        total = max(self.hops, self.part) + (half - 1) * max(self.hops, 2 * self.part)
+        total = max(self.hops, part) + (half - 1) * max(self.hops, 2 * part)
         if n % 2 == 0:
-            return total + max(self.hop, 2 * self.part) + self.part
-        return total + 2 * self.part
+            return total + max(self.hop, 2 * part) + part
+        return total + 2 * part
+
+    def apart(self, n: int) -> float:
+        """First the collective, which may use both directions as well, then the product."""
+        return min(self.collective, self.one_way(n, 0.0), self.two_ways(n, 0.0)) + self.whole
 
 
 def ring_of_gather(
@@ -92,7 +104,7 @@ def _times(
     # Along a torus there are links in both directions; at a switch both share one.
     torus = price.links(atoms).kind == "torus"
     both = hop if torus else price.collective("collective-permute", 2 * nbytes, atoms)
-    return _Times(hop, both, part, whole + price.collective(collective.opcode, collective.shape.nbytes, atoms))
+    return _Times(hop, both, price.collective(collective.opcode, collective.shape.nbytes, atoms), part, whole)
 
 
 def _product_seconds(
@@ -113,9 +125,9 @@ def _least(choice: Choice, times: _Times | None, ring: Ring) -> Ring | None:
         if choice != "always":
             return None
         return both if n > 3 else ring
-    rows = [(times.one_way(n), ring)]
+    rows = [(times.one_way(n, times.part), ring)]
     if n > 2:
-        rows.append((times.two_ways(n), both))
+        rows.append((times.two_ways(n, times.part), both))
     seconds, best = min(rows, key=lambda row: row[0])
-    limit = math.inf if choice == "always" else times.whole
+    limit = math.inf if choice == "always" else (1 - _WORTH) * times.apart(n)
     return best if seconds < limit else None
