@@ -98,6 +98,8 @@ def _fused(computation: Computation, called: Mapping[Computation, Computation], 
 
 
 def _may_lead(i: Instruction) -> bool:
+    if i.opcode == "reduce" and i.shape.is_tuple:
+        return True
     return is_fusable(i) and not is_alias(i) and i.opcode != "constant"
 
 
@@ -111,7 +113,7 @@ def _grow(
     """The group of ``root``; ``needed`` values are in memory already, for readers that cannot fuse."""
     group = _Group(root)
     group.space[root] = None
-    group.evaluations[root] = float(root.shape.size)
+    group.evaluations[root] = float(next(root.shape.leaves()).size)
     group.owned.add(root)
     group.reductions = int(root.opcode == "reduce")
     heap: list[int] = []

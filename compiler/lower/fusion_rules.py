@@ -87,11 +87,16 @@ def is_duplicable(i: Instruction) -> bool:
 
 
 def _is_cheap_function_of_one(i: Instruction) -> bool:
-    """Arithmetic on one array (and splats): reading that array costs what reading the result would."""
+    """Arithmetic on one array (and broadcasts of less): reading that array costs what reading the result would."""
     if not is_elementwise(i) or not is_cheap(i) or i.opcode == "convert" or not i.shape.dims:
         return False
-    arrays = {o for o in i.operands if not is_uniform(o)}
+    arrays = {o for o in i.operands if not _is_spread(o)}
     return len(arrays) == 1 and all(o.shape.dtype.nbytes <= i.shape.dtype.nbytes for o in arrays)
+
+
+def _is_spread(i: Instruction) -> bool:
+    """A broadcast of so few elements that reading them costs nothing beside the result's."""
+    return i.opcode == "broadcast" and i.operands[0].shape.size * 8 <= i.shape.size
 
 
 def is_movement(i: Instruction) -> bool:

@@ -90,3 +90,42 @@ def test_a_splat_is_never_stored_for_two_indices() -> None:
         "p = f32[4,4] add(x, b)\nt = f32[4,4] transpose(p), dimensions={1,0}\nROOT a = f32[4,4] multiply(t, b)"
     )
     assert kernels(program(lines)) == ["fusion"]
+
+
+def test_an_argmax_counts_for_itself() -> None:
+    """The positions that a variadic reduction compares are never stored."""
+    argmax = """
+pick {
+  v = f32[] parameter(0)
+  i = s32[] parameter(1)
+  w = f32[] parameter(2)
+  j = s32[] parameter(3)
+  more = pred[] compare(v, w), direction=GT
+  same = pred[] compare(v, w), direction=EQ
+  first = pred[] compare(i, j), direction=LT
+  tie = pred[] and(same, first)
+  left = pred[] or(more, tie)
+  x = f32[] select(left, v, w)
+  k = s32[] select(left, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, k)
+}
+"""
+    module = program(
+        "x = f32[20,30] parameter(0)\nn = f32[20,30] sine(x)\nat = s32[20,30] iota(), iota_dimension=1\n"
+        "low = f32[] constant(-inf)\nzero = s32[] constant(0)\n"
+        "ROOT r = (f32[20], s32[20]) reduce(n, at, low, zero), dimensions={1}, to_apply=pick",
+        argmax,
+    )
+    assert kernels(module) == ["fusion"]
+
+
+def test_a_difference_from_a_mean_is_computed_by_each_reader() -> None:
+    """It reads one whole array and a row: as much as the difference itself would be."""
+    lines = (
+        "x = f32[40,30] parameter(0)\nm = f32[30] parameter(1)\nz = f32[] constant(0)\n"
+        "b = f32[40,30] broadcast(m), dimensions={1}\nd = f32[40,30] subtract(x, b)\ns = f32[40,30] multiply(d, d)\n"
+        "v = f32[40] reduce(s, z), dimensions={1}, to_apply=sum\n"
+        "w = f32[30] reduce(d, z), dimensions={0}, to_apply=sum\n"
+        "ROOT t = (f32[40], f32[30]) tuple(v, w)"
+    )
+    assert kernels(program(lines)) == ["fusion", "fusion", "tuple"]

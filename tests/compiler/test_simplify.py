@@ -56,6 +56,19 @@ CASES: dict[str, tuple[str, str]] = {
     "reshape of splat": ("x = f32[] parameter(0)\ny = f32[4] broadcast(x), dimensions={}\nROOT r = f32[2,2] reshape(y)",
                          "broadcast"),
     "reshape of constant": ("c = f32[2] constant({1, 2})\nROOT r = f32[1,2] reshape(c)", "constant"),
+    "product of a transpose": (TABLE + "y = f32[4,5] parameter(1)\nt = f32[6,4] transpose(x), dimensions={1,0}\n"
+                               "ROOT r = f32[6,5] dot(t, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+                               "dot"),
+    "product by a transpose in batches": ("x = f32[3,4,6] parameter(0)\ny = f32[3,5,6] parameter(1)\n"
+                                          "t = f32[6,3,5] transpose(y), dimensions={2,0,1}\n"
+                                          "ROOT r = f32[3,4,5] dot(x, t), lhs_batch_dims={0}, rhs_batch_dims={1}, "
+                                          "lhs_contracting_dims={2}, rhs_contracting_dims={0}", "dot"),
+    "product of a transpose that orders the result": (
+        "x = f32[3,4,6] parameter(0)\ny = f32[6] parameter(1)\nt = f32[6,4,3] transpose(x), dimensions={2,1,0}\n"
+        "ROOT r = f32[4,3] dot(t, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}", "transpose dot"),
+    "product of a transpose that gathers rows": (
+        "x = f32[3,4,6] parameter(0)\ny = f32[4] parameter(1)\nt = f32[4,3,6] transpose(x), dimensions={1,0,2}\n"
+        "ROOT r = f32[3,6] dot(t, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}", "transpose dot"),
     "transpose twice": (TABLE + "y = f32[6,4] transpose(x), dimensions={1,0}\n"
                         "ROOT r = f32[4,6] transpose(y), dimensions={1,0}", ""),
     "transpose of ones": ("x = f32[1,4] parameter(0)\nROOT r = f32[4,1] transpose(x), dimensions={1,0}", "reshape"),

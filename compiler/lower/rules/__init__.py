@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from shardc.compiler.lower.rules import control, elementwise, indexing, reduction, shape
+from shardc.compiler.lower.rules import contraction, control, elementwise, indexing, reduction, shape
 from shardc.hlo.ir import Instruction
 
 __all__ = ["RULES"]
@@ -13,7 +13,7 @@ __all__ = ["RULES"]
 
 def _merge() -> dict[str, tuple[Callable[[Instruction], Instruction | None], ...]]:
     merged: dict[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {}
-    for family in (elementwise, shape, indexing, reduction, control):
+    for family in (elementwise, contraction, shape, indexing, reduction, control):
         for opcode, rules in family.RULES.items():
             merged[opcode] = merged.get(opcode, ()) + rules
     return merged
