@@ -10,7 +10,7 @@ from shardc.hlo.opset import has_side_effect
 from shardc.hlo.types import Shape, tuple_shape
 from shardc.partitioner.accumulate import wishes
 from shardc.partitioner.choose import Choice, Operand, Problem
-from shardc.partitioner.context import Context
+from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move, moved_atoms
@@ -34,12 +34,7 @@ def partition_computation(
 ) -> Computation:
     """The local form of ``computation``; layouts are per leaf of each parameter and of the root."""
     body = Body(context, rules, computation, parameters)
-    live = body.live()
-    body.needs = needs(body, rules, live, results)
-    body.wishes = wishes(body, live, results)
-    body.needs = {**body.needs, **body.wishes}
-    for instruction in live:
-        body.visit(instruction)
+    body.walk(results)
     return body.finish(results)
 
 
@@ -57,6 +52,7 @@ class Body:
         self.rules = rules
         self.computation = computation
         self.parameter_layouts = parameters
+        self.signature = Signature(computation, tuple(parameters), ())
         self.em = Emitter(context.table, context.reducers, context.names)
         self.values: dict[Instruction, Tree] = {}
         self.uses: dict[Instruction, int] = {}
@@ -65,6 +61,16 @@ class Body:
         self.wishes: Mapping[Instruction, Layout] = {}
 
     # -- the walk --------------------------------------------------------------------------------------------
+
+    def walk(self, results: Sequence[Layout]) -> None:
+        """Visit everything that a computation with results in these layouts needs."""
+        self.signature = Signature(self.computation, tuple(self.parameter_layouts), tuple(results))
+        live = self.live()
+        self.needs = needs(self, self.rules, live, results)
+        self.wishes = wishes(self, live, results)
+        self.needs = {**self.needs, **self.wishes}
+        for instruction in live:
+            self.visit(instruction)
 
     def live(self) -> list[Instruction]:
         """Parameters, side effects and what the root needs, in program order; counts uses on the way."""
@@ -122,7 +128,8 @@ class Body:
 
     def wanted(self, op: Instruction) -> tuple[Layout, ...]:
         """The propagated layouts of an instruction's leaves, or the planned ones; partial values reduced."""
-        return self.context.plan.layouts.get(op) or self.context.layouts(op)
+        planned = self.context.plan.layouts.get(op)
+        return self.context.layouts(op) if planned is None else tuple(map(self.context.table.reduced, planned))
 
     def get(self, value: Value, layout: Layout, need: str) -> Instruction:
         """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""

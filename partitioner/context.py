@@ -37,7 +37,8 @@ class Context:
     """See the module docstring; make one with `Context.over`.
 
     ``manual``: the program has manual computations. ``partial``: how values were partial when they were made last.
-    ``spent``: what local computations send. ``plan``: what was decided for the whole program at once.
+    ``spent``: what local computations send. ``states``: the layouts of loops, conditionals and their parameters, by
+    the computation that they are in. ``plan``: what was decided for the whole program at once.
     ``repetitions`` are those of `repetitions` in `invariants`.
     """
 
@@ -51,6 +52,7 @@ class Context:
     callees: dict[Signature, Computation] = field(default_factory=dict)
     partial: dict[Instruction, Partial] = field(default_factory=dict)
     spent: dict[Computation, Cost] = field(default_factory=dict)
+    states: dict[tuple[Signature, Instruction], tuple[Layout, ...]] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
     _choices: dict[Problem, Choice] = field(default_factory=dict)
 
@@ -60,6 +62,20 @@ class Context:
         table = AxisTable(mesh, _shardings(module))
         names = Names(i.name for i in module.instructions())
         return Context(table, Resharder(table, machine), names, Names(), has_manual(module), repetitions(module))
+
+    def following(self, plan: Plan) -> Context:
+        """A context for writing the same module by a plan."""
+        return Context(
+            self.table,
+            self.resharder,
+            self.names.anew(),
+            Names(),
+            self.manual,
+            self.repetitions,
+            self.reducers,
+            plan=plan,
+            _choices=self._choices,
+        )
 
     def layouts(self, op: Instruction) -> tuple[Layout, ...]:
         """The propagated layouts of an instruction's leaves, partial values reduced.

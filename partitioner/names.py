@@ -15,6 +15,10 @@ class Names:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
+    def anew(self) -> Names:
+        """Nothing handed out, the same names reserved."""
+        return Names(self._reserved)
+
     def own(self, name: str) -> str:
         """``name`` itself the first time, then numbered."""
         if name in self._taken:

@@ -33,6 +33,7 @@ from shardc.partitioner.optimise.sink_reductions import SinkReductions
 from shardc.partitioner.optimise.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.place import placed
+from shardc.partitioner.region import make_plan
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.split_transforms import SplitTransforms
 from shardc.sharding.device_orders import DEVICE_ORDERS
@@ -76,6 +77,7 @@ class Rewrite:
         context = Context.over(module.mesh, module, self.machine)
         parameters = [context.layouts(p) for p in module.entry.parameters]
         results = context.layouts(module.entry.root)
+        context = context.following(make_plan(context, RULES, module, parameters))
         entry = partition_computation(context, RULES, module.entry, parameters, results)
         _stamp(context, entry, parameters, results)
         entry = placed(entry, module.attrs.get(DEVICE_ORDERS, {}))

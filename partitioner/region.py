@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shardc.hlo.ir import Instruction, Module
+from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.plan import Plan, Planned
@@ -43,7 +44,12 @@ _FORMS = 3
 def make_plan(
     context: Context, rules: Mapping[str, Row], module: Module, parameters: Sequence[tuple[Layout, ...]]
 ) -> Plan:
-    """Decisions for a whole module whose entry takes ``parameters``."""
+    """Decisions for a whole module whose entry takes ``parameters``.
+
+    Which states of loops and results of branches are partial is found by writing the program once (`accumulate`).
+    """
+    if any(i.opcode in ("while", "conditional") for i in module.instructions()):
+        partition_computation(context, rules, module.entry, parameters, context.layouts(module.entry.root))
     script = rehearse(context, rules, module, parameters)
     search = Search(context, script.nodes, script.wires)
     search.run()
@@ -58,11 +64,7 @@ def _plan(script: Script, search: Search) -> Plan:
             way = node.ways[option.way]
             sources = tuple(w.start() for w in node.operands)
             decisions[node.op] = Planned(row, sources, way.local, way.problem.rule, option.choice)
-    layouts = {
-        op: tuple(n.option.operands[0] for n in nodes)
-        for op, nodes in script.borders.items()
-        if any(n in search.why for n in nodes)
-    }
+    layouts = {op: tuple(n.option.operands[0] for n in nodes) for op, nodes in script.borders.items()}
     return Plan(decisions, layouts, {n.op: why for n, why in search.why.items()})
 
 

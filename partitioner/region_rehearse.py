@@ -19,9 +19,9 @@ from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.flops import MOVES
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.names import Names
-from shardc.partitioner.needs import needs
 from shardc.partitioner.optimise.carry import element
 from shardc.partitioner.region_graph import Node, Option, Reader, Way, Wire
+from shardc.partitioner.rules.control import want_reduced
 from shardc.partitioner.rules.rule import Local, Row
 from shardc.partitioner.trips import executions
 from shardc.partitioner.values import Tree, Value, leaves
@@ -49,13 +49,15 @@ class Script:
         self.counts = executions(module).count
         self.once = _called_once(module)
         self.done: set[Signature] = set()
+        self.ways: dict[object, tuple[tuple[Way, ...], int]] = {}
         self._keys: dict[object, int] = {}
         self._borders: dict[tuple[Layout, tuple[int, int]], Option] = {}
         self._options: dict[tuple[Choice, int, tuple[Layout, ...], bool], Option] = {}
 
     def wire(self, value: Value, times: float) -> Wire:
         """A new wire for a value."""
-        w = Wire(len(self.wires), value.shape.dims, value.shape.dtype.nbytes, value.layout, value.wanted)
+        nbytes = value.shape.dtype.nbytes if value.shape.is_array else 0
+        w = Wire(len(self.wires), value.shape.dims, nbytes, value.layout, value.wanted)
         w.made = value.remake is not None
         w.times = times
         self.wires.append(w)
@@ -165,10 +167,7 @@ class Rehearsal(Body):
 
     def rehearse(self, results: Sequence[Layout]) -> list[Value]:
         """Walk; the leaves of the root."""
-        live = self.live()
-        self.needs = needs(self, self.rules, live, results)
-        for op in live:
-            self.visit(op)
+        self.walk(results)
         return list(leaves(self.values[self.computation.root]))
 
     def visit(self, op: Instruction) -> None:
@@ -241,15 +240,16 @@ class Rehearsal(Body):
         return list(values) if op.shape.is_tuple else values[0]
 
     def _ways(self, op: Instruction, found: Sequence[tuple[Local, Problem, Choice]]) -> tuple[tuple[Way, ...], int]:
-        """The ways of an operation, and a key that is equal for operations with equal ways."""
-        ways: list[Way] = []
-        key: list[object] = []
-        for local, problem, choice in found:
-            groups = tuple((r, local.linear(op, r)) for r in _REDUCTIONS)
-            finished = local.finishes(op)
-            ways.append(Way(local, problem, groups, finished))
-            key += [local, choice, groups, finished]
-        return tuple(ways), self.script.key(tuple(key))
+        """The ways of an operation, the same objects for equal ones, and a number for them."""
+        parts = tuple(
+            (local, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
+            for local, _, choice in found
+        )
+        known = self.script.ways.get(parts)
+        if known is None:
+            ways = (Way(p[0], f[1], p[2], p[3]) for p, f in zip(parts, found, strict=True))
+            known = self.script.ways[parts] = (tuple(ways), self.script.key(parts))
+        return known
 
     # -- borders ---------------------------------------------------------------------------------------------
 
@@ -271,6 +271,10 @@ class Rehearsal(Body):
 
         return tree(op.shape)
 
+    def state(self, op: Instruction) -> tuple[Layout, ...]:
+        """How the leaves of ``op`` cross a border: as was found when the program was written, or as propagated."""
+        return self.context.states.get((self.signature, op)) or self.wanted(op)
+
     def given(self, op: Instruction, nodes: Sequence[Node], times: Sequence[float]) -> Tree:
         """The value of ``op``, its leaves given by ``nodes``."""
         pairs = iter(zip(nodes, times, strict=True))
@@ -282,7 +286,9 @@ class Rehearsal(Body):
             self.script.give(node, made, often)
             return made
 
-        return self.value_of(op, make)
+        tree = self.value_of(op, make)
+        want_reduced(self, op, tree, [n.option.results[0] for n in nodes], "")
+        return tree
 
     def inner(
         self, callee: Computation, parameters: Sequence[Sequence[Node]], results: Sequence[Layout], loop: Loop
@@ -317,7 +323,7 @@ def _parameter(body: Rehearsal, op: Instruction) -> Tree:
 
 def _while(body: Rehearsal, op: Instruction) -> Tree:
     """A carried leaf lies in one layout: before the loop, in the condition, in the body, at its end and behind it."""
-    script, carry = body.script, body.wanted(op)
+    script, carry = body.script, body.state(op)
     condition, loop = op.attrs["condition"], op.attrs["body"]
     nodes = body.border(op, carry, (2, 3), free={condition, loop} <= script.once)
     before = list(leaves(body.values[op.operands[0]]))
@@ -348,7 +354,7 @@ def _call(body: Rehearsal, op: Instruction) -> Tree:
 
 
 def _argument(body: Rehearsal, callee: Computation, parameter: Instruction, operand: Instruction) -> list[Node]:
-    nodes = body.border(parameter, body.wanted(parameter), (1, 1), free=callee in body.script.once)
+    nodes = body.border(parameter, body.state(parameter), (1, 1), free=callee in body.script.once)
     for node, v in zip(nodes, leaves(body.values[operand]), strict=True):
         body.script.read(node, v)
     return nodes
@@ -369,7 +375,7 @@ def _conditional(body: Rehearsal, op: Instruction) -> Tree:
     body.get(body.value(op.operands[0]), body.context.table.replicated(0), "")
     named = [op.attrs[k] for k in ("true_computation", "false_computation") if k in op.attrs]
     branches: tuple[Computation, ...] = tuple(named) or op.attrs["branch_computations"]
-    results = body.wanted(op)
+    results = body.state(op)
     nodes = body.border(op, results, (len(branches), 1), free=set(branches) <= body.script.once)
     for branch, operand in zip(branches, op.operands[1:], strict=True):
         incoming = [_argument(body, branch, branch.parameters[0], operand)]

@@ -198,8 +198,8 @@ def test_a_large_callee_is_partitioned_once() -> None:
 
 def test_scatter_add_of_split_updates_is_one_reduction() -> None:
     b = Builder("scatter")
-    tokens = b.parameter(array_shape("s32", 8, 1), "tokens", sharding=layout(MESH, "data", None))
-    updates = parameter(b, "updates", (8, 4), layout(MESH, "data", None))
+    tokens = b.parameter(array_shape("s32", 64, 1), "tokens", sharding=layout(MESH, "data", None))
+    updates = parameter(b, "updates", (64, 4), layout(MESH, "data", None))
     attrs = {"update_window_dims": (1,), "inserted_window_dims": (0,), "scatter_dims_to_operand_dims": (0,)}
     body = binary_computation("add", "f32")
     table = b.add("scatter", zeros(b, 10, 4), tokens, updates, index_vector_dim=1, to_apply=body, **attrs)

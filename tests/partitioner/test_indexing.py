@@ -211,7 +211,7 @@ def test_random_windows() -> None:
 
 
 def rows_in_a_loop(n: int, m: int) -> Computation:
-    """The sum of the rows of an array, one per iteration."""
+    """The sum of the rows of an array without their signs, one per iteration."""
     b = Builder("main")
     x = b.parameter(array_shape("f32", n, m))
     zero = b.add("broadcast", b.constant(0.0, "f32"), shape=array_shape("f32", 1, m), dimensions=())
@@ -223,7 +223,7 @@ def rows_in_a_loop(n: int, m: int) -> Computation:
     p = l.parameter(init.shape)
     i, y, s = (l.add("get-tuple-element", p, index=k) for k in range(3))
     row = l.add("dynamic-slice", y, i, l.constant(0, "s32"), dynamic_slice_sizes=(1, m))
-    body = l.build(l.add("tuple", l.add("add", i, l.constant(1, "s32")), y, l.add("add", s, row)))
+    body = l.build(l.add("tuple", l.add("add", i, l.constant(1, "s32")), y, l.add("add", s, l.add("abs", row))))
     return b.build(b.add("get-tuple-element", b.add("while", init, condition=test, body=body), index=2))
 
 

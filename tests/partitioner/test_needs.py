@@ -8,8 +8,12 @@ from partition_support import check, layout
 from shardc.hlo.build import Builder, make_module
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.types import array_shape, tuple_shape
+from shardc.partitioner.body import partition_computation
+from shardc.partitioner.context import Context
 from shardc.partitioner.report import build_report
+from shardc.partitioner.rules import RULES
 
 MESH = Mesh({"x": 4})
 WHOLE = layout(MESH, None, None)
@@ -53,13 +57,27 @@ def history(end: str, trips: int = 6) -> Module:
 
 
 @pytest.mark.parametrize("end", ["", "after", "read"])
-def test_a_whole_carry_gathers_the_update_and_not_itself(end: str) -> None:
-    """Unless something else reads the update as well, and may want it split."""
+def test_a_carry_told_to_be_whole_is_gathered_behind_the_loop(end: str) -> None:
+    """Nothing reads it whole before."""
     module = _annotated(history(end))
     local = check(module)
     (row,) = build_report(local)["collectives"]
-    assert (row["op"], row["count"]) == ("all-gather", 6)
-    assert row["payload_bytes"] == 8 * 4 * (6 if end == "read" else 1)
+    assert (row["op"], row["count"]) == ("all-gather", 1)
+    assert row["payload_bytes"] == 8 * 4 * 6
+
+
+@pytest.mark.parametrize("end", ["", "after", "read"])
+def test_by_itself_a_whole_carry_gathers_the_update_and_not_itself(end: str) -> None:
+    """Unless something else reads the update as well, and may want it split."""
+    module = _annotated(history(end))
+    assert module.mesh is not None
+    context = Context.over(module.mesh, module)
+    parameters = [context.layouts(p) for p in module.entry.parameters]
+    partition_computation(context, RULES, module.entry, parameters, context.layouts(module.entry.root))
+    (body,) = (c for s, c in context.callees.items() if s.computation.name == "body")
+    (gather,) = (i for i in body if i.opcode in COLLECTIVES)
+    assert gather.opcode == "all-gather"
+    assert gather.shape.nbytes == 8 * 4 * (6 if end == "read" else 1)
 
 
 def _annotated(module: Module) -> Module:
