@@ -272,7 +272,7 @@ class Body:
                 ),
                 tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
                 linear,
-                way.sends,
+                way.sends(op, rule) if way.sends is not None else None,
             )
             found.append((way, problem, self.context.choice(problem)))
         assert found, f"no way to do {op.opcode}"

@@ -20,7 +20,18 @@ from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Atoms
 from shardc.partitioner.windows import Plan, Round, Source, Wish, gathered, plan
 
-__all__ = ["Fetched", "Line", "by_position", "fetch", "fetch_dilated", "fetched_bytes", "outputs", "pick"]
+__all__ = [
+    "Elements",
+    "Fetched",
+    "Line",
+    "by_position",
+    "elements_read",
+    "fetch",
+    "fetch_dilated",
+    "fetched_bytes",
+    "outputs",
+    "pick",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +135,7 @@ def fetch_dilated(
     ``late`` allows that what devices wish for begins at different positions of what they get: a reader of every
     position then need not have the positions between elements made.
     """
-    read, size, dilate = _elements(wish, place), wish.size, place[1]
+    read, size, dilate = elements_read(wish, place), wish.size, place[1]
     source = Source(0, x.shape.dims[line.dim], True, 0, 0, n)
     array = fetch(em, line, [x], [source], read.elements, fill)
     most, span = max(read.leads), (read.elements.size - 1) * dilate + 1
@@ -139,7 +150,7 @@ def fetch_dilated(
 
 
 @dataclass(frozen=True, slots=True)
-class _Elements:
+class Elements:
     """A wish for positions as one for elements: device i's first one stands at position ``leads[i]`` of its buffer."""
 
     elements: Wish
@@ -147,7 +158,7 @@ class _Elements:
 
 
 @lru_cache(maxsize=4096)
-def _elements(wish: Wish, place: tuple[int, int]) -> _Elements:
+def elements_read(wish: Wish, place: tuple[int, int]) -> Elements:
     """``place`` is (position of the first element, positions from one to the next)."""
     low, dilate = place
     leads = tuple((low - start) % dilate for start in wish.starts)
@@ -156,7 +167,7 @@ def _elements(wish: Wish, place: tuple[int, int]) -> _Elements:
     read = {lead for lead, n in zip(leads, wish.sizes, strict=True) if n}
     if len(read) == 1:
         leads = tuple(read) * len(leads)
-    return _Elements(Wish(starts, sizes, max(*sizes, 1)), leads)
+    return Elements(Wish(starts, sizes, max(*sizes, 1)), leads)
 
 
 def padded(em: Emitter, x: Instruction, dim: int, padding: tuple[int, int, int], fill: Instruction) -> Instruction:

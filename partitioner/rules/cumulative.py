@@ -15,7 +15,7 @@ from shardc.partitioner.choose import Problem
 from shardc.partitioner.emitter import identity_of
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.rules.reduction import same_reduction
-from shardc.partitioner.rules.rule import Local, Site
+from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 from shardc.sharding.rules import factor_rule
 
@@ -113,5 +113,7 @@ def _emit(site: Site) -> list[Instruction]:
     return [em.add(opcode, own.shape.plain, *((own, spread) if backwards else (spread, own)))]
 
 
-CUMULATIVE = Local("cumulative ones by totals of the shards", _emit, _usable, same_reduction, rule=_rule, sends=_sends)
+CUMULATIVE = Local(
+    "cumulative ones by totals of the shards", _emit, _usable, same_reduction, rule=_rule, sends=always(_sends)
+)
 """A way for reduce-window: sums (or another known operation) of everything up to or from each element."""

@@ -16,7 +16,7 @@ from shardc.hlo.ir import Instruction
 from shardc.partitioner.choose import Problem
 from shardc.partitioner.halo import Line, fetch, fetched_bytes
 from shardc.partitioner.layout import Atoms, AxisTable
-from shardc.partitioner.rules.rule import Local, Site
+from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.partitioner.windows import Source, Wish
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
@@ -134,4 +134,4 @@ def _movement(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0,),)
 
 
-IN_ORDER = Local("on shards; elements that change shards travel", _reshape, _usable, _movement, _rule, _sends)
+IN_ORDER = Local("on shards; elements that change shards travel", _reshape, _usable, _movement, _rule, always(_sends))

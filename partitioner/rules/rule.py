@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from shardc.partitioner.body import Body
     from shardc.partitioner.values import Tree
 
-__all__ = ["Handled", "Local", "Refused", "Row", "Site", "emit_same", "never_linear", "nothing", "pass_through"]
+__all__ = [
+    "Handled",
+    "Local",
+    "Refused",
+    "Row",
+    "SendsOf",
+    "Site",
+    "always",
+    "emit_same",
+    "never_linear",
+    "nothing",
+    "pass_through",
+]
 
 
 @dataclass(slots=True)
@@ -100,13 +112,22 @@ def nothing(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset()
 
 
+#: What an operation sends of itself, by its index equation; equal for equal operations.
+SendsOf = Callable[[Instruction, FactorRule], Sends]
+
+
+def always(sends: Sends) -> SendsOf:
+    """The same for every operation: what its dimensions say is enough."""
+    return lambda op, rule: sends
+
+
 @dataclass(frozen=True, slots=True)
 class Local:
     """An operation that runs on shards by its factor rule.
 
     ``strategy`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
     ``linear(op, reduction)`` gives the groups of operands that may stay partial together. ``rule`` is the index
-    equation that it runs by (None: it does not apply); ``sends`` what writing it costs in collectives of its own;
+    equation that it runs by (None: it does not apply); ``sends`` what an operation so written sends itself;
     ``finishes(op)`` that nothing stays partial although reduction factors are split.
     ``others`` are further ways to do the operation: the cheapest one is taken, the first of equals.
     """
@@ -116,7 +137,7 @@ class Local:
     usable: Callable[[Instruction, FactorRule], frozenset[int]] = pass_through
     linear: Callable[[Instruction, str], tuple[tuple[int, ...], ...]] = never_linear
     rule: Callable[[Instruction], FactorRule | None] = factor_rule
-    sends: Sends | None = None
+    sends: SendsOf | None = None
     others: tuple[Local, ...] = ()
     finishes: Callable[[Instruction], bool] = lambda op: False
 

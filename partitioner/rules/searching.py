@@ -13,7 +13,7 @@ from shardc.hlo.types import DType, tuple_shape
 from shardc.partitioner.choose import Problem
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.rules.rule import Local, Site
+from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["TOP_OF_SHARDS"]
@@ -101,5 +101,5 @@ def _taken(site: Site, x: Instruction, which: Instruction) -> Instruction:
     )
 
 
-TOP_OF_SHARDS = Local("the best of every shard gathered", _emit, _usable, rule=_rule, sends=_sends)
+TOP_OF_SHARDS = Local("the best of every shard gathered", _emit, _usable, rule=_rule, sends=always(_sends))
 """A way for top-k whose searched dimension is split."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
-from shardc.partitioner.choose import Problem
 from shardc.partitioner.halo import Line, fetch, fetch_dilated, outputs, pick
-from shardc.partitioner.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.layout import Layout
+from shardc.partitioner.readings import Exchanges, Joined, Mirror, Outputs, Reading, whole_source
 from shardc.partitioner.rules.elementwise import Linear
 from shardc.partitioner.rules.reshape import IN_ORDER
-from shardc.partitioner.rules.rule import Handled, Local, Row, Site
+from shardc.partitioner.rules.rule import Handled, Local, Row, SendsOf, Site
 from shardc.partitioner.values import Tree, Value
 from shardc.partitioner.windows import Source, Wish
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
@@ -26,7 +26,7 @@ from shardc.sharding.rules import factor_rule
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
-__all__ = ["RULES", "moved_dims", "non_empty"]
+__all__ = ["RULES", "moved_dims", "moving_factors", "non_empty"]
 
 
 def _constant(body: Body, op: Instruction) -> Tree:
@@ -91,12 +91,15 @@ def _slice(site: Site) -> list[Instruction]:
     local = site.local_shape().dims
     bounds = [(0, local[d], 1) if site.operand_atoms(0, d) else b for d, b in enumerate(site.op.attrs["slice"])]
     for dim, line, k in moved_dims(site):
-        start, _, stride = site.op.attrs["slice"][dim]
-        wish = outputs(site.shapes[0].dims[dim], k, first=start, stride=stride)
-        source = Source(0, x.shape.dims[dim], True, 0, 0, site.operand_dims(0)[dim])
-        x = fetch(site.em, line, [x], [source], wish, _zero(site))
-        bounds[dim] = (0, wish.size, stride)
+        reading = _sliced(site.op, dim)
+        x = fetch(site.em, line, [x], [whole_source(reading.n, k)], reading.wish(k), _zero(site))
+        bounds[dim] = (0, x.shape.dims[dim], reading.stride)
     return site.emit([x], slice=tuple(bounds))
+
+
+def _sliced(op: Instruction, dim: int) -> Outputs:
+    start, _, stride = op.attrs["slice"][dim]
+    return Outputs(op.operands[0].shape.dims[dim], op.shape.dims[dim], start, stride)
 
 
 def _pick_rule(op: Instruction) -> FactorRule | None:
@@ -145,11 +148,15 @@ def _pad(site: Site) -> list[Instruction]:
     x, fill = site.operands
     padding = list(site.op.attrs["padding"])
     for dim, line, k in moved_dims(site):
-        low, _, interior = padding[dim]
-        wish = outputs(site.shapes[0].dims[dim], k)
-        got = fetch_dilated(site.em, line, x, site.operand_dims(0)[dim], wish, fill, (low, interior + 1))
+        reading = _spread(site.op, dim)
+        got = fetch_dilated(site.em, line, x, reading.n, reading.wish(k), fill, reading.place)
         x, padding[dim] = got.array, (got.low, got.high, got.dilate - 1)
     return site.emit([x, fill], padding=tuple(padding))
+
+
+def _spread(op: Instruction, dim: int) -> Outputs:
+    low, _, interior = op.attrs["padding"][dim]
+    return Outputs(op.operands[0].shape.dims[dim], op.shape.dims[dim], low=low, dilate=interior + 1)
 
 
 def _concatenate(body: Body, op: Instruction) -> Tree:
@@ -202,23 +209,31 @@ def _joining(count: int, dims: tuple[int, ...], sizes: tuple[int, ...], dim: int
 def _join(site: Site) -> list[Instruction]:
     """Every device fetches its part of the joined dimension; splats are made where they are needed."""
     (dim,) = site.op.attrs["dimensions"]
-    operands, sources, at = list(site.operands), [], 0
-    every = tuple((i, 0, x.shape.dims[dim]) for i, x in enumerate(site.op.operands))
-    parts = site.op.attrs.get(_PARTS, every)
     (line, k) = next(((line, k) for _, line, k in moved_dims(site)), (Line(dim, (), ""), 1))
-    if k == 1 and parts is every:
+    if k == 1 and _PARTS not in site.op.attrs:
         return site.emit()
-    splats = {i: x.operands[0] for i, x in enumerate(operands) if parts is every and _is_splat(x)}
-    ends, fill = _ends([splats.get(i) for i, _, _ in parts])
-    for n, (i, start, length) in enumerate(parts):
-        if i in splats and n not in ends:
-            x = operands[i]
-            operands[i] = site.em.splat(splats[i], (*x.shape.dims[:dim], length, *x.shape.dims[dim + 1 :]))
-            sources.append(Source(i, length, False, 0, at, length))
-        elif length and n not in ends:
-            sources.append(Source(i, operands[i].shape.dims[dim], True, start, at, length))
-        at += length
-    return [fetch(site.em, line, operands, sources, outputs(at, k), _zero(site) if fill is None else fill)]
+    operands, joined = list(site.operands), _joined(site.op, dim)
+    scalars = [site.operands[i].operands[0] if i in joined.made else None for i, _, _ in joined.pieces]
+    ends, fill = _ends(scalars)
+    sources = []
+    for number, source in joined.sources(k):
+        if number in ends:
+            continue
+        sources.append(source)
+        scalar, x = scalars[number], operands[source.operand]
+        if scalar is not None:
+            dims = (*x.shape.dims[:dim], source.length, *x.shape.dims[dim + 1 :])
+            operands[source.operand] = site.em.splat(scalar, dims)
+    return [fetch(site.em, line, operands, sources, outputs(joined.length, k), _zero(site) if fill is None else fill)]
+
+
+def _joined(op: Instruction, dim: int) -> Joined:
+    """The parts of a concatenation; of views none is made afresh."""
+    sizes = tuple(x.shape.dims[dim] for x in op.operands)
+    if _PARTS in op.attrs:
+        return Joined(sizes, op.attrs[_PARTS])
+    made = frozenset(i for i, x in enumerate(op.operands) if _is_splat(x))
+    return Joined(sizes, tuple((i, 0, n) for i, n in enumerate(sizes)), made)
 
 
 def _is_splat(x: Instruction) -> bool:
@@ -238,11 +253,8 @@ def _reverse(site: Site) -> list[Instruction]:
     """Every device fetches the mirror image of its part and turns it around."""
     (x,) = site.operands
     for dim, line, k in moved_dims(site):
-        n, chunk = site.operand_dims(0)[dim], x.shape.dims[dim]
-        starts = tuple(n - (i + 1) * chunk for i in range(k))
-        sizes = tuple(chunk if i * chunk < n else 0 for i in range(k))
-        wish = Wish(starts, sizes, chunk)
-        x = fetch(site.em, line, [x], [Source(0, chunk, True, 0, 0, n)], wish, _zero(site))
+        reading = Mirror(site.operand_dims(0)[dim])
+        x = fetch(site.em, line, [x], [whole_source(reading.n, k)], reading.wish(k), _zero(site))
     return site.emit([x])
 
 
@@ -255,11 +267,20 @@ def _movement(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0,),)
 
 
-def _exchanges(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
-    """One exchange per split dimension along which elements move; its few bytes are not counted."""
-    rule = problem.rule
+def moving_factors(rule: FactorRule) -> Iterator[int]:
+    """Factors along which elements move when they are split."""
     moved = rule.of_kind(FactorKind.PERMUTATION) + rule.of_kind(FactorKind.NEED_REPLICATION)
-    return 0.0, sum(1 for f in moved if factors[f])
+    return (f for f in moved if rule.factors[f].size and not rule.factors[f].blocked)
+
+
+def _exchanges(reading: Callable[[Instruction, int], Reading]) -> SendsOf:
+    """What an operation sends that reads so along a dimension."""
+
+    def sends(op: Instruction, rule: FactorRule) -> Exchanges:
+        dims = ((f, next(d for t, d in rule.places(f) if t == 0)) for f in moving_factors(rule))
+        return Exchanges(tuple((f, d, reading(op, d)) for f, d in dims))
+
+    return sends
 
 
 def _sum(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -283,16 +304,21 @@ _MOVED = "on shards; along split dimensions only the elements that change shards
 def _moving(
     emit: Callable[[Site], list[Instruction]],
     linear: Linear,
+    reading: Callable[[Instruction, int], Reading],
     *others: Local,
     rule: Callable[[Instruction], FactorRule | None] = factor_rule,
 ) -> Local:
     """On shards with an exchange, or as a whole where the operand is there anyway."""
     whole = Local("whole, then cut", emit, linear=linear, rule=rule)
-    return Local(_MOVED, emit, non_empty, linear, rule, _exchanges, (whole, *others))
+    return Local(_MOVED, emit, non_empty, linear, rule, _exchanges(reading), (whole, *others))
 
 
-_CONCATENATE = _moving(_join, _all_operands)
-_VIEWS = _moving(_join, _all_operands, rule=_views_rule)
+def _mirrored(op: Instruction, dim: int) -> Mirror:
+    return Mirror(op.shape.dims[dim])
+
+
+_CONCATENATE = _moving(_join, _all_operands, _joined)
+_VIEWS = _moving(_join, _all_operands, _joined, rule=_views_rule)
 
 RULES: Mapping[str, Row] = {
     "broadcast": Handled("made in any layout, or on shards", _broadcast),
@@ -300,9 +326,9 @@ RULES: Mapping[str, Row] = {
     "bitcast": Local("on shards", linear=_movement),
     "transpose": Local("on shards", linear=_movement),
     "concatenate": Handled(_MOVED, _concatenate),
-    "slice": _moving(_slice, _movement, Local("own part, summed", _pick, non_empty, _sum, _pick_rule)),
-    "pad": _moving(_pad, _zero_padding),
-    "reverse": _moving(_reverse, _movement),
+    "slice": _moving(_slice, _movement, _sliced, Local("own part, summed", _pick, non_empty, _sum, _pick_rule)),
+    "pad": _moving(_pad, _zero_padding, _spread),
+    "reverse": _moving(_reverse, _movement, _mirrored),
     "iota": Handled("made in any layout", _iota),
     "constant": Handled("splats made in any layout, others cut on demand", _constant),
     "get-dimension-size": Local("whole operands"),

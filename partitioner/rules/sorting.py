@@ -25,7 +25,7 @@ from shardc.hlo.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.choose import Problem
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.rechunk import rechunk, sent_elements
-from shardc.partitioner.rules.rule import Local, Site
+from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["COLUMN_SORTS", "rows_of_columns"]
@@ -264,7 +264,7 @@ COLUMN_SORTS = tuple(
         _emit,
         _usable,
         rule=partial(_rule, places=places),
-        sends=partial(_sends, places=places),
+        sends=always(partial(_sends, places=places)),
     )
     for places in (False, True)
 )

@@ -20,7 +20,7 @@ from shardc.partitioner.halo import padded
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.rechunk import rechunk, sent_elements
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.rules.rule import Local, Site
+from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["FOUR_STEPS", "Split", "best_split"]
@@ -319,4 +319,4 @@ class _Steps:
         return self.site.em.add("reverse", x.shape.plain, x, dimensions=(dim,))
 
 
-FOUR_STEPS = Local("in four steps: columns, then rows", _emit, _usable, rule=_rule, sends=_sends)
+FOUR_STEPS = Local("in four steps: columns, then rows", _emit, _usable, rule=_rule, sends=always(_sends))

@@ -16,12 +16,12 @@ from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.opset import ConvDims, Window, WindowDim
 from shardc.hlo.types import DType
 from shardc.partitioner.emitter import identity_of
-from shardc.partitioner.halo import Line, by_position, fetch, fetch_dilated, outputs
+from shardc.partitioner.halo import Line, by_position, fetch, fetch_dilated
+from shardc.partitioner.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
 from shardc.partitioner.rules.cumulative import CUMULATIVE, not_cumulative_rule
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.rule import Local, Row, Site
-from shardc.partitioner.rules.shape import moved_dims, non_empty
-from shardc.partitioner.windows import Source, Wish
+from shardc.partitioner.rules.shape import moved_dims, moving_factors, non_empty
 from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["RULES", "passed_over", "plain_reducer"]
@@ -91,11 +91,9 @@ def _convolution(site: Site) -> list[Instruction]:
         if not atoms:
             continue
         w, line = window[n], Line(x, atoms, f"convolution %{site.op.name} needs")
-        devices = em.table.extent(atoms)
-        by_kernel = bool(site.operand_atoms(_RHS, k))
-        wish = _kernel_part(w, devices, site.shapes[0].dims[o]) if by_kernel else _output_part(site, w, devices, o)
-        place, whole = (w.pad_low, w.lhs_dilate), w.stride == 1 and not by_kernel
-        got = fetch_dilated(em, line, lhs, site.operand_dims(_LHS)[x], wish, zero, place, late=whole)
+        reading, whole = _met(site.op, n), w.stride == 1 and not _by_kernel(w, site.shapes[0].dims[o])
+        wish = reading.wish(em.table.extent(atoms))
+        got = fetch_dilated(em, line, lhs, reading.n, wish, zero, reading.place, late=whole)
         lhs = got.array
         if got.late is not None:
             late[o] = (got.late, got.more)
@@ -124,19 +122,22 @@ def _from_late(
     return made
 
 
-def _output_part(site: Site, w: WindowDim, devices: int, dim: int) -> Wish:
-    reach = (w.size - 1) * w.rhs_dilate + 1
-    return outputs(site.shapes[0].dims[dim], devices, stride=w.stride, reach=reach)
+def _met(op: Instruction, n: int) -> Outputs | KernelPart:
+    """What a convolution reads of its input along windowed dimension ``n``."""
+    labels: ConvDims = op.attrs["dim_labels"]
+    w, size = _window(op).dims[n], op.operands[_LHS].shape.dims[labels.lhs_spatial[n]]
+    count = op.shape.dims[labels.out_spatial[n]]
+    return KernelPart(size, count, w) if _by_kernel(w, count) else Outputs.of_window(w, size, count)
 
 
-def _kernel_part(w: WindowDim, devices: int, out: int) -> Wish:
-    """What a part of the kernel meets over all outputs; a reversed kernel's first part meets the input's end."""
-    wish = outputs(w.size, devices, stride=w.rhs_dilate, reach=(out - 1) * w.stride + 1, full=True)
-    if not w.reversal:
-        return wish
-    chunk = -(-w.size // devices)
-    starts = tuple((w.size - (i + 1) * chunk) * w.rhs_dilate for i in range(devices))
-    return replace(wish, starts=starts)
+def _convolution_sends(op: Instruction, rule: FactorRule) -> Exchanges:
+    labels: ConvDims = op.attrs["dim_labels"]
+    spatial = {x: n for n, x in enumerate(labels.lhs_spatial)}
+    found = []
+    for x, n in spatial.items():
+        (f,) = rule.operands[_LHS][x]
+        found.append((f, x, _met(op, n)))
+    return Exchanges(tuple(found))
 
 
 def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -161,17 +162,26 @@ def _reduce_window(site: Site) -> list[Instruction]:
     opcode = plain_reducer(site.op.attrs["to_apply"])
     arrays = list(site.operands[:n])
     for dim, line, k in moved_dims(site):
-        w = window[dim]
-        wish = outputs(site.shapes[0].dims[dim], k, stride=w.stride, reach=(w.size - 1) * w.rhs_dilate + 1)
+        w, reading = window[dim], _pooled(site.op, dim)
         for i, x in enumerate(arrays):
             fill = site.operands[n + i]
             if opcode is not None:
                 fill = site.em.scalar(identity_of(opcode, x.shape.dtype), x.shape.dtype)
-            size = site.operand_dims(i)[dim]
-            got = fetch_dilated(site.em, line, x, size, wish, fill, (w.pad_low, w.lhs_dilate))
+            got = fetch_dilated(site.em, line, x, reading.n, reading.wish(k), fill, reading.place)
             arrays[i] = got.array
         window[dim] = replace(w, pad_low=got.low, pad_high=got.high, lhs_dilate=got.dilate)
     return site.emit([*arrays, *site.operands[n:]], window=Window(tuple(window)))
+
+
+def _pooled(op: Instruction, dim: int, operand: int = 0) -> Outputs:
+    count = next(op.shape.leaves()).dims[dim]
+    return Outputs.of_window(op.attrs["window"].dims[dim], op.operands[0].shape.dims[dim], count, operand)
+
+
+def _window_sends(op: Instruction, rule: FactorRule) -> Exchanges:
+    arrays = range(len(list(op.shape.leaves())))
+    moved = [(f, d) for f in moving_factors(rule) for t, d in rule.places(f) if t == 0]
+    return Exchanges(tuple((f, d, _pooled(op, d, i)) for f, d in moved for i in arrays))
 
 
 # -- select-and-scatter ----------------------------------------------------------------------------------------
@@ -222,37 +232,26 @@ def _select_and_scatter(site: Site) -> list[Instruction]:
     dtype = x.shape.dtype
     window, cuts = list(attrs["window"].dims), []
     for dim, line, k in moved_dims(site):
-        w, n, chunk = window[dim], site.operand_dims(0)[dim], x.shape.dims[dim]
-        windows = [_touching(w, i * chunk, (i + 1) * chunk) for i in range(k)]
-        count = max(last - first for first, last in windows)
-        used = [i * chunk < n for i in range(k)]
-        firsts = tuple(first for first, _ in windows)
-        wish = Wish(firsts, tuple(count if u else 0 for u in used), count)
-        parts = [Source(0, source.shape.dims[dim], True, 0, 0, site.operand_dims(1)[dim])]
+        reading, chunk = _touching(site.op, dim), x.shape.dims[dim]
         nothing = em.scalar(identity_of(plain_reducer(attrs["scatter"]) or "add", dtype), dtype)
-        source = fetch(em, line, [source], parts, wish, nothing)
-        reach = (count - 1) * w.stride + w.size
-        starts = tuple(first * w.stride - w.pad_low for first in firsts)
-        before = [i * chunk - start for i, start in enumerate(starts)]
-        size = max(reach, max(before) + chunk)
-        wish = Wish(starts, tuple(size if u else 0 for u in used), size)
-        parts = [Source(0, chunk, True, 0, 0, n)]
-        x = fetch(em, line, [x], parts, wish, em.scalar(passed_over(attrs["select"], dtype), dtype))
-        window[dim] = replace(w, pad_low=0, pad_high=0)
-        cuts.append((dim, by_position(em, line.atoms, dict(enumerate(before))), chunk))
+        source = fetch(em, line, [source], [whole_source(reading.count, k)], reading.source(k), nothing)
+        low = em.scalar(passed_over(attrs["select"], dtype), dtype)
+        x = fetch(em, line, [x], [whole_source(reading.n, k)], reading.elements(k), low)
+        window[dim] = replace(window[dim], pad_low=0, pad_high=0)
+        cuts.append((dim, by_position(em, line.atoms, dict(enumerate(reading.before(k)))), chunk))
     made = em.add("select-and-scatter", x.shape, x, source, initial, **{**attrs, "window": Window(tuple(window))})
     for dim, start, size in cuts:
         made = em.dynamic_slice(made, dim, start, size)
     return [made]
 
 
-def _touching(w: WindowDim, low: int, high: int) -> tuple[int, int]:
-    """The windows (first, after the last) that reach into input positions from ``low`` to before ``high``.
+def _touching(op: Instruction, dim: int) -> Touching:
+    return Touching(op.shape.dims[dim], op.operands[1].shape.dims[dim], op.attrs["window"].dims[dim])
 
-    The first one does not begin after ``low``, even if there are gaps between windows.
-    """
-    reaching, before = -((w.size - 1 - low - w.pad_low) // w.stride), (low + w.pad_low) // w.stride
-    return min(reaching, before), (high - 1 + w.pad_low) // w.stride + 1
+
+def _scatter_sends(op: Instruction, rule: FactorRule) -> Exchanges:
+    moved = [(f, d) for f in moving_factors(rule) for t, d in rule.places(f) if t == 0]
+    return Exchanges(tuple((f, d, _touching(op, d)) for f, d in moved))
 
 
 RULES: Mapping[str, Row] = {
@@ -262,12 +261,22 @@ RULES: Mapping[str, Row] = {
         non_empty,
         _either,
         _convolution_rule,
+        _convolution_sends,
     ),
     "reduce-window": replace(
         CUMULATIVE,
-        others=(Local("on shards, halos by permutes", _reduce_window, non_empty, same_reduction, not_cumulative_rule),),
+        others=(
+            Local(
+                "on shards, halos by permutes",
+                _reduce_window,
+                non_empty,
+                same_reduction,
+                not_cumulative_rule,
+                _window_sends,
+            ),
+        ),
     ),
     "select-and-scatter": Local(
-        "on shards, halos by permutes", _select_and_scatter, _scatter_usable, rule=_scatter_rule
+        "on shards, halos by permutes", _select_and_scatter, _scatter_usable, rule=_scatter_rule, sends=_scatter_sends
     ),
 }
