@@ -18,12 +18,12 @@ import filelock
 import llvmlite
 
 from shardc.compiler.executable import Executable
-from shardc.compiler.lower.structure import Structure
 from shardc.compiler.serialize import FORMAT, read_bytes, to_bytes
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.ir import Module
+from shardc.hlo.simplify.structure import Structure
 from shardc.native.target import Target
 
 __all__ = ["cached", "module_key"]

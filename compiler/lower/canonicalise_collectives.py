@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from shardc.compiler.lower.make import keep_reachable, make, reshape, transpose
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.groups import IotaGroups, ListGroups
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.simplify.make import keep_reachable, make, reshape, transpose
 from shardc.hlo.types import tuple_shape
 
 __all__ = ["CanonicaliseCollectives", "reduction_of"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shardc.compiler.lower.make import broadcast_scalar, constant, keep_reachable, make
 from shardc.hlo.build import binary_computation
 from shardc.hlo.checks import limits_of
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.literal import Literal
+from shardc.hlo.simplify.make import broadcast_scalar, constant, keep_reachable, make
 from shardc.hlo.types import DTYPES, Shape, array_shape
 
 __all__ = ["ExpandChecks"]

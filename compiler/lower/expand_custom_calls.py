@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardc.compiler.lower.make import inline, keep_reachable
 from shardc.hlo.custom_calls import CustomCalls, expansion
 from shardc.hlo.ir import Instruction, Module, rebuild_module
+from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["ExpandCustomCalls"]
 

@@ -25,9 +25,9 @@ from shardc.compiler.lower.fusion_rules import (
     moved_operands,
     repetition,
 )
-from shardc.compiler.lower.make import keep_reachable, step_computations
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.opset import has_side_effect
+from shardc.hlo.simplify.make import keep_reachable, step_computations
 
 __all__ = ["Fuse"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.make import inline, keep_reachable, with_effects
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.simplify.make import inline, keep_reachable, with_effects
 
 __all__ = ["InlineCalls"]
 

@@ -15,11 +15,11 @@ import numpy as np
 from shardc.compiler.lower.fusion_rules import is_alias
 from shardc.compiler.lower.in_place import in_place_pairs
 from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
-from shardc.compiler.lower.rules.control import branches_of
-from shardc.compiler.lower.structure import literal_digest
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.literal import Literal
+from shardc.hlo.simplify.rules.control import branches_of
+from shardc.hlo.simplify.structure import literal_digest
 from shardc.hlo.types import Shape
 
 __all__ = ["Linear", "array_leaves", "linearise", "linearise_part"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from shardc.compiler.lower.assign_buffers import live_bytes
 from shardc.compiler.lower.linearise import linearise_part
-from shardc.compiler.lower.make import map_computations, step_computations
 from shardc.compiler.lower.orders import ORDERS
 from shardc.hlo.ir import Computation, Module
+from shardc.hlo.simplify.make import map_computations, step_computations
 
 __all__ = ["Order", "peak_bytes_of"]
 

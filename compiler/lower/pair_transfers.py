@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.compiler.lower.make import constant, make, map_computations
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.groups import ListPairs
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.literal import Literal
 from shardc.hlo.participants import Pairs, transfer_pairs
+from shardc.hlo.simplify.make import constant, make, map_computations
 
 __all__ = ["PairTransfers"]
 

@@ -7,11 +7,9 @@ import time
 from shardc.compiler.lower.assign_buffers import assign_buffers
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
 from shardc.compiler.lower.check_plan import check_plan
-from shardc.compiler.lower.eliminate import EliminateCommon, EliminateDead
 from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
-from shardc.compiler.lower.fold_constants import FoldConstants
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.linearise import linearise
@@ -21,11 +19,13 @@ from shardc.compiler.lower.pair_transfers import PairTransfers
 from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.separate_reductions import SeparateReductions
-from shardc.compiler.lower.simplify import Simplify
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.fold_constants import FoldConstants
+from shardc.hlo.simplify.simplify import Simplify
 from shardc.partitioner.optimise.combine import CombineCollectives
 
 __all__ = ["PASSES", "WITHOUT_FOLDING", "lower"]

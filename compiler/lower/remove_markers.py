@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.make import keep_reachable
 from shardc.hlo.custom_calls import MARKERS
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module, rebuild_module
+from shardc.hlo.simplify.make import keep_reachable
 
 __all__ = ["RemoveMarkers"]
 

@@ -12,12 +12,12 @@ from types import MappingProxyType
 import numpy as np
 
 from shardc.compiler.lower.exchange_ragged import exchange_ragged
-from shardc.compiler.lower.make import broadcast_scalar, constant, inline, keep_reachable, make, reshape
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.groups import ListGroups, ListPairs
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.literal import Literal
 from shardc.hlo.participants import Groups, groups_of_devices, pairs_of_devices
+from shardc.hlo.simplify.make import broadcast_scalar, constant, inline, keep_reachable, make, reshape
 from shardc.hlo.types import array_shape
 
 __all__ = ["ResolveGroups"]

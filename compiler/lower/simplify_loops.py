@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.compiler.lower.eliminate import live_part
-from shardc.compiler.lower.make import effects, keep_reachable, make, scalar_value, with_order
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
 from shardc.hlo.opset import has_side_effect
+from shardc.hlo.simplify.eliminate import live_part
+from shardc.hlo.simplify.make import effects, keep_reachable, make, scalar_value, with_order
 from shardc.hlo.types import Shape, tuple_shape
 
 __all__ = ["SimplifyLoops"]

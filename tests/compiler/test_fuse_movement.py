@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.eliminate import EliminateDead
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.lowered import memory_analysis
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.simplify import Simplify
 from shardc.hlo.ir import Module
+from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import CHECKED, check, program
 
 

@@ -7,18 +7,18 @@ from collections import Counter
 import pytest
 
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
-from shardc.compiler.lower.eliminate import EliminateCommon, EliminateDead
-from shardc.compiler.lower.fold_constants import FoldConstants
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.order import Order, peak_bytes_of
 from shardc.compiler.lower.pipeline import lower
 from shardc.compiler.lower.remove_markers import RemoveMarkers
-from shardc.compiler.lower.simplify import Simplify
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir import Module
+from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.fold_constants import FoldConstants
+from shardc.hlo.simplify.simplify import Simplify
 from shardc.hlo.verify import verify
 from tests.compiler.checking import assert_close, program, random_arguments
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from shardc.compiler.lower.eliminate import EliminateDead
-from shardc.compiler.lower.make import keep_reachable
-from shardc.compiler.lower.rules import RULES
 from shardc.hlo.ir import Instruction, Module, rebuild_module
+from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.make import keep_reachable
+from shardc.hlo.simplify.rules import RULES
 
 __all__ = ["Rule", "Simplify", "simplify_instruction"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shardc.compiler.lower.make import effects, inline, scalar_value
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.simplify.make import effects, inline, scalar_value
 
 __all__ = ["RULES", "branches_of"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from shardc.compiler.lower.rules import contraction, control, elementwise, indexing, reduction, shape
 from shardc.hlo.ir import Instruction
+from shardc.hlo.simplify.rules import contraction, control, elementwise, indexing, reduction, shape
 
 __all__ = ["RULES"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shardc.compiler.lower.make import broadcast_scalar, constant, make, reshape, splat_source, transpose
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
+from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, splat_source, transpose
 
 __all__ = ["RULES"]
 

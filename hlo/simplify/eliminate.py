@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.make import effects, map_computations
-from shardc.compiler.lower.structure import Structure
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, topological
 from shardc.hlo.opset import has_side_effect
+from shardc.hlo.simplify.make import effects, map_computations
+from shardc.hlo.simplify.structure import Structure
 
 __all__ = ["EliminateCommon", "EliminateDead"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shardc.compiler.lower.make import make, scalar_value
 from shardc.hlo.ir import Instruction
+from shardc.hlo.simplify.make import make, scalar_value
 
 __all__ = ["RULES"]
 

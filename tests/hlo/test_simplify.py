@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from shardc.compiler.lower.eliminate import EliminateDead
-from shardc.compiler.lower.simplify import Simplify
 from shardc.hlo.evaluate import evaluate
+from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import assert_close, program, random_arguments
 
 FOUR = "x = f32[4] parameter(0)\n"

@@ -1,4 +1,4 @@
-"""Making instructions in lowering passes: shapes are known, provenance comes from what is replaced."""
+"""Making instructions in passes: shapes are known, provenance comes from what is replaced."""
 
 from __future__ import annotations
 
