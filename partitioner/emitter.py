@@ -279,22 +279,31 @@ class Emitter:
         """Which elements of a local array are not padding along ``dim``."""
         key = ("inside", local, dim, atoms, n)
         if key not in self._masks:
-            place = self.global_index(local, dim, atoms)
-            limit = self.splat(self.index(n), local)
-            made = Instruction("compare", array_shape("pred", *local), (place, limit), {"direction": "LT"})
-            self._masks[key] = self.append(made)
+            line = (local[dim],)
+            place, limit = self.global_index(line, 0, atoms), self.splat(self.index(n), line)
+            shape = array_shape("pred", *line)
+            made = self.append(Instruction("compare", shape, (place, limit), {"direction": "LT"}))
+            self._masks[key] = self._along(made, local, dim)
         return self._masks[key]
 
     def global_index(self, local: tuple[int, ...], dim: int, atoms: Atoms, dtype: DType = _INDEX) -> Instruction:
         """The global index along ``dim`` of every element of a local array."""
-        shape = array_shape(dtype, *local)
-        index = self.append(Instruction("iota", shape, (), {"iota_dimension": dim}))
         if not atoms:
-            return index
+            return self.append(Instruction("iota", array_shape(dtype, *local), (), {"iota_dimension": dim}))
+        line = array_shape(dtype, local[dim])
+        index = self.append(Instruction("iota", line, (), {"iota_dimension": 0}))
         start = self.scaled(self.coordinate(atoms), local[dim])
         if dtype is not _INDEX:
             start = self.append(Instruction("convert", array_shape(dtype), (start,)))
-        return self.append(Instruction("add", shape, (index, self.splat(start, local))))
+        index = self.append(Instruction("add", line, (index, self.splat(start, line.dims))))
+        return self._along(index, local, dim)
+
+    def _along(self, line: Instruction, local: tuple[int, ...], dim: int) -> Instruction:
+        """The same line along ``dim`` everywhere: what is one number per line is computed once."""
+        if len(local) == 1:
+            return line
+        shape = line.shape.with_dims(local)
+        return self.append(Instruction("broadcast", shape, (line,), {"dimensions": (dim,)}))
 
     # -- collectives -----------------------------------------------------------------------------------------
 
