@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import Shape
 from shardc.partitioner.callees import SOME_TRIPS, callee, spent
 from shardc.partitioner.layout import AxisTable, Layout
 from shardc.partitioner.linear import Spread, branches_of, merged
 from shardc.partitioner.moves import Cost
 from shardc.partitioner.trips import trip_count
 from shardc.partitioner.values import Partial, Value, leaves
+from shardc.partitioner.widen import can_be_partial, is_narrow, widened
 
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
-__all__ = ["branch_layouts", "loop_state", "wishes"]
+__all__ = ["as_run", "branch_layouts", "loop_state", "wishes"]
 
 Layouts = tuple[Layout, ...]
 
@@ -141,13 +141,26 @@ def loop_state(body: Body, op: Instruction) -> Layouts:
     return best
 
 
+def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
+    """The loop as it runs with its state in these layouts: partial sums of narrow floats are kept in f32."""
+    context = body.context
+    known = context.loops.get((op, state))
+    if known is None:
+        known = context.loops[op, state] = widened(op, state)
+        if known is not op:
+            context.repetitions = {**context.repetitions, **_repeated(context.repetitions, op, known)}
+            whole = body.wanted(op)
+            callee(body, known.attrs["body"], (whole,), whole)
+    return known
+
+
 def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
     """Elements of a loop's state that could be partial, and how."""
     spread = Spread(body.rules, body.context.partial)
     found: dict[int, Partial] = {}
     for k, partial in spread.of_loop(op).items():
         shape = op.shape.elements[k]
-        if shape.is_array and _keeps_precision(shape, partial):
+        if shape.is_array and _keeps_precision(op, k, partial):
             found[k] = partial
     while True:
         kept = {k: p for k, p in found.items() if _leads_back(spread, op, k, found)}
@@ -162,10 +175,20 @@ def _leads_back(spread: Spread, op: Instruction, k: int, found: Mapping[int, Par
     return after is not None and all(found.get(j) == found[k] for j in after)
 
 
-def _keeps_precision(shape: Shape, partial: Partial) -> bool:
+def _keeps_precision(op: Instruction, k: int, partial: Partial) -> bool:
     """Sums in floats narrower than 32 bits would lose more of partial values than of whole ones."""
-    dtype = shape.dtype
-    return partial.reduction != "sum" or not (dtype.is_float and dtype.bits < 32)
+    return partial.reduction != "sum" or not is_narrow(op.shape.elements[k].dtype) or can_be_partial(op, k)
+
+
+def _repeated(known: Mapping[Instruction, int], old: Instruction, new: Instruction) -> dict[Instruction, int]:
+    """`invariants.repetitions` of a rewritten loop's elements."""
+    by_index = {i.attrs["index"]: known[i] for i in old.attrs["body"] if i in known}
+    parameter = new.attrs["body"].parameters[0]
+    return {
+        i: by_index[i.attrs["index"]]
+        for i in new.attrs["body"]
+        if i.opcode == "get-tuple-element" and i.operands[0] is parameter and i.attrs["index"] in by_index
+    }
 
 
 def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[int, Partial]) -> Layouts:
@@ -175,13 +198,13 @@ def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[i
 
 def _bytes(body: Body, op: Instruction, state: Layouts) -> int:
     table = body.context.table
-    shapes = zip(op.shape.elements, state, strict=True)
+    shapes = zip(as_run(body, op, state).shape.elements, state, strict=True)
     return sum(s.with_dims(table.local_dims(x, s.dims)).nbytes for s, x in shapes)
 
 
 def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
     """What a loop sends with its state in these layouts: on the way in, in all iterations, and for its readers."""
-    local = callee(body, op.attrs["body"], (state,), state)
+    local = callee(body, as_run(body, op, state).attrs["body"], (state,), state)
     wire, count = spent(body.context, local)
     costs = [(trips * wire, trips * count)]
     costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]

@@ -52,6 +52,7 @@ class Context:
     callees: dict[Signature, Computation] = field(default_factory=dict)
     partial: dict[Instruction, Partial] = field(default_factory=dict)
     spent: dict[Computation, Cost] = field(default_factory=dict)
+    loops: dict[tuple[Instruction, tuple[Layout, ...]], Instruction] = field(default_factory=dict)
     states: dict[tuple[Signature, Instruction], tuple[Layout, ...]] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
     _choices: dict[Problem, Choice] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from shardc.hlo.custom_calls import (
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.text.shapes import shape_of_text, with_layout
 from shardc.hlo.types import Shape
-from shardc.partitioner.accumulate import branch_layouts, loop_state
+from shardc.partitioner.accumulate import as_run, branch_layouts, loop_state
 from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.linear import branches_of
@@ -98,10 +98,13 @@ def _while(body: Body, op: Instruction) -> Tree:
     carry = body.context.plan.layouts.get(op) or loop_state(body, op)
     body.context.states[body.signature, op] = carry
     predicate = (body.context.table.replicated(0),)
-    condition = callee(body, op.attrs["condition"], (carry,), predicate)
-    loop = callee(body, op.attrs["body"], (carry,), carry)
-    operand = op.operands[0]
-    local = _bring(body, body.values[operand], operand, carry, f"while %{op.name} carries")
+    run = as_run(body, op, carry)
+    condition = callee(body, run.attrs["condition"], (carry,), predicate)
+    loop = callee(body, run.attrs["body"], (carry,), carry)
+    tree, need = body.values[op.operands[0]], f"while %{op.name} carries"
+    start = [body.get(v, x, need) for v, x in zip(leaves(tree), carry, strict=True)]
+    start = [_typed(body, x, s) for x, s in zip(start, run.shape.leaves(), strict=True)]
+    local = body.assemble(op.shape, tree, iter(start))
     made = body.em.append(
         op.replace(
             shape=local.shape,
@@ -111,7 +114,17 @@ def _while(body: Body, op: Instruction) -> Tree:
         ),
         own=True,
     )
-    return _results(body, op, made, carry, f"while %{op.name} adds up")
+    after = _results(body, op, made, carry, f"while %{op.name} adds up")
+    for value in leaves(after):
+        value.forms[value.layout] = _typed(body, value.forms[value.layout], value.shape)
+    return after
+
+
+def _typed(body: Body, x: Instruction, shape: Shape) -> Instruction:
+    """``x`` in the element type of ``shape``."""
+    if x.shape.dtype is shape.dtype:
+        return x
+    return body.em.add("convert", x.shape.with_dtype(shape.dtype), x)
 
 
 def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[Layout], what: str) -> Tree:

@@ -10,6 +10,7 @@ import pytest
 from partition_support import integers, run_partitioned
 
 from shardc.hlo.evaluate import evaluate
+from shardc.hlo.ir import Module
 from shardc.partitioner.equivalence import agree
 from shardc.partitioner.report import build_report
 from shardc.sharding.propagate import propagate
@@ -111,8 +112,13 @@ ONCE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 }
 
 
-def partitioned(function: Callable[[Any, Any], Any], out: Any, dtype: Any = np.float32) -> dict[str, Any]:
+def partitioned(function: Callable[[Any, Any], Any], out: Any) -> dict[str, Any]:
     """The report of the partitioned program, after running it."""
+    return run(function, out, np.float32)[1]
+
+
+def run(function: Callable[[Any, Any], Any], out: Any, dtype: Any) -> tuple[Module, dict[str, Any]]:
+    """The partitioned program and its report, after comparing its results."""
     from shardc.launcher.jax_frontend import module_from_jax
 
     def at(shape: tuple[int, ...], *spec: Any) -> Any:
@@ -125,7 +131,7 @@ def partitioned(function: Callable[[Any, Any], Any], out: Any, dtype: Any = np.f
     want, reference = evaluate(module, args), evaluate(module, args, float64=True)
     local, got = run_partitioned(module, args)
     assert all(agree(g, w, r) for g, w, r in zip(got, want, reference, strict=True))
-    return build_report(local)
+    return local, build_report(local)
 
 
 def reductions(report: dict[str, Any]) -> int:
@@ -153,6 +159,25 @@ def stopping(w: Any, x: Any) -> Any:
         (0, jnp.zeros_like(w)),
     )
     return state[1]
+
+
+def test_narrow_sums_are_kept_in_f32_while_they_are_partial() -> None:
+    local, report = run(scanned(lambda t, w, x: 0.5 * t + GRAD(w, x)), P(), jnp.bfloat16)
+    assert [(c["op"], c["count"], c["payload_bytes"]) for c in report["collectives"]] == [("all-reduce", 1, 128)]
+    (loop,) = [i for i in local.entry if i.opcode == "while"]
+    assert "f32[8,8]" in map(str, loop.shape.elements)
+
+
+def test_narrow_values_that_are_only_moved_stay_narrow() -> None:
+    local, report = run(lambda w, x: lax.scan(lambda t, x: (t, GRAD(w, x)), 0, x)[1], P(), jnp.bfloat16)
+    assert reductions(report) == 1
+    (loop,) = [i for i in local.entry if i.opcode == "while"]
+    assert not any(s.dtype.name == "f32" for s in loop.shape.elements)
+
+
+def test_rounded_terms_are_reduced_before_they_are_rounded() -> None:
+    report = partitioned(scanned(lambda t, w, x: t + GRAD(w, x).astype(t.dtype), lambda w: w.astype("bfloat16")), P())
+    assert reductions(report) == STEPS
 
 
 def test_reduced_in_every_iteration() -> None:
