@@ -1,7 +1,7 @@
 """What a collective costs on a machine: latency and bandwidth of the algorithms that could run it, the best taken.
 
 A group of devices meets the machine's levels as a few members per level (`members_by_level`). Rings go around all of
-them, hierarchies level by level, trees halve the members; each is a sum of steps of ``latency + bytes / bandwidth``.
+them, hierarchies level by level; each is a sum of steps of ``latency + bytes / bandwidth``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def _candidates(opcode: str, size: float, parts: list[_Part]) -> Iterator[tuple[
     if opcode == "all-reduce":
         yield "ring", 2 * _ring(parts, size / g)
         yield "hierarchy", 2 * _hierarchy(parts, size)
-        yield "tree", 2 * _tree(parts, size)
     elif opcode == "all-gather":
         yield "ring", _ring(parts, size / g)
         yield "hierarchy", _hierarchy(parts, size)
@@ -82,17 +81,18 @@ def _ring(parts: list[_Part], chunk: float) -> float:
 
 
 def _hierarchy(parts: list[_Part], whole: float) -> float:
-    """Gather ``whole`` from the outermost level inwards: little crosses the slow links."""
+    """Gather ``whole`` from the outermost level inwards: little crosses the slow links.
+
+    Through a switch, partners at distances 1, 2, 4, ... (Thakur et al., "Optimization of Collective Communication
+    Operations in MPICH", 2005) send the same bytes in few steps; along a torus every level is a ring.
+    """
     total = 0.0
     share = whole
     for n, level in parts:
         share /= n
-        total += (n - 1) * (level.latency + share / level.bandwidth)
+        steps = math.ceil(math.log2(n)) if level.kind == "switch" else n - 1
+        total += steps * level.latency + (n - 1) * share / level.bandwidth
     return total
-
-
-def _tree(parts: list[_Part], size: float) -> float:
-    return sum(math.ceil(math.log2(n)) * (level.latency + size / level.bandwidth) for n, level in parts)
 
 
 def _exchange(parts: list[_Part], size: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.mesh import Mesh
@@ -26,20 +26,16 @@ class Layout:
     """Where one array lies: atoms per dimension, and atoms over which devices hold partial values.
 
     Interned by `AxisTable.layout`: compare with ``is``. ``reduction`` (sum, max, min) combines the partial values
-    and is ``sum`` when there are none.
+    and is ``sum`` when there are none. ``used`` are the atoms that split a dimension.
     """
 
-    __slots__ = ("dims", "reduction", "unreduced")
+    __slots__ = ("dims", "reduction", "unreduced", "used")
 
     def __init__(self, dims: tuple[Atoms, ...], unreduced: Atoms, reduction: str) -> None:
         self.dims = dims
         self.unreduced = unreduced
         self.reduction = reduction
-
-    @property
-    def used(self) -> frozenset[int]:
-        """Atoms that split a dimension."""
-        return frozenset(a for d in self.dims for a in d)
+        self.used = frozenset(chain.from_iterable(dims))
 
     def __repr__(self) -> str:
         return f"Layout({self.dims}, unreduced={self.unreduced}:{self.reduction})"
@@ -79,7 +75,7 @@ class AxisTable:
         key = tuple(atoms)
         found = self._positions.get(key)
         if found is None:
-            found = self._positions[key] = math.prod(self.extents[a] for a in key)
+            found = self._positions[key] = math.prod(map(self.extents.__getitem__, key))
         return found
 
     def atoms(self, axes: Iterable[AxisRef]) -> Atoms:

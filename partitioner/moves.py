@@ -242,8 +242,9 @@ def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: S
 def _joined(move: AllToAll, end: int) -> dict[int, Atoms]:
     """All atoms that leave each source (``end`` 0) or reach each target (``end`` 1)."""
     out: dict[int, Atoms] = {}
-    for part in move.parts:
-        out[part[end]] = out.get(part[end], ()) + part[2]
+    for source, target, atoms in move.parts:
+        dim = target if end else source
+        out[dim] = out.get(dim, ()) + atoms
     return out
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardc.collectives.cost import collective_cost, members_by_level
 from shardc.collectives.machine import Level, Machine
 from shardc.partitioner.layout import Atoms, AxisTable
+from shardc.partitioner.lower_bound import Boundary
 from shardc.partitioner.moves import Cost, Step, move_cost, sent, transfers
 
 __all__ = ["Bytes", "Price", "Seconds"]
@@ -31,13 +32,13 @@ class Bytes:
         """What an operation says that it sends: bytes and collectives."""
         return cost
 
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """What a device holds is free for it, all else costs its bytes."""
+        return (Boundary(frozenset(range(self.table.count)), 1, 0.0, 1.0),)
+
     def work(self, elements: float) -> float:
         """What it costs to compute so many elements more, each of them worth a byte to send."""
         return elements
-
-    def at_least(self, nbytes: float) -> float:
-        """A lower bound for bringing ``nbytes`` to a device."""
-        return nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,23 @@ class Seconds:
 
     table: AxisTable
     machine: Machine
+    _known: dict[tuple[str, int, Atoms], float] = field(default_factory=dict, compare=False, repr=False)
 
     def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
         total, count = 0.0, 0
         for t in transfers(self.table, dims, nbytes, step):
-            total += t.times * collective_cost(self.machine, t.opcode, t.nbytes, self._members(t.atoms)).seconds
+            total += t.times * self.collective(t.opcode, t.nbytes, t.atoms)
             count += t.times
         return (total, count)
 
     def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
         """One collective over ``atoms`` with a local result of ``nbytes``."""
-        return collective_cost(self.machine, opcode, nbytes, self._members(atoms)).seconds
+        key = (opcode, nbytes, atoms)
+        seconds = self._known.get(key)
+        if seconds is None:
+            members = self._members(atoms)
+            seconds = self._known[key] = collective_cost(self.machine, opcode, nbytes, members).seconds
+        return seconds
 
     def links(self, atoms: Atoms) -> Level:
         """The outermost links that groups over ``atoms`` use."""
@@ -71,11 +78,21 @@ class Seconds:
         links = self.machine.levels[level]
         return (nbytes / links.bandwidth + count * links.latency, count)
 
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Around each device, and around the devices that meet below each level."""
+        table, levels = self.table, self.machine.levels
+        out: list[Boundary] = []
+        inside = 1
+        for n, level in enumerate(levels):
+            outer = frozenset(a for a in range(table.count) if table.extent(range(a + 1, table.count)) >= inside)
+            start, fastest = min(x.latency for x in levels[n:]), max(x.bandwidth for x in levels[n:])
+            if outer:
+                out.append(Boundary(outer, inside, start, 1 / fastest))
+            inside *= max(level.size, 1)
+        return tuple(out)
+
     def work(self, elements: float) -> float:
         return elements / max(level.bandwidth for level in self.machine.levels)
-
-    def at_least(self, nbytes: float) -> float:
-        return nbytes / max(level.bandwidth for level in self.machine.levels)
 
     def _members(self, atoms: Sequence[int] | Atoms) -> tuple[int, ...]:
         table = self.table

@@ -61,7 +61,7 @@ def test_bandwidth_dominates_large_and_latency_small_transfers(dgx: Machine) -> 
     large = collective_cost(dgx, "all-reduce", 8e9, (8, 1))
     assert large.seconds == pytest.approx(2 * 8e9 * 7 / 8 / 450e9, rel=0.01)
     small = collective_cost(dgx, "all-reduce", 8, (8, 1))
-    assert small.algorithm == "tree"
+    assert small.algorithm == "hierarchy"
     assert small.seconds == pytest.approx(2 * 3 * 3e-6, rel=0.01)
 
 

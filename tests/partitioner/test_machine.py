@@ -10,7 +10,7 @@ from partition_programs import PROGRAMS
 from partition_support import collectives, integers, layout, random_sharding, scatter_poisoned, with_shardings
 
 from shardc.collectives.machine import load_machine, machine_names
-from shardc.hlo.build import Builder, make_module
+from shardc.hlo.build import Builder, binary_computation
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import array_shape
@@ -33,16 +33,22 @@ def test_numbers_do_not_depend_on_the_machine(name: str) -> None:
         np.testing.assert_array_equal(g, w)
 
 
-def test_latency_decides_where_there_is_little_to_send() -> None:
-    """A gather and an exchange send more bytes than an exchange, a permute and a gather, but sooner."""
+@pytest.mark.parametrize("n", [8, 4096])
+def test_copies_share_a_reduction_where_bytes_count(n: int) -> None:
+    """Eight devices of a node hold the same partial value: each sends an eighth over the slow links, if it is long."""
     mesh = Mesh({"node": 4, "gpu": 8})
     b = Builder("main")
-    x = b.parameter(array_shape("f32", 64, 64), sharding=layout(mesh, "node", "gpu"))
-    module = make_module("m", b.build(b.add("copy", x, sharding=layout(mesh, None, "node"))), mesh=mesh)
-    by_bytes, by_time = partition(module), partition(module, machine=load_machine("h100-dgx"))
-    args = [integers(np.random.default_rng(0), p.shape) for p in module.parameters]
-    for local in (by_bytes, by_time):
+    x = b.parameter(array_shape("f32", n, n, 4), sharding=layout(mesh, None, None, "node"))
+    whole = layout(mesh, None, None)
+    zero = b.constant(0.0, "f32")
+    total = b.add("reduce", x, zero, dimensions=(2,), to_apply=binary_computation("add", "f32"), sharding=whole)
+    module = with_shardings(
+        b.build(total), mesh, lambda i: x.sharding if i.shape.rank == 3 else layout(mesh, *[None] * i.shape.rank)
+    )
+    local = partition(module, machine=load_machine("h100-dgx"))
+    assert (collectives(local) == ["all-reduce"]) == (n == 8)
+    assert collectives(partition(module)) == ["all-reduce"]
+    if n == 8:
+        args = [integers(np.random.default_rng(0), p.shape) for p in module.parameters]
         (got,) = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
-        np.testing.assert_array_equal(got, args[0])
-    assert collectives(by_bytes) == ["all-to-all", "collective-permute", "all-gather"]
-    assert collectives(by_time) == ["all-gather", "all-to-all"]
+        np.testing.assert_array_equal(got, args[0].sum(2))

@@ -234,7 +234,7 @@ def test_on_a_machine_the_fastest_path_is_taken() -> None:
     machine = load_machine("h100-dgx")
     by_time, by_bytes = Resharder(table, machine), Resharder(table)
     shardings = list(all_shardings(mesh, 2, halves=False, partial=True))
-    for source, target in itertools.product(shardings, repeat=2):
+    for source, target in itertools.product(shardings[::3], shardings[1::3]):
         a, b = table.from_sharding(source), table.from_sharding(target)
         for dims in ((64, 64), (4096, 8192)):
             fast, small = by_time.path(dims, 4, a, b), by_bytes.path(dims, 4, a, b)
