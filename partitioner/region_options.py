@@ -119,8 +119,8 @@ class Options:
 
     def _option(self, node: Node, number: int, factors: tuple[Atoms, ...], carry: _Carry) -> Option:
         way, wished = node.ways[number], tuple(w.wished for w in node.results)
-        key = (way.local, way.problem.rule, way.problem.usable, way.finished, number, factors, carry, wished)
-        key = (*key, tuple(w.nbytes for w in node.results))
+        kind = (way.local, way.problem.rule, way.problem.usable, way.finished, number)
+        key = (kind, factors, carry, wished, tuple(w.nbytes for w in node.results))
         found = self._settled.get(key)
         if found is None:
             operands, results = laid_out(self.context.table, way.problem.rule, factors, carry)

@@ -77,8 +77,10 @@ class Network:
                 near[u] |= others
                 near[u].discard(v)
         for v, joint in reversed(steps):
-            at = tuple(found[u] for u in joint.variables[1:])
-            found[v] = int(np.argmin(joint.table[(slice(None), *at)]))
+            column = joint.table
+            for u in joint.variables[1:]:
+                column = column[:, found[u]]
+            found[v] = int(np.argmin(column))
         return [found[v] for v in range(len(self.sizes))]
 
     def _extent(self, variables: set[int]) -> int:
