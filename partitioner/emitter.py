@@ -255,7 +255,10 @@ class Emitter:
         return self.add("select", yes.shape, condition, yes, no)
 
     def keep_on_first(self, x: Instruction, atoms: Atoms, other: Instruction) -> Instruction:
-        """``x`` on devices at position 0 over ``atoms``, the scalar ``other`` elsewhere."""
+        """``x`` at position 0 over ``atoms``, the scalar ``other`` elsewhere; nothing to do where they are the same."""
+        given = x.operands[0] if x.opcode == "broadcast" else x
+        if given.opcode == other.opcode == "constant" and given.attrs["literal"] == other.attrs["literal"]:
+            return x
         key = ("first", atoms)
         if key not in self._scalars:
             made = Instruction(
