@@ -10,21 +10,23 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from partition_support import layout, merged, random_sharding
+from reshard_optimum import Optimum
 
 from shardc.collectives.machine import load_machine
 from shardc.hlo.build import make_module
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.groups import groups_grid
-from shardc.hlo.ir import Computation
+from shardc.hlo.ir import Computation, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.emitter import Emitter, Reducers
 from shardc.partitioner.equivalence import gather_array, scatter_array
-from shardc.partitioner.layout import AxisTable
-from shardc.partitioner.moves import Permute, emit_move
+from shardc.partitioner.layout import AxisTable, Layout
+from shardc.partitioner.moves import AllToAll, Permute, emit_move
 from shardc.partitioner.names import Names
+from shardc.partitioner.report import build_report
 from shardc.partitioner.reshard import Path, Resharder
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -103,6 +105,9 @@ def reshard(mesh: Mesh, dims: tuple[int, ...], source: Sharding, target: Shardin
     assert got[0].shape == target.local_dims(dims)
     np.testing.assert_array_equal(joined(target, got, dims), want)
     bounded(table, dims, path, (source, target))
+    if not any(n % mesh.size for n in dims):
+        small(module, max(math.prod(e.local_dims(dims)) for e in (source, target)))
+    assert build_report(module)["wire_bytes"] == pytest.approx(path.cost[0])
     return path
 
 
@@ -113,6 +118,12 @@ def bounded(table: AxisTable, dims: tuple[int, ...], path: Path, ends: tuple[Sha
     for step in path.steps:
         small = math.prod(table.local_dims(step.after, dims)) <= limit
         assert small or table.extent(step.after.used) >= fewest, path
+
+
+def small(module: Module, limit: float) -> None:
+    """No instruction has more elements than the larger end."""
+    for i in module.entry:
+        assert math.prod(i.shape.dims) <= max(limit, module.num_partitions), i
 
 
 def with_partial(r: random.Random, mesh: Mesh, rank: int, reduction: str) -> Sharding:
@@ -167,7 +178,9 @@ def all_shardings(mesh: Mesh, rank: int, *, halves: bool, partial: bool) -> Iter
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("dims", [(8,), (5,), (8, 16), (5, 7), (8, 16, 8), (5, 7, 3)], ids=str)
-@pytest.mark.parametrize("mesh", [Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 2, "y": 4})], ids=str)
+@pytest.mark.parametrize(
+    "mesh", [Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2}), Mesh({"x": 4})], ids=str
+)
 def test_all_pairs(mesh: Mesh, dims: tuple[int, ...], part: int) -> None:
     """Every pair for an even and an uneven size, halves of axes and partial ends included, in four parts."""
     shardings = list(all_shardings(mesh, len(dims), halves=True, partial=True))
@@ -176,6 +189,41 @@ def test_all_pairs(mesh: Mesh, dims: tuple[int, ...], part: int) -> None:
             path = reshard(mesh, dims, source, target)
             if math.prod(source.num_shards()) > 1 and math.prod(target.num_shards()) > 1:
                 assert all(any(s.after.dims) for s in path.steps), (source, target)
+
+
+def spare(table: AxisTable, source: Layout, target: Layout) -> bool:
+    """Are there axes that hold copies in both ends? Paths by bytes do not spread work over them.
+
+    Copies of which all but one are dropped (axes that become partial) are such, too.
+    """
+    busy = {*source.used, *source.unreduced, *target.used}
+    return len(busy) < table.count or not set(target.unreduced) <= set(source.unreduced)
+
+
+def least(mesh: Mesh, dims: tuple[int, ...], step: int) -> None:
+    """From every ``step``-th layout to all others nothing is cheaper than the path that the search finds."""
+    table = AxisTable(mesh, [Sharding(mesh, (DimSharding((AxisRef(n, 1, 2),)),)) for n, k in mesh.axes if k == 4])
+    search = Resharder(table)
+    optimum = Optimum(table, dims, search.price)
+    for source in optimum.layouts[::step]:
+        best = {limit: optimum.costs(source, limit) for limit in set(optimum.size.values())}
+        for target in optimum.layouts:
+            limit = max(optimum.size[source], optimum.size[target])
+            if not spare(table, source, target):
+                cost = search.cost(dims, 4, source, target)
+                assert cost[0] <= best[limit][target][0] * (1 + 1e-9), (source, target)
+
+
+@pytest.mark.parametrize("mesh", [Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3, "z": 2})], ids=str)
+def test_no_path_is_cheaper(mesh: Mesh) -> None:
+    least(mesh, (24, 24), 13)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dims", [(24,), (24, 24), (24, 24, 24)], ids=str)
+@pytest.mark.parametrize("mesh", [Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3, "z": 2}), Mesh({"x": 8})], ids=str)
+def test_no_path_is_cheaper_for_any_pair(mesh: Mesh, dims: tuple[int, ...]) -> None:
+    least(mesh, dims, 1)
 
 
 def moves(mesh: Mesh, dims: tuple[int, ...], source: Sharding, target: Sharding) -> list[str]:
@@ -213,6 +261,28 @@ def test_replacing_an_axis_by_one_of_another_size_never_makes_all_whole(n: int) 
         path = reshard(mesh, (n,), layout(mesh, source), layout(mesh, target))
         assert all(any(s.after.dims) for s in path.steps)
         assert path.cost[0] <= 8 * n
+
+
+@pytest.mark.parametrize(("old", "new"), [("x", "x y"), ("x y", "x"), ("y", "y x"), ("x y", "")])
+def test_uneven_sizes_send_only_what_crosses_a_boundary(old: str, new: str) -> None:
+    """A vocabulary that the mesh does not divide: chunks of 12,565 become chunks of 6,283 by a few rows."""
+    mesh = Mesh({"x": 4, "y": 2})
+    source, target = (layout(mesh, s.split() or None, None) for s in (old, new))
+    dims = (50257, 2)
+    path = reshard(mesh, dims, source, target)
+    lacking = max(0, target.local_dims(dims)[0] - source.local_dims(dims)[0])
+    assert path.cost[0] <= 8 * (lacking + 16), path
+
+
+def test_two_dimensions_become_one_in_one_exchange() -> None:
+    mesh = Mesh({"x": 2, "y": 2, "z": 2})
+    dims = (8, 8, 8)
+    for target in (layout(mesh, None, None, ("x", "y")), layout(mesh, None, None, ("y", "x"))):
+        path = reshard(mesh, dims, layout(mesh, "x", "y", None), target)
+        assert [type(s.move) for s in path.steps] == [AllToAll]
+        assert path.cost == (4 * 512 / 4 * 3 / 4, 1)
+        path = reshard(mesh, dims, target, layout(mesh, "y", "x", None))
+        assert [type(s.move) for s in path.steps] == [AllToAll]
 
 
 def test_cost_is_the_reports_wire_bytes() -> None:
