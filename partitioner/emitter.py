@@ -17,7 +17,7 @@ from shardc.hlo.build import binary_computation
 from shardc.hlo.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.literal import Literal
-from shardc.hlo.types import DTYPES, DType, Shape, array_shape
+from shardc.hlo.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.names import Names
 
@@ -248,6 +248,18 @@ class Emitter:
         dims = list(parts[0].shape.dims)
         dims[dim] = sum(p.shape.dims[dim] for p in parts)
         return self.add("concatenate", parts[0].shape.with_dims(tuple(dims)), *parts, dimensions=(dim,))
+
+    def reduced(
+        self, body: Computation, arrays: Sequence[Instruction], initials: Sequence[Instruction], dim: int
+    ) -> list[Instruction]:
+        """Arrays of equal dimensions reduced together along ``dim``."""
+        dims = arrays[0].shape.dims
+        shapes = [x.shape.with_dims((*dims[:dim], *dims[dim + 1 :])).plain for x in arrays]
+        shape = shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
+        made = self.add("reduce", shape, *arrays, *initials, dimensions=(dim,), to_apply=body)
+        if len(shapes) == 1:
+            return [made]
+        return [self.add("get-tuple-element", s, made, index=i) for i, s in enumerate(shapes)]
 
     # -- masks -----------------------------------------------------------------------------------------------
 

@@ -88,8 +88,17 @@ def _reduce(op: Instruction) -> int:
 
 
 def _reduce_window(op: Instruction) -> int:
-    window: int = math.prod(d.size for d in op.attrs["window"].dims)
+    """Every window combines its elements; but running totals go on from one element to the next."""
+    window = 1
+    for w, n in zip(op.attrs["window"].dims, op.operands[0].shape.dims, strict=True):
+        window *= 1 if _is_running(w, n) else w.size
     return next(op.shape.leaves()).size * window * _body(op)
+
+
+def _is_running(w: WindowDim, n: int) -> bool:
+    """Do windows hold everything up to (or from) their own element?"""
+    pads = (w.pad_low, w.pad_high)
+    return w.size >= n and pads in ((w.size - 1, 0), (0, w.size - 1)) and w == WindowDim(w.size, 1, *pads)
 
 
 def _select_and_scatter(op: Instruction) -> int:

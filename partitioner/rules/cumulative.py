@@ -1,18 +1,20 @@
 """Windows over everything before (or after) an element: cumulative sums, products, maxima along split dimensions.
 
 Each shard accumulates its own elements; the shards' totals, one number per line, are gathered, and every device
-combines those of the shards before its own into what it has.
+combines those of the shards before its own into what it has. Any combination of scalars will do, of several arrays at
+once too; where it is not one known operation, the initial value is its identity, as HLO wants it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import Window, WindowDim
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.opset import OPS, Window, WindowDim
 from shardc.hlo.types import array_shape
 from shardc.partitioner.choose import Problem
-from shardc.partitioner.emitter import identity_of
+from shardc.partitioner.emitter import Emitter, identity_of
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.rule import Local, Site, always
@@ -21,15 +23,12 @@ from shardc.sharding.rules import factor_rule
 
 __all__ = ["CUMULATIVE", "not_cumulative_rule"]
 
-_COMBINED = ("add", "multiply", "maximum", "minimum", "and", "or")
+_COMBINED = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 
 
 def _accumulated(op: Instruction) -> tuple[int, bool] | None:
     """(dimension, backwards) of a window over the whole of one dimension, up to or from each element."""
-    body = op.attrs["to_apply"].root
-    if len(op.operands) != 2 or body.opcode not in _COMBINED or len(set(body.operands)) != 2:
-        return None
-    if any(o.opcode != "parameter" for o in body.operands):
+    if not _by_element(op.attrs["to_apply"]):
         return None
     found: tuple[int, bool] | None = None
     for d, (w, n) in enumerate(zip(op.attrs["window"].dims, op.operands[0].shape.dims, strict=True)):
@@ -42,18 +41,31 @@ def _accumulated(op: Instruction) -> tuple[int, bool] | None:
     return found
 
 
+def _by_element(body: Computation) -> bool:
+    """Is the body arithmetic that could be done on whole arrays as well?"""
+    simple = ("parameter", "constant", "tuple")
+    return all(i.opcode in simple or (OPS[i.opcode].family == "elementwise" and i.opcode != "map") for i in body)
+
+
+def _known(body: Computation) -> bool:
+    """Is the body one operation whose identity is known?"""
+    root = body.root
+    parameters = all(o.opcode == "parameter" for o in root.operands)
+    return root.opcode in _COMBINED and parameters and len(set(root.operands)) == 2
+
+
 def _rule(op: Instruction) -> FactorRule | None:
     found = _accumulated(op)
-    return None if found is None else _equation(op.shape.dims, found[0])
+    return None if found is None else _equation(op.operands[0].shape.dims, found[0], len(op.operands) // 2)
 
 
 @lru_cache(maxsize=4096)
-def _equation(dims: tuple[int, ...], along: int) -> FactorRule:
-    """The accumulated dimension is split in operand and result, under a factor that does not simply pass through."""
-    b = RuleBuilder([dims, ()], [dims])
+def _equation(dims: tuple[int, ...], along: int, count: int) -> FactorRule:
+    """The accumulated dimension is split in operands and results, under a factor that does not simply pass through."""
+    b = RuleBuilder([*[dims] * count, *[()] * count], [dims] * count)
     for d, n in enumerate(dims):
         kind = FactorKind.PERMUTATION if d == along else FactorKind.PASS_THROUGH
-        b.add(n, [(0, d), (2, d)], kind)
+        b.add(n, [(t, d) for t in (*range(count), *range(2 * count, 3 * count))], kind)
     return b.build()
 
 
@@ -76,41 +88,64 @@ def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tu
     for f, (factor, atoms) in enumerate(zip(problem.rule.factors, factors, strict=True)):
         if f != along:
             line *= -(-factor.size // table.extent(atoms))
-    return (float(line * problem.operands[0].nbytes * (g - 1)), 1)
+    sizes = [nbytes for _, nbytes, _ in problem.results]
+    return (float(line * sum(sizes) * (g - 1)), len(sizes))
 
 
 def _emit(site: Site) -> list[Instruction]:
     found = _accumulated(site.op)
     assert found is not None
     along, backwards = found
-    em, dtype, body = site.em, site.shapes[0].dtype, site.op.attrs["to_apply"]
-    opcode = body.root.opcode
-    identity = em.scalar(identity_of(opcode, dtype), dtype)
-    x = site.masked(0, (along,), identity)
-    n = x.shape.dims[along]
+    em, body, count = site.em, site.op.attrs["to_apply"], len(site.shapes)
+    identities = site.operands[count:]
+    if _known(body):
+        identities = [em.scalar(identity_of(body.root.opcode, s.dtype), s.dtype) for s in site.shapes]
+    arrays = [site.masked(i, (along,), identity) for i, identity in enumerate(identities)]
+    n = arrays[0].shape.dims[along]
     edge = WindowDim(n, pad_high=n - 1) if backwards else WindowDim(n, pad_low=n - 1)
     window = Window(tuple(edge if d == along else w for d, w in enumerate(site.op.attrs["window"].dims)))
-    (own,) = site.emit([x, site.operands[1]], window=window)
+    own = site.emit([*arrays, *site.operands[count:]], window=window)
     atoms = site.operand_atoms(0, along)
     if not atoms:
-        return [own]
-    rest = (*x.shape.dims[:along], *x.shape.dims[along + 1 :])
-    total = em.add("reduce", x.shape.with_dims(rest), x, identity, dimensions=(along,), to_apply=body)
-    gathered = em.all_gather(em.reshape(total, (1, *rest)), 0, atoms)
-    place = em.global_index(gathered.shape.dims, 0, ())
-    here = em.splat(em.coordinate(atoms), gathered.shape.dims)
-    earlier = em.add(
-        "compare",
-        array_shape("pred", *gathered.shape.dims),
-        place,
-        here,
-        direction="GT" if backwards else "LT",
-    )
-    counted = em.select(earlier, gathered, em.splat(identity, gathered.shape.dims))
-    before = em.add("reduce", total.shape, counted, identity, dimensions=(0,), to_apply=body)
-    kept = tuple(d for d in range(own.shape.rank) if d != along)
-    spread = em.add("broadcast", own.shape.plain, before, dimensions=kept)
-    return [em.add(opcode, own.shape.plain, *((own, spread) if backwards else (spread, own)))]
+        return own
+    totals = em.reduced(body, arrays, identities, along)
+    before = _of_shards_before(em, body, totals, (identities, atoms, backwards))
+    kept = tuple(d for d in range(own[0].shape.rank) if d != along)
+    spread = [em.add("broadcast", x.shape.plain, b, dimensions=kept) for x, b in zip(own, before, strict=True)]
+    return _on_arrays(em, body, [*own, *spread] if backwards else [*spread, *own])
+
+
+def _of_shards_before(
+    em: Emitter,
+    body: Computation,
+    totals: Sequence[Instruction],
+    what: tuple[Sequence[Instruction], Atoms, bool],
+) -> list[Instruction]:
+    """The totals of the shards before one's own (behind it, backwards) combined, for (identities, atoms, backwards)."""
+    identities, atoms, backwards = what
+    counted = []
+    for x, identity in zip(totals, identities, strict=True):
+        gathered = em.all_gather(em.reshape(x, (1, *x.shape.dims)), 0, atoms)
+        g = gathered.shape.dims[:1]
+        place, here = em.global_index(g, 0, ()), em.splat(em.coordinate(atoms), g)
+        other = em.add("compare", array_shape("pred", *g), place, here, direction="GT" if backwards else "LT")
+        dims = gathered.shape.dims
+        other = em.add("broadcast", array_shape("pred", *dims), other, dimensions=(0,))
+        counted.append(em.select(other, gathered, em.splat(identity, dims)))
+    return em.reduced(body, counted, identities, 0)
+
+
+def _on_arrays(em: Emitter, body: Computation, operands: Sequence[Instruction]) -> list[Instruction]:
+    """A computation of scalars done on arrays element by element."""
+    dims = operands[0].shape.dims
+    new: dict[Instruction, Instruction] = {p: operands[p.attrs["index"]] for p in body.parameters}
+    for i in body:
+        if i.opcode == "constant":
+            new[i] = em.splat(em.scalar(i.attrs["literal"].array, i.shape.dtype), dims)
+        elif i.opcode not in ("parameter", "tuple"):
+            new[i] = em.add(i.opcode, i.shape.plain.with_dims(dims), *(new[o] for o in i.operands), **i.attrs)
+    root = body.root
+    return [new[o] for o in (root.operands if root.opcode == "tuple" else (root,))]
 
 
 CUMULATIVE = Local(

@@ -64,6 +64,15 @@ def test_orders_count_comparisons() -> None:
     assert instruction_flops(b.add("topk", x, k=8)) == 400 * 3
 
 
+def test_running_totals_are_taken_in_one_pass() -> None:
+    b = Builder("main")
+    x, zero = b.parameter(array_shape("f32", 3, 100)), b.constant(0.0, "f32")
+    add = binary_computation("add", "f32")
+    for edges, count in ((WindowDim(100, pad_low=99), 1), (WindowDim(100, pad_high=99), 1), (WindowDim(5), 5)):
+        op = b.add("reduce-window", x, zero, window=Window((WindowDim(1), edges)), to_apply=add)
+        assert instruction_flops(op) == op.shape.size * count
+
+
 def test_windows_that_choose() -> None:
     b = Builder("main")
     x, source = b.parameter(array_shape("f32", 8)), b.parameter(array_shape("f32", 4))
