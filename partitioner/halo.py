@@ -95,7 +95,9 @@ def fetched_bytes(sources: Sequence[Source], wish: Wish, nbytes: float) -> tuple
 def pick(em: Emitter, line: Line, x: Instruction, source: Source, wish: Wish, fill: Instruction) -> Instruction:
     """What of a wish a device finds in its own shard, the scalar ``fill`` for everything else: sends nothing."""
     steps = plan((source,), wish)
-    steps = replace(steps, rounds=tuple(r for r in steps.rounds if r.own))
+    own = [n for n, r in enumerate(steps.rounds) if r.own]
+    order = None if steps.order is None else tuple(own.index(n) for n in steps.order if n in own)
+    steps = replace(steps, rounds=tuple(steps.rounds[n] for n in own), order=order)
     parts = _sent(em, line, [x], steps)
     return _Assembly(em, line, parts, steps, wish, fill, _with_size(x, line.dim, wish.size)).stacked()
 
@@ -270,7 +272,29 @@ class _Assembly:
         return [self.em.splat(self.fill, (*self.dims[:dim], size, *self.dims[dim + 1 :]))] if size else []
 
     def stacked(self) -> Instruction:
-        """Every part is laid over the fill where its device wants it."""
+        """Every part is put over the fill where its device wants it."""
+        return self._written(self.steps.order) if self.steps.order is not None else self._selected()
+
+    def _written(self, order: Sequence[int]) -> Instruction:
+        """Part after part written into the fill; those of other devices beyond its end."""
+        em, dim, size = self.em, self.line.dim, self.wish.size
+        rounds = self.steps.rounds
+        offsets = [{p.device: r.offset(p) for p in r.pieces} for r in rounds]
+        low = max(0, -min(o for placed in offsets for o in placed.values()))
+        end = max(size, *(o + r.size for placed, r in zip(offsets, rounds, strict=True) for o in placed.values()))
+        everywhere = len(self.wish.starts)
+        if any(len(placed) < everywhere for placed in offsets):
+            end = max(end, size + max(r.size for r in rounds))
+        made = em.splat(self.fill, (*self.dims[:dim], low + end, *self.dims[dim + 1 :]))
+        for n in order:
+            places = {i: low + offsets[n].get(i, size) for i in range(everywhere)}
+            start = by_position(em, self.line.atoms, places)
+            starts = [start if d == dim else em.index(0) for d in range(len(self.dims))]
+            made = em.add("dynamic-update-slice", made.shape, made, self.parts[n], *starts)
+        return em.cut(made, dim, low, low + size)
+
+    def _selected(self) -> Instruction:
+        """Part after part laid over the fill where its device wants it."""
         em, size = self.em, self.wish.size
         made = em.splat(self.fill, self.dims)
         for part, r in zip(self.parts, self.steps.rounds, strict=True):

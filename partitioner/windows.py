@@ -97,6 +97,9 @@ class Plan:
     ``apart``: no two spots overlap, so that the buffer is the rounds' elements side by side on every device. Then
     there may be something else than fill on some device before (or after) what sources fill: ``strays`` tells so
     for any fill, ``zero_strays`` for a fill of zeros, which devices have that receive nothing.
+
+    ``order``: written one after another in this order, each where its device wants it, rounds leave nothing else in
+    places that sources fill or that stay fill; None where no order does.
     """
 
     rounds: tuple[Round, ...]
@@ -105,6 +108,7 @@ class Plan:
     apart: bool
     strays: tuple[bool, bool]
     zero_strays: tuple[bool, bool]
+    order: tuple[int, ...] | None
 
     @property
     def sent(self) -> tuple[int, int]:
@@ -157,7 +161,8 @@ def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     spots = [Spot(n, o, max(o, 0), min(o + rounds[n].size, wish.size)) for o, n in starts]
     apart = all(a.high <= b.low for a, b in pairwise(spots))
     strays, zero_strays = (_strays(rounds, filled, spots, wish, zero=zero) for zero in (False, True))
-    return Plan(tuple(rounds), tuple(filled), tuple(spots), apart, strays, zero_strays)
+    order = _order(rounds, filled, wish)
+    return Plan(tuple(rounds), tuple(filled), tuple(spots), apart, strays, zero_strays, order)
 
 
 def _effort(rounds: Iterable[Round]) -> tuple[int, int]:
@@ -189,6 +194,26 @@ def _strays(
             below = below or spot.low < low
             above = above or max(spot.low, high) < min(spot.high, wish.sizes[i])
     return below, above
+
+
+def _order(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], wish: Wish) -> tuple[int, ...] | None:
+    """An order in which no round spoils what another one or the fill has put down before."""
+    numbers = tuple(range(len(rounds)))
+    return next((o for o in (numbers, numbers[::-1]) if _spoils_nothing([rounds[n] for n in o], filled, wish)), None)
+
+
+def _spoils_nothing(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], wish: Wish) -> bool:
+    kept: list[list[tuple[int, int]]] = [
+        [(0, low), (high, size)] for (low, high), size in zip(filled, wish.sizes, strict=True)
+    ]
+    for r in rounds:
+        for p in r.pieces:
+            low, high = r.offset(p), r.offset(p) + r.size
+            for a, b in kept[p.device]:
+                if max(low, a) < min(p.place, b) or max(p.place + p.length, a) < min(high, b):
+                    return False
+            kept[p.device].append((p.place, p.place + p.length))
+    return True
 
 
 def _pieces_of(sources: Iterable[Source], wish: Wish) -> Iterator[Landing]:

@@ -171,6 +171,12 @@ def updates_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *moved))
 
 
+def _covered(em: Emitter, offset: Instruction, width: int, size: int) -> Instruction:
+    """Which of ``width`` elements from ``offset`` on are among the first ``size``."""
+    place = em.add("add", array_shape("s32", width), em.global_index((width,), 0, ()), em.splat(offset, (width,)))
+    return inside(em, place, size)
+
+
 def dynamic_update_slice(site: Site) -> list[Instruction]:
     """The update where it touches the own shard."""
     x, update, starts = site.operands[0], site.operands[1], list(site.operands[2:])
@@ -194,8 +200,9 @@ def dynamic_update_slice(site: Site) -> list[Instruction]:
     for d in split:
         if updated[d] > 1:
             update = _window(em, update, d, offsets[d], window[d])
-        place = em.add("add", array_shape("s32", *window), em.global_index(window, d, ()), em.splat(offsets[d], window))
-        mine = inside(em, place, updated[d])
+        mine = em.add(
+            "broadcast", array_shape("pred", *window), _covered(em, offsets[d], window[d], updated[d]), dimensions=(d,)
+        )
         covered = mine if covered is None else em.add("and", mine.shape, covered, mine)
     assert covered is not None
     return site.emit([x, em.select(covered, update, old), *starts])

@@ -441,3 +441,10 @@ def test_positions_between_elements_are_the_padding_value() -> None:
     b = Builder("main")
     out = b.add("pad", floats(b, 1), b.constant(2.0, "f32"), padding=((1, 1, 1),))
     check(split(b.build(out)))
+
+
+def test_parts_are_written_where_they_belong() -> None:
+    """Each device puts what it receives where it wants it: nothing is computed per element."""
+    b = Builder("main")
+    local = check(split(b.build(joined(b, 64, 64))))
+    assert not {"select", "compare"} & {i.opcode for i in local.instructions()}
