@@ -12,7 +12,7 @@ from shardc.partitioner.accumulate import wishes
 from shardc.partitioner.choose import Choice, Operand, Problem
 from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.emitter import Emitter
-from shardc.partitioner.layout import Layout
+from shardc.partitioner.layout import Atoms, Layout
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move, moved_atoms
 from shardc.partitioner.needs import needs
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
@@ -247,7 +247,7 @@ class Body:
     ) -> tuple[Local, FactorRule, Choice]:
         """As planned, where the operands lie as the plan has them; else the cheapest way, the first of equals."""
         planned = self.context.plan.decisions.get(op)
-        if planned is not None and planned.row is row and op not in self.wishes and planned.fits(operands):
+        if planned is not None and planned.row is row and planned.fits(operands):
             return planned.way, planned.rule, planned.choice
         way, problem, choice = min(self.ways(op, row, operands, wanted), key=lambda found: found[2].cost)
         return way, problem.rule, choice
@@ -263,7 +263,9 @@ class Body:
             rule = way.rule(op)
             if rule is None:
                 continue
-            linear = tuple(g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r))
+            linear = tuple(
+                g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)
+            )
             problem = Problem(
                 rule,
                 frozenset() if op in self.differing else way.usable(op, rule),
@@ -323,11 +325,14 @@ def _operand(value: Value, repetitions: int) -> Operand:
     )
 
 
-def _partial_with(operands: Sequence[Value], group: tuple[int, ...], reduction: str) -> bool:
-    """Are the operands of ``group`` partial with ``reduction``, or made at will, at least one of them partial?"""
+def _partial_with(operands: Sequence[Value], group: tuple[int, ...], reduction: str, aim: Atoms) -> bool:
+    """Are the operands of ``group`` partial with ``reduction``, or made at will, at least one of them partial?
+
+    Where the result is wanted partial over ``aim``, whole ones may be kept by one member.
+    """
     members = [operands[i] for i in group]
     partial = [v for v in members if v.layout.unreduced]
-    made = all(v.layout.unreduced or v.remake is not None for v in members)
+    made = bool(aim) or all(v.layout.unreduced or v.remake is not None for v in members)
     return bool(partial) and made and all(v.layout.reduction == reduction for v in partial)
 
 

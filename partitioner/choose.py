@@ -77,12 +77,11 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
     best: Choice | None = None
     best_rank: tuple[float, float, float, float, int] | None = None
     for group in ((), *problem.linear):
-        carried, reduction = common_partial(
-            [problem.operands[i].layouts[0] for i in group if not problem.operands[i].free]
-        )
+        partial = [problem.operands[i] for i in group if problem.operands[i].layouts[0].unreduced]
+        carried, reduction = common_partial([o.layouts[0] for o in partial])
         if group and not carried:
             continue
-        single = not any(problem.operands[i].shared and not problem.operands[i].free for i in group)
+        single = not any(o.shared and not o.free for o in partial)
         seen: set[tuple[Atoms, ...]] = set()
         for number, factors in enumerate(_candidates(table, problem, carried)):
             if factors in seen:
