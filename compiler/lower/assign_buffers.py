@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
-from shardc.compiler.lower.liveness import Liveness, live_ranges, runs_of
-from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, leaf_steps
+from shardc.compiler.lower.liveness import Liveness, first_position, live_ranges, runs_of
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, Step, leaf_steps
 from shardc.compiler.lower.pack import Block, pack
 
-__all__ = ["assign_buffers", "live_bytes"]
+__all__ = ["Peak", "assign_buffers", "peak_of"]
 
 #: Ops for which writing in place saves a copy of the whole operand.
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
@@ -36,22 +36,37 @@ def assign_buffers(linear: Linear) -> BufferPlan:
     return BufferPlan(placements, arena_bytes, linear.aliases)
 
 
-def live_bytes(linear: Linear) -> int:
-    """Most bytes in use at a time, arguments (but those that results replace) and constants not counted.
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Most bytes in use at a time, and the outermost step that then runs (None: no step needs memory)."""
 
-    What `assign_buffers` needs for arena and results, were it not for gaps.
+    nbytes: int
+    step: Step | None
+
+
+def peak_of(linear: Linear) -> Peak:
+    """Where most memory is in use, arguments (but those that results replace) and constants not counted.
+
+    It is what `assign_buffers` needs for arena and results, were it not for gaps.
     """
-    groups = _joined(linear, live_ranges(linear.steps, linear.results))
+    liveness = live_ranges(linear.steps, linear.results)
+    groups = _joined(linear, liveness)
     changes: dict[int, int] = {}
     for group in (*groups.at_home(), *groups.elsewhere()):
         for first, end in runs_of(group.mask):
             changes[first] = changes.get(first, 0) + group.nbytes
             changes[end] = changes.get(end, 0) - group.nbytes
-    alive = most = 0
-    for position in sorted(changes):
-        alive += changes[position]
-        most = max(most, alive)
-    return most
+    alive = most = where = 0
+    for bit in sorted(changes):
+        alive += changes[bit]
+        if alive > most:
+            most, where = alive, bit // 2
+    step = None
+    for other in linear.steps if most else ():
+        if first_position(other, liveness) > where:
+            break
+        step = other
+    return Peak(most, step)
 
 
 def _joined(linear: Linear, liveness: Liveness) -> _Groups:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from shardc.compiler.lower.lowered import Branch, Buffer, Check, Copy, Loop, Step
 
-__all__ = ["Liveness", "live_ranges", "reads_of", "runs_of", "writes_of"]
+__all__ = ["Liveness", "first_position", "live_ranges", "reads_of", "runs_of", "writes_of"]
 
 
 def reads_of(step: Step) -> tuple[Buffer, ...]:
@@ -114,10 +114,11 @@ def _span(steps: Sequence[Step], found: Liveness, default: int) -> tuple[int, in
     """First position and the one after the last of a block."""
     if not steps:
         return default, default
-    return _first(steps[0], found), _after(steps[-1], found)
+    return first_position(steps[0], found), _after(steps[-1], found)
 
 
-def _first(step: Step, found: Liveness) -> int:
+def first_position(step: Step, found: Liveness) -> int:
+    """The position of the first thing that a step does."""
     if isinstance(step, Loop):
         return _span(step.condition, found, found.positions[step])[0]
     return found.positions[step]
@@ -137,7 +138,7 @@ def _after(step: Step, found: Liveness) -> int:
 def _walk_loop(step: Loop, state: _State, found: Liveness) -> None:
     """To a fixed point: what the next iteration reads is live at the end of the body."""
     test = found.positions[step]
-    start, end = _first(step, found), _after(step, found)
+    start, end = first_position(step, found), _after(step, found)
     _flush(state, 2 * end, found)
     after = set(state)
     before_body: set[Buffer] = set()

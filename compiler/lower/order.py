@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.assign_buffers import live_bytes
+from shardc.compiler.lower.assign_buffers import peak_of
 from shardc.compiler.lower.linearise import linearise_part
 from shardc.compiler.lower.orders import ORDERS
 from shardc.hlo.ir import Computation, Module
 from shardc.hlo.simplify.make import map_computations, step_computations
 
-__all__ = ["Order", "peak_bytes_of"]
+__all__ = ["Order", "loop_bodies", "peak_bytes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,11 @@ class Order:
     limit: int = 20_000
 
     def run(self, module: Module) -> Module:
-        bodies = {i.attrs["body"].name for c in step_computations(module) for i in c if i.opcode == "while"}
-        return map_computations(module, lambda c: self._ordered(c, c.name in bodies), only=step_computations(module))
+        bodies = loop_bodies(module)
+        return map_computations(module, lambda c: self.ordered(c, c.name in bodies), only=step_computations(module))
 
-    def _ordered(self, computation: Computation, carried: bool) -> Computation:
+    def ordered(self, computation: Computation, carried: bool) -> Computation:
+        """The best order of one computation; ``carried`` as for `peak_bytes_of`."""
         if len(computation.instructions) < 3:
             return computation
         best = computation
@@ -46,9 +47,14 @@ class Order:
         return best
 
 
+def loop_bodies(module: Module) -> set[str]:
+    """Names of the computations that loops repeat."""
+    return {i.attrs["body"].name for c in step_computations(module) for i in c if i.opcode == "while"}
+
+
 def peak_bytes_of(computation: Computation, *, carried: bool = False) -> int:
     """Most bytes alive at a time when a computation runs in its order, arguments and constants not counted.
 
     ``carried``: it is the body of a loop, whose results take the places of its arguments.
     """
-    return live_bytes(linearise_part(computation, carried=carried))
+    return peak_of(linearise_part(computation, carried=carried)).nbytes

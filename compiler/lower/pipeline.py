@@ -7,6 +7,7 @@ import time
 from shardc.compiler.lower.assign_buffers import assign_buffers
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
 from shardc.compiler.lower.check_plan import check_plan
+from shardc.compiler.lower.compute_early import ComputeEarly
 from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
@@ -52,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateDead(),
     Fuse(),
     Order(),
+    ComputeEarly(),
 )
 
 

@@ -18,7 +18,7 @@ def _contract(d: int) -> str:
     return f"lhs_contracting_dims={{{d}}}, rhs_contracting_dims={{{d}}}"
 
 
-def _random_program(seed: int) -> Module:
+def random_program(seed: int) -> Module:
     rng = random.Random(seed)
     lines = [f"v{n} = f32[{rng.choice((8, 64))},16] parameter({n})" for n in range(3)]
     rows = [int(line.split("[")[1].split(",")[0]) for line in lines]
@@ -42,7 +42,7 @@ def _random_program(seed: int) -> Module:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_orders_are_schedules(seed: int) -> None:
-    computation = _random_program(seed).entry
+    computation = random_program(seed).entry
     for order in ORDERS:
         found = list(order(computation))
         assert sorted(found, key=id) == sorted(computation.instructions, key=id)
@@ -52,7 +52,7 @@ def test_orders_are_schedules(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_best_is_taken(seed: int) -> None:
-    module = Fuse().run(_random_program(seed))
+    module = Fuse().run(random_program(seed))
     after = Order().run(module)
     tried = [peak_bytes_of(Computation("c", order(module.entry), module.entry.root)) for order in ORDERS]
     assert peak_bytes_of(after.entry) == min(*tried, peak_bytes_of(module.entry))
@@ -62,7 +62,7 @@ def test_each_order_is_needed() -> None:
     """On some program each order but those after it beats all others."""
     winners = set()
     for seed in range(60):
-        entry = Fuse().run(_random_program(seed)).entry
+        entry = Fuse().run(random_program(seed)).entry
         peaks = [peak_bytes_of(Computation("c", order(entry), entry.root)) for order in ORDERS]
         winners |= {n for n, p in enumerate(peaks) if p == min(peaks)} if peaks.count(min(peaks)) == 1 else set()
     assert len(winners) >= 3
@@ -70,7 +70,7 @@ def test_each_order_is_needed() -> None:
 
 def test_reordered_programs_give_the_same() -> None:
     for seed in range(2):
-        check(_random_program(seed), tolerance=1e-4)
+        check(random_program(seed), tolerance=1e-4)
 
 
 def test_checks_stay_in_order() -> None:

@@ -1,0 +1,82 @@
+"""Parts of late kernels move to their operands where memory is fullest, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardc.compiler.lower.compute_early import ComputeEarly
+from shardc.compiler.lower.fuse import Fuse
+from shardc.compiler.lower.order import Order, peak_bytes_of
+from shardc.hlo.ir import Module
+from shardc.hlo.simplify.simplify import Simplify
+from tests.compiler.checking import SUM, check, program
+from tests.compiler.test_orders import random_program
+
+N = 64
+SIDE = f"f32[{N},{N}]"
+CONTRACT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+def before_and_after(module: Module) -> tuple[Module, Module]:
+    """Without and with the pass; the compiled program computes what the evaluator does."""
+    check(module, tolerance=1e-4)
+    before = Order().run(Fuse().run(Simplify().run(module)))
+    after = ComputeEarly().run(before)
+    return before, after
+
+
+def layers(count: int) -> Module:
+    """Products with ReLU, and backwards through them: each step back asks which activations were positive."""
+    lines = [f"v0 = {SIDE} parameter(0)", f"w = {SIDE} parameter(1)", "zero = f32[] constant(0)"]
+    lines += [f"z = {SIDE} broadcast(zero), dimensions={{}}"]
+    for n in range(count):
+        lines += [f"d{n} = {SIDE} dot(v{n}, w), {CONTRACT}", f"v{n + 1} = {SIDE} maximum(d{n}, z)"]
+    lines += [f"g{count} = {SIDE} sine(v{count})"]
+    for n in reversed(range(count)):
+        lines += [
+            f"p{n} = pred[{N},{N}] compare(d{n}, z), direction=GT",
+            f"m{n} = {SIDE} select(p{n}, g{n + 1}, z)",
+            f"g{n} = {SIDE} dot(m{n}, w), {CONTRACT}",
+        ]
+    return program("\n".join([*lines, f"ROOT r = {SIDE} tanh(g0)"]), SUM)
+
+
+def test_a_mask_is_kept_instead_of_the_activation() -> None:
+    before, after = before_and_after(layers(6))
+    assert peak_bytes_of(after.entry) < 0.55 * peak_bytes_of(before.entry)
+    assert sum(i.shape.is_array and i.shape.dtype.name == "pred" for i in after.entry) >= 4
+
+
+def test_a_long_sum_is_begun_where_its_terms_are() -> None:
+    lines = [f"x = {SIDE} parameter(0)", f"v0 = {SIDE} sine(x)"]
+    lines += [f"v{n + 1} = {SIDE} dot(v{n}, x), {CONTRACT}" for n in range(6)]
+    lines += [f"sum1 = {SIDE} multiply(v0, v1)"]
+    lines += [f"sum{n} = {SIDE} add(sum{n - 1}, v{n})" for n in range(2, 7)]
+    module = program("\n".join([*lines[:-1], f"ROOT {lines[-1]}"]))
+    before, after = before_and_after(module)
+    assert peak_bytes_of(before.entry) >= 7 * N * N * 4
+    assert peak_bytes_of(after.entry) <= 5 * N * N * 4
+
+
+def test_kernels_are_split_only_where_that_lowers_the_peak() -> None:
+    """The same mask, but far from where memory is fullest."""
+    lines = [
+        f"x = {SIDE} parameter(0)",
+        f"a = {SIDE} dot(x, x), {CONTRACT}",
+        f"y = {SIDE} sine(a)",
+        f"e = {SIDE} dot(y, x), {CONTRACT}",
+        f"p = pred[{N},{N}] compare(a, e), direction=GT",
+        f"q = {SIDE} select(p, a, e)",
+        f"b = f32[8,{N},{N}] broadcast(q), dimensions={{1,2}}",
+        "c = f32[8,64,64] sine(b)",
+        f"d = f32[8,{N},8,{N}] dot(c, c), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}",
+        f"ROOT r = f32[8,{N},8,{N}] sine(d)",
+    ]
+    before, after = before_and_after(program("\n".join(lines)))
+    assert after.entry is before.entry
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_peak_never_rises(seed: int) -> None:
+    before, after = before_and_after(random_program(seed))
+    assert peak_bytes_of(after.entry) <= peak_bytes_of(before.entry)
