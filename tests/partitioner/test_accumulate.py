@@ -93,6 +93,8 @@ ONCE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "decay": (scanned(lambda t, w, x: 0.5 * t + GRAD(w, x), lambda w: w), 1),
     "varying decay": (scanned(lambda t, w, x: t * w[0, 0] + GRAD(w, x)), 1),
     "mean": (scanned(lambda t, w, x: t + GRAD(w, x) / STEPS), 1),
+    "weight decay": (scanned(lambda t, w, x: t + (GRAD(w, x) + 0.5 * w)), 1),
+    "penalty": (scanned(lambda t, w, x: t + jax.grad(lambda w: loss(w, x) + (w * w).sum())(w), lambda w: w), 1),
     "views": (scanned(lambda t, w, x: (t.T.reshape(8, 8) + GRAD(w, x).T).T), 1),
     "wider": (scanned(lambda t, w, x: t + GRAD(w.astype("bfloat16"), x.astype("bfloat16")).astype("float32")), 1),
     "chosen": (scanned(lambda t, w, x: jnp.where(w > 0, t + GRAD(w, x), t)), 1),
