@@ -15,7 +15,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.sharding import AxisRef, Sharding
 from shardc.hlo.types import Shape
-from shardc.partitioner.layout import Layout
+from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.values import Tree, Value
 from shardc.sharding.markers import manual_axes
 
@@ -75,7 +75,7 @@ def _sides(
     given = table.from_sharding(sharding, f"%{op.name}")
     whole, free = [], []
     for n, part, atoms in zip(outer.dims, inner.dims, given.dims, strict=True):
-        own = tuple(a for a in atoms if a in manual)
+        own = _cutting(table, [a for a in atoms if a in manual], n // part if part else 1)
         if part * table.extent(own) != n:
             raise UnsupportedError(
                 f"{op.attrs['custom_call_target']} between {outer} and {inner}: the manual axes {', '.join(axes)} "
@@ -88,3 +88,13 @@ def _sides(
         whole.append(own + rest)
         free.append(rest)
     return table.layout(whole), table.layout(free)
+
+
+def _cutting(table: AxisTable, atoms: Sequence[int], parts: int) -> Atoms:
+    """The first of ``atoms`` that cut into so many parts; those behind are how the whole value is wanted outside."""
+    own: list[int] = []
+    for a in atoms:
+        if table.extent(own) >= parts:
+            break
+        own.append(a)
+    return tuple(own)
