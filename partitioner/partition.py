@@ -30,6 +30,7 @@ from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
+from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.optimise.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.place import placed
@@ -145,6 +146,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         Reassociate(),
         SinkReductions(),
         DeduplicateCollectives(),
+        Tidy(),
         WindowEinsums(options.windowed_einsum, machine),
         CombineCollectives(),
     )

@@ -1,0 +1,52 @@
+"""Updates are added to what they would be added to afterwards, not to zeros first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.simplify.make import scalar_value
+
+__all__ = ["ScatterOnto"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterOnto:
+    """``x + scatter-add(0, updates)`` becomes ``scatter-add(x, updates)`` where nobody else reads the scatter."""
+
+    name: str = "scatter-onto"
+    why: str = "an array of zeros less, and an addition of whole arrays"
+
+    def run(self, module: Module) -> Module:
+        called: dict[Computation, Computation] = {}
+        for c in module.computations:
+            called[c] = _rewritten(c, called)
+        if all(k is v for k, v in called.items()):
+            return module
+        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+
+
+def _rewritten(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+    if not any(i.opcode == "scatter" for i in computation):
+        return rebuild_computation(computation, lambda old, operands: None, dict(called))
+    users = users_of(computation)
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old.opcode != "add":
+            return None
+        for k, (was, new) in enumerate(zip(old.operands, operands, strict=True)):
+            if _adds_to_zeros(new) and len(users[was]) == 1 and was is not computation.root:
+                return new.replace(operands=(operands[1 - k], *new.operands[1:]))
+        return None
+
+    return rebuild_computation(computation, change, dict(called))
+
+
+def _adds_to_zeros(i: Instruction) -> bool:
+    if i.opcode != "scatter" or i.shape.is_tuple:
+        return False
+    zero = scalar_value(i.operands[0])
+    body: Computation = i.attrs["to_apply"]
+    adds = body.root.opcode == "add" and set(body.root.operands) == set(body.parameters)
+    return adds and len(body.instructions) == 3 and zero is not None and not zero

@@ -1,0 +1,47 @@
+"""What partitioning wrote, without what it wrote twice or in vain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.passes import Pass
+from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.fold_constants import FoldConstants
+from shardc.hlo.simplify.simplify import Simplify
+from shardc.partitioner.optimise.move_scales import MoveScales
+from shardc.partitioner.optimise.scatter_onto import ScatterOnto
+
+__all__ = ["STEPS", "Tidy"]
+
+STEPS: tuple[Pass, ...] = (
+    EliminateCommon(),
+    Simplify(),
+    FoldConstants(limit=16),
+    MoveScales(),
+    ScatterOnto(),
+    Simplify(),
+    EliminateCommon(),
+    EliminateDead(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Common subexpressions, identities, small constants and factors; the entry's root keeps its shardings."""
+
+    name: str = "tidy"
+    why: str = "no device computes a value twice"
+    steps: tuple[Pass, ...] = STEPS
+
+    def run(self, module: Module) -> Module:
+        sharding = module.entry.root.sharding
+        for step in self.steps:
+            module = step.run(module)
+        root = module.entry.root
+        if root.sharding == sharding:
+            return module
+        root = Instruction("copy", root.shape, (root,), name=root.name, sharding=sharding, metadata=root.metadata)
+        entry = Computation(module.entry.name, (*module.entry.instructions, root), root)
+        computations = tuple(entry if c is module.entry else c for c in module.computations)
+        return module.with_(computations=computations, entry=entry)
