@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir import Computation, Instruction, Module
 
-__all__ = ["Executions", "executions", "trip_count"]
+__all__ = ["Count", "Executions", "counted", "executions", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
@@ -67,6 +67,30 @@ def trip_count(loop: Instruction) -> int | None:
     told = _KNOWN.search(str(loop.attrs.get("backend_config", "")))
     if told:
         return int(told.group(1))
+    count = counted(loop)
+    return None if count is None else count.trips
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A loop that runs while element ``index`` of its state, ``start`` at first and ``step`` more each time, compares
+    by ``direction`` with ``limit``, which instruction ``bound`` of the condition is."""
+
+    index: int
+    start: int
+    step: int
+    direction: str
+    limit: int
+    bound: Instruction
+
+    @property
+    def trips(self) -> int | None:
+        """Iterations; None where the counting never ends."""
+        return _iterations(self.start, self.step, self.limit, self.direction)
+
+
+def counted(loop: Instruction) -> Count | None:
+    """How a while counts by a constant from a constant to a constant; None when it does not."""
     condition, body = loop.attrs["condition"], loop.attrs["body"]
     test = condition.root
     if test.opcode != "compare":
@@ -84,7 +108,7 @@ def trip_count(loop: Instruction) -> int | None:
     start = _scalar(loop.operands[0].operands[index]) if loop.operands[0].opcode == "tuple" else None
     if step is None or start is None:
         return None
-    return _iterations(start, step, limit, direction)
+    return Count(index, start, step, direction, limit, right)
 
 
 def _carried(x: Instruction, computation: Computation) -> int | None:
