@@ -25,8 +25,11 @@ from shardc.partitioner.layout import Layout
 from shardc.partitioner.open_calls import OpenCalls
 from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
+from shardc.partitioner.optimise.delay_reductions import DelayReductions
+from shardc.partitioner.optimise.drop_equal import DropEqual
 from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.move_converts import MoveConverts
+from shardc.partitioner.optimise.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
@@ -142,11 +145,14 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         Rewrite(machine),
         MoveConverts(),
         SimplifyExchanges(),
+        DropEqual(),
         HoistCollectives(),
         Reassociate(),
         SinkReductions(),
         DeduplicateCollectives(),
         Tidy(),
+        PrefetchGathers(options.pipelined_loops, machine),
+        DelayReductions(options.pipelined_loops, machine),
         WindowEinsums(options.windowed_einsum, machine),
         CombineCollectives(),
     )
