@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,8 +221,8 @@ def test_a_training_step_over_layers(tmp_path: Path) -> None:
     jax = pytest.importorskip("jax")
     import shardc
 
-    def loss(w: object, x: object) -> object:
-        def layer(h: object, one: object) -> tuple[object, None]:
+    def loss(w: Any, x: Any) -> Any:
+        def layer(h: Any, one: Any) -> tuple[Any, None]:
             return jax.numpy.tanh(h @ one), None
 
         return (jax.lax.scan(layer, x, w)[0] ** 2).sum()

@@ -25,14 +25,13 @@ from shardc.partitioner.optimise.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.report import build_report
 
-#: (subscripts-like dimension numbers of a product, dimension of the left operand that is gathered)
-GATHERED = {
-    "free": ({"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}, (2, 6), (6, 4), 0),
-    "contracted": ({"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}, (4, 2), None, 1),
+#: Dimension numbers of a product, dimensions of the parts of its left operand, which of them is gathered.
+GATHERED: dict[str, tuple[dict[str, tuple[int, ...]], tuple[int, ...], int]] = {
+    "free": ({"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}, (2, 6), 0),
+    "contracted": ({"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}, (4, 2), 1),
     "batch": (
         {"lhs_batch_dims": (0,), "rhs_batch_dims": (1,), "lhs_contracting_dims": (2,), "rhs_contracting_dims": (0,)},
         (2, 3, 4),
-        None,
         0,
     ),
 }
@@ -48,10 +47,9 @@ def module_of(b: Builder, root: Instruction, groups: AxisGroups) -> Module:
 
 def gathered(kind: str, members: int, *, swap: bool = False, dtype: str = "f32") -> Module:
     """A product of a gathered array, which also is a result where ``members`` are even."""
-    attrs, part, other, dim = GATHERED[kind]
+    attrs, part, dim = GATHERED[kind]
     whole = (*part[:dim], part[dim] * members, *part[dim + 1 :])
-    if other is None:
-        other = (whole[1], 5) if kind == "contracted" else (4, whole[0], 3)
+    other = (4, whole[0], 3) if kind == "batch" else (whole[1], 5)
     groups, b = groups_of(members), Builder("main")
     x, y = b.parameter(array_shape(dtype, *part)), b.parameter(array_shape(dtype, *other))
     g = b.add("all-gather", x, replica_groups=groups, dimensions=(dim,), shape=array_shape(dtype, *whole))
