@@ -74,6 +74,7 @@ class Context:
             self.manual,
             self.repetitions,
             self.reducers,
+            partial=dict(self.partial),
             plan=plan,
             _choices=self._choices,
         )

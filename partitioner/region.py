@@ -208,10 +208,7 @@ class Search:
         for at in itertools.product(*(range(len(k)) for k in kinds)):
             seen = {n: kinds[e][at[e]] for e, n in enumerate(ends)}
             start = seen[wire.producer][0] if wire.producer in seen else None
-            wants = [
-                ((seen[r.node][1][k] if r.node in seen else None) or r.want(), r.once)
-                for k, r in enumerate(wire.readers)
-            ]
+            wants = [(seen[r.node][1][k] if r.node in seen else None) or r.want() for k, r in enumerate(wire.readers)]
             start = start or wire.start()
             table[at] = self._scalar(self.costs.of(wire, start, wants))
         if table.any():
@@ -227,23 +224,20 @@ class Search:
         readers: Sequence[Node],
     ) -> None:
         """Through the set of layouts into which the value is brought: each reader's must be one of them."""
-        fixed = [(r.want(), r.once) for r in wire.readers if r.node not in choices]
-        once: dict[Layout, float] = {}
+        fixed = [r.want() for r in wire.readers if r.node not in choices]
         asked = {n: [frozenset(x for x in v[1] if x is not None) for v in _views(wire, n, choices[n])] for n in readers}
-        for n in readers:
-            for view in _views(wire, n, choices[n]):
-                for r, x in zip(wire.readers, view[1], strict=True):
-                    if x is not None:
-                        once[x] = max(once.get(x, 0), r.once)
+        layouts = list(
+            dict.fromkeys(x for n in readers for v in _views(wire, n, choices[n]) for x in v[1] if x is not None)
+        )
         present = frozenset().union(*(asked[n][0] for n in readers))
-        sets = list(_sets(list(once), present))
+        sets = list(_sets(layouts, present))
         forms = network.variable(len(sets), sets.index(present))
         producer = wire.producer if wire.producer in choices else None
         starts = [o.results[wire.slot] for o in choices[producer]] if producer is not None else [wire.start()]
         table = np.zeros((len(starts), len(sets)))
         for a, start in enumerate(starts):
             for b, chosen in enumerate(sets):
-                wants = [*fixed, *((x, t) for x, t in once.items() if x in chosen)]
+                wants = [*fixed, *(x for x in layouts if x in chosen)]
                 table[a, b] = self._scalar(self.costs.of(wire, start, wants))
         if producer is not None:
             network.add((variable[producer], forms), table)
@@ -341,7 +335,7 @@ def _signature(nodes: Sequence[Node]) -> object:
             w.wished,
             place.get(w.producer, w.start()) if w.producer is not None else w.given,
             w.slot,
-            tuple((place[r.node], r.slot, r.once) if r.node in place else (r.want(), r.once) for r in w.readers),
+            tuple((place[r.node], r.slot) if r.node in place else r.want() for r in w.readers),
         )
         for w in wires
         if not w.made

@@ -108,15 +108,13 @@ class Node:
 class Reader:
     """Who reads a wire: slot ``slot`` of a node, or something that wants it in ``layout`` whatever happens.
 
-    ``at`` is the number of nodes before it. ``once``: reductions for this reader happen so often only, because they
-    sink out of loops; 0 as often as all else.
+    ``at`` is the number of nodes before it.
     """
 
     node: Node | None = None
     slot: int = 0
     layout: Layout | None = None
     at: int = 0
-    once: float = 0
 
     def want(self) -> Layout:
         """The layout that is asked for at present."""
@@ -152,18 +150,14 @@ class Wire:
         return self.given if self.producer is None else self.producer.option.results[self.slot]
 
 
-#: (layout, ``Reader.once``) per reader, in order.
-Wants = Sequence[tuple[Layout, float]]
-
-
 class Costs:
     """What wires and nodes cost, remembered."""
 
     def __init__(self, resharder: Resharder) -> None:
         self.resharder = resharder
-        self._known: dict[tuple[tuple[int, ...], int, Layout, tuple[tuple[Layout, bool], ...]], tuple[Cost, Cost]] = {}
+        self._known: dict[tuple[tuple[int, ...], int, Layout, tuple[Layout, ...]], Cost] = {}
 
-    def total(self, nodes: Iterable[Node], wires: Iterable[Wire]) -> Cost:
+    def total(self, nodes: Iterable[Node], wires: Iterable[Wire]) -> tuple[float, float]:
         """Of some nodes and wires at present."""
         wire, count = 0.0, 0.0
         for node in nodes:
@@ -173,49 +167,35 @@ class Costs:
         for w in wires:
             more = self.present(w)
             wire, count = wire + more[0], count + more[1]
-        return (wire, count)  # type: ignore[return-value]
+        return (wire, count)
 
-    def present(self, wire: Wire) -> Cost:
+    def present(self, wire: Wire) -> tuple[float, float]:
         """Of a wire at present."""
         if wire.made:
             return (0.0, 0)
         start = wire.start()
-        wants = [(r.want(), r.once) for r in wire.readers]
-        if all(w is start for w, _ in wants):
-            return (0.0, 0)
-        return self.of(wire, start, wants)
+        return self.of(wire, start, [x for r in wire.readers if (x := r.want()) is not start])
 
-    def of(self, wire: Wire, start: Layout, wants: Wants) -> Cost:
+    def of(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[float, float]:
         """What it costs to bring a wire from ``start`` into all of ``wants``, in order."""
-        seen: dict[Layout, float] = {}
-        for want, once in wants:
-            if want is not start and want not in seen:
-                seen[want] = once if start.unreduced and not want.unreduced else 0
-        if not seen or wire.made:
+        if wire.made or not wants:
             return (0.0, 0)
-        key = (wire.dims, wire.nbytes, start, tuple((want, once > 0) for want, once in seen.items()))
+        key = (wire.dims, wire.nbytes, start, tuple(dict.fromkeys(wants)))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._moves(*key)
-        usual, rare = found
-        once = max(seen.values())
-        wire_bytes = usual[0] * wire.times + rare[0] * once
-        return (wire_bytes, usual[1] * wire.times + rare[1] * once)  # type: ignore[return-value]
+        return (found[0] * wire.times, found[1] * wire.times)
 
-    def _moves(
-        self, dims: tuple[int, ...], nbytes: int, start: Layout, wants: tuple[tuple[Layout, bool], ...]
-    ) -> tuple[Cost, Cost]:
-        """Costs of the moves that run as often as the wire changes, and of those that sink out of loops."""
+    def _moves(self, dims: tuple[int, ...], nbytes: int, start: Layout, wants: Sequence[Layout]) -> Cost:
+        """The cheapest move into each layout from what there is by then."""
         resharder = self.resharder
         forms = [start]
-        sums = [(0.0, 0), (0.0, 0)]
-        for n, (want, rare) in enumerate(wants):
+        wire, count = 0.0, 0
+        for want in wants:
             if want in forms:
                 continue
             source = min(forms, key=lambda form: resharder.cost(dims, nbytes, form, want))
-            more = resharder.cost(dims, nbytes, source, want)
-            sums[rare] = (sums[rare][0] + more[0], sums[rare][1] + more[1])
-            if n + 1 < len(wants):
-                forms.extend(step.after for step in resharder.path(dims, nbytes, source, want).steps)
-            forms.append(want)
-        return sums[0], sums[1]
+            path = resharder.path(dims, nbytes, source, want)
+            wire, count = wire + path.cost[0], count + path.cost[1]
+            forms.extend(step.after for step in path.steps)
+        return (wire, count)

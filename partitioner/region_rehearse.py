@@ -6,10 +6,9 @@ its readers. Loop carries, arguments and results of computations that are called
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.opset import OPS
 from shardc.hlo.types import Shape, array_shape
 from shardc.partitioner.body import REDUCIBLE_LATER, Body
@@ -70,10 +69,10 @@ class Script:
         w.producer, w.slot = node, len(node.results)
         node.results.append(w)
 
-    def read(self, node: Node, value: Value, once: float = 0) -> None:
+    def read(self, node: Node, value: Value) -> None:
         """``node`` reads ``value`` next."""
         w = self.wire_of[value]
-        w.readers.append(Reader(node, len(node.operands), at=node.index, once=once))
+        w.readers.append(Reader(node, len(node.operands), at=node.index))
         node.operands.append(w)
 
     def node(self, op: Instruction, option: Option, **what: object) -> Node:
@@ -99,18 +98,6 @@ class Script:
         if found is None:
             found = self._options[key] = settled(self.context, ways[way], way, choice, wished)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """What is known of the loop that a computation is of.
-
-    ``still`` are the carried leaves that never change (None: no loop, nothing changes on its own); ``sinking`` the
-    operand slots whose reductions happen less often, and how often.
-    """
-
-    still: frozenset[int] | None
-    sinking: Mapping[tuple[Instruction, int], float] = field(default_factory=dict)
 
 
 def settled(context: Context, way: Way, number: int, choice: Choice, wished: Sequence[Layout]) -> Option:
@@ -146,7 +133,11 @@ def rehearse(
 
 
 class Rehearsal(Body):
-    """`Body` without emitting anything. ``incoming`` are the nodes that give the leaves of each parameter."""
+    """`Body` without emitting anything.
+
+    ``incoming`` are the nodes that give the leaves of each parameter; ``still`` the leaves of a loop's state that never
+    change (None: it is no loop's, and all change as often as outside).
+    """
 
     def __init__(
         self,
@@ -154,7 +145,7 @@ class Rehearsal(Body):
         computation: Computation,
         parameters: Sequence[tuple[Layout, ...]],
         incoming: Sequence[Sequence[Node]] | None = None,
-        loop: Loop | None = None,
+        still: frozenset[int] | None = None,
     ) -> None:
         context = script.context
         super().__init__(context, script.rules, computation, parameters)
@@ -163,7 +154,7 @@ class Rehearsal(Body):
         self.incoming = incoming
         self.times = float(script.counts.get(computation, 1))
         self.alone = computation in script.once
-        self.loop = loop or Loop(None)
+        self.still = still
 
     def rehearse(self, results: Sequence[Layout]) -> list[Value]:
         """Walk; the leaves of the root."""
@@ -227,8 +218,8 @@ class Rehearsal(Body):
             ways = ()
         node = script.node(op, option, key=key, ways=ways, heavy=heavy, counts=counts, times=times)
         script.rows[node] = row
-        for slot, (v, layout) in enumerate(zip(operands, option.operands, strict=True)):
-            script.read(node, v, self.loop.sinking.get((op, slot), 0))
+        for v, layout in zip(operands, option.operands, strict=True):
+            script.read(node, v)
             self._form(v, layout)
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
         values = [
@@ -291,7 +282,11 @@ class Rehearsal(Body):
         return tree
 
     def inner(
-        self, callee: Computation, parameters: Sequence[Sequence[Node]], results: Sequence[Layout], loop: Loop
+        self,
+        callee: Computation,
+        parameters: Sequence[Sequence[Node]],
+        results: Sequence[Layout],
+        still: frozenset[int] | None = None,
     ) -> list[Value]:
         """The leaves of a callee's root; none where it was walked before with the same layouts."""
         layouts = tuple(tuple(n.option.results[0] for n in nodes) for nodes in parameters)
@@ -299,14 +294,14 @@ class Rehearsal(Body):
         if signature in self.script.done:
             return []
         self.script.done.add(signature)
-        return Rehearsal(self.script, callee, layouts, parameters, loop).rehearse(results)
+        return Rehearsal(self.script, callee, layouts, parameters, still).rehearse(results)
 
 
 def _parameter(body: Rehearsal, op: Instruction) -> Tree:
     """Given by the nodes at the border, or from outside as it is."""
     number = op.attrs["index"]
     if body.incoming is not None:
-        nodes, still = body.incoming[number], body.loop.still
+        nodes, still = body.incoming[number], body.still
         first = [node.operands[0].times for node in nodes]
         times = [t if still is None or n in still else body.times for n, t in enumerate(first)]
         return body.given(op, nodes, times)
@@ -329,17 +324,17 @@ def _while(body: Rehearsal, op: Instruction) -> Tree:
     before = list(leaves(body.values[op.operands[0]]))
     for node, v in zip(nodes, before, strict=True):
         script.read(node, v)
-    inside = Loop(_still(loop), _sinking(loop, body.times))
+    still = _still(loop)
     whole = (body.context.table.replicated(0),)
-    for v in body.inner(condition, [nodes], whole, Loop(inside.still)):
+    for v in body.inner(condition, [nodes], whole, still):
         script.wire_of[v].readers.append(Reader(layout=whole[0], at=len(script.nodes)))
     # Where the loop is unrolled no further than this, its end is its beginning.
-    for node, v in zip(nodes, body.inner(loop, [nodes], carry, inside), strict=False):
+    for node, v in zip(nodes, body.inner(loop, [nodes], carry, still), strict=False):
         script.read(node, v)
     return body.given(
         op,
         nodes,
-        [body.times if n not in (inside.still or ()) else script.wire_of[v].times for n, v in enumerate(before)],
+        [body.times if n not in (still) else script.wire_of[v].times for n, v in enumerate(before)],
     )
 
 
@@ -349,7 +344,7 @@ def _call(body: Rehearsal, op: Instruction) -> Tree:
     incoming = [_argument(body, callee, p, o) for p, o in zip(callee.parameters, op.operands, strict=True)]
     results = body.wanted(callee.root)
     nodes = body.border(callee.root, results, (1, 1), free=_may_move(body, callee))
-    _leave(body, nodes, body.inner(callee, incoming, results, Loop(None)))
+    _leave(body, nodes, body.inner(callee, incoming, results))
     return body.given(op, nodes, [body.times] * len(nodes))
 
 
@@ -379,7 +374,7 @@ def _conditional(body: Rehearsal, op: Instruction) -> Tree:
     nodes = body.border(op, results, (len(branches), 1), free=set(branches) <= body.script.once)
     for branch, operand in zip(branches, op.operands[1:], strict=True):
         incoming = [_argument(body, branch, branch.parameters[0], operand)]
-        _leave(body, nodes, body.inner(branch, incoming, results, Loop(None)))
+        _leave(body, nodes, body.inner(branch, incoming, results))
     return body.given(op, nodes, [body.times] * len(nodes))
 
 
@@ -411,38 +406,3 @@ def _still(loop: Computation) -> frozenset[int]:
     if root.opcode != "tuple" or any(o.shape.is_tuple for o in root.operands):
         return frozenset()
     return frozenset(k for k, o in enumerate(root.operands) if element(o, loop) == k)
-
-
-def _sinking(loop: Computation, times: float) -> dict[tuple[Instruction, int], float]:
-    """Operand slots whose reduction `SinkReductions` brings behind the loop: terms of accumulators."""
-    if loop.root.opcode != "tuple":
-        return {}
-    users = users_of(loop)
-    found: dict[tuple[Instruction, int], float] = {}
-    for k, end in enumerate(loop.root.operands):
-        found |= dict.fromkeys(_terms(loop, k, end, users), times)
-    return found
-
-
-def _terms(
-    loop: Computation, k: int, end: Instruction, users: Mapping[Instruction, Sequence[Instruction]]
-) -> Iterator[tuple[Instruction, int]]:
-    """Slots of what one operation combines with element ``k`` into ``end``, with nobody else reading on the way."""
-    opcode, narrow = end.opcode, end.shape.is_array and end.shape.dtype.is_float and end.shape.dtype.bits < 32
-    if opcode not in ("add", "maximum", "minimum") or narrow:
-        return
-    slots: list[tuple[Instruction, int]] = []
-    work, own = [end], 0
-    while work:
-        x = work.pop()
-        if len(users[x]) != 1:
-            return
-        for slot, o in enumerate(x.operands):
-            if element(o, loop) == k:
-                own += 1
-            elif o.opcode == opcode:
-                work.append(o)
-            else:
-                slots.append((x, slot))
-    if own == 1:
-        yield from slots
