@@ -31,6 +31,7 @@ from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.optimise.reassociate import Reassociate
+from shardc.partitioner.optimise.scatter_reductions import ScatterReductions
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
 from shardc.partitioner.optimise.tidy import Tidy
@@ -146,6 +147,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         MoveConverts(),
         SimplifyExchanges(),
         DropEqual(),
+        ScatterReductions(),
         HoistCollectives(),
         Reassociate(),
         SinkReductions(),
