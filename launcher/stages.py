@@ -122,10 +122,14 @@ class Program:
         machine: str | Path | None = None,
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
+        decomposed_rings: bool = False,
     ) -> Partitioned:
         """`propagate`, then `Propagated.partition`."""
         return self.propagate().partition(
-            machine=machine, windowed_einsum=windowed_einsum, pipelined_loops=pipelined_loops
+            machine=machine,
+            windowed_einsum=windowed_einsum,
+            pipelined_loops=pipelined_loops,
+            decomposed_rings=decomposed_rings,
         )
 
     def compile(self, target: str = "cpu") -> Compiled:
@@ -169,6 +173,7 @@ class Propagated:
         machine: str | Path | None = None,
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
+        decomposed_rings: bool = False,
     ) -> Partitioned:
         """Rewrite into the program that every device runs, with the collectives it needs.
 
@@ -176,7 +181,7 @@ class Propagated:
         ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
         ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
-        Raises `InputError` for unknown machines and other words.
+        With ``decomposed_rings`` no permute leads in a circle. Raises `InputError` for unknown machines and words.
         """
         from shardc.collectives.machine import load_machine
         from shardc.partitioner.adopt import adopt, is_partitioned
@@ -185,7 +190,7 @@ class Propagated:
         start = time.perf_counter()
         given = is_partitioned(self.module)
         described = None if machine is None else load_machine(machine)
-        options = PartitionOptions(windowed_einsum, pipelined_loops)
+        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings)
         module = (
             adopt(self.module)
             if given

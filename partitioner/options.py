@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shardc.hlo.errors import InputError
@@ -16,22 +16,24 @@ CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """What overlaps communication with compute, at the cost of more and smaller steps. Each is a `Choice`; ``auto``
-    needs a machine, and without one does nothing.
+    """What overlaps communication with compute, at the cost of more and smaller steps. The first two are a `Choice`;
+    ``auto`` needs a machine, and without one does nothing.
 
     ``windowed_einsum``: an all-gather that feeds matrix products, or a product that feeds a reduce-scatter, becomes
     a ring that computes with one part while the next one travels.
     ``pipelined_loops``: a loop gathers what the next iteration needs during this one, and reduces what the last one
     made, which takes the memory of one more buffer for each.
+    ``decomposed_rings``: permutes that lead in circles become two that do not.
 
     Raises `InputError` for any other word.
     """
 
     windowed_einsum: Choice = "auto"
     pipelined_loops: Choice = "auto"
+    decomposed_rings: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            given = getattr(self, field.name)
+        for name in ("windowed_einsum", "pipelined_loops"):
+            given = getattr(self, name)
             if given not in CHOICES:
-                raise InputError(f"{field.name} is {given!r}", fix=f"use one of {', '.join(CHOICES)}")
+                raise InputError(f"{name} is {given!r}", fix=f"use one of {', '.join(CHOICES)}")

@@ -24,6 +24,7 @@ from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.open_calls import OpenCalls
 from shardc.partitioner.optimise.combine import CombineCollectives
+from shardc.partitioner.optimise.decompose_rings import DecomposeRings
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
 from shardc.partitioner.optimise.delay_reductions import DelayReductions
 from shardc.partitioner.optimise.drop_equal import DropEqual
@@ -156,6 +157,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         PrefetchGathers(options.pipelined_loops, machine),
         DelayReductions(options.pipelined_loops, machine),
         WindowEinsums(options.windowed_einsum, machine),
+        DecomposeRings(options.decomposed_rings),
         CombineCollectives(),
     )
 

@@ -43,6 +43,9 @@ PipelinedOption = Annotated[
         help="Loops gather for the next iteration and reduce for the last; auto: where --machine is faster so.",
     ),
 ]
+RingsOption = Annotated[
+    bool, typer.Option("--decompose-rings", help="Permutes that lead in circles become two that do not.")
+]
 
 
 def partition(
@@ -53,6 +56,7 @@ def partition(
     machine: MachineOption = "",
     windowed_einsum: WindowedOption = "auto",
     pipelined_loops: PipelinedOption = "auto",
+    decompose_rings: RingsOption = False,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -72,7 +76,10 @@ def partition(
     check_writable(output)
     check_writable(report)
     partitioned = open_program(file, mesh, annotate, annotations).partition(
-        machine=machine or None, windowed_einsum=windowed_einsum, pipelined_loops=pipelined_loops
+        machine=machine or None,
+        windowed_einsum=windowed_einsum,
+        pipelined_loops=pipelined_loops,
+        decomposed_rings=decompose_rings,
     )
     facts = partitioned.report()
     if output is not None:
