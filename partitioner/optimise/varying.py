@@ -78,7 +78,8 @@ class _Analysis:
             case "get-tuple-element":
                 sizes = [len(list(s.leaves())) for s in op.operands[0].shape.elements]
                 start = sum(sizes[: op.attrs["index"]])
-                return operands[0][start : start + sizes[op.attrs["index"]]]
+                taken: Leaves = operands[0][start : start + sizes[op.attrs["index"]]]
+                return taken
             case "optimization-barrier":
                 return operands[0]
             case "while":
