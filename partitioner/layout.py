@@ -55,6 +55,7 @@ class AxisTable:
         self._of_axis: dict[str, Atoms] = {}
         self._positions: dict[Atoms, int] = {}
         self._layouts: dict[tuple[tuple[Atoms, ...], Atoms, str], Layout] = {}
+        self._local_dims: dict[tuple[Layout, tuple[int, ...]], tuple[int, ...]] = {}
         self._converted: dict[Sharding, Layout] = {}
         self._by_id: dict[int, tuple[Sharding, Layout]] = {}
         cuts = _sub_axis_cuts(shardings)
@@ -72,7 +73,7 @@ class AxisTable:
 
     def extent(self, atoms: Iterable[int]) -> int:
         """Number of positions over ``atoms`` together."""
-        key = tuple(atoms)
+        key = atoms if type(atoms) is tuple else tuple(atoms)
         found = self._positions.get(key)
         if found is None:
             found = self._positions[key] = math.prod(map(self.extents.__getitem__, key))
@@ -157,7 +158,12 @@ class AxisTable:
 
     def local_dims(self, layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
         """Per-device dimensions of a global array: ceil(n / k) along each."""
-        return tuple(-(-n // self.extent(atoms)) if atoms else n for n, atoms in zip(dims, layout.dims, strict=True))
+        key = (layout, tuple(dims))
+        found = self._local_dims.get(key)
+        if found is None:
+            parts = zip(dims, layout.dims, strict=True)
+            found = self._local_dims[key] = tuple(-(-n // self.extent(atoms)) if atoms else n for n, atoms in parts)
+        return found
 
     def is_uneven(self, atoms: Atoms, n: int) -> bool:
         """Do some devices hold padding when ``n`` elements lie over ``atoms``?"""

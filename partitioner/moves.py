@@ -167,14 +167,15 @@ def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step)
     """The collectives of an all-to-all: targets get chunks that fit, then the exchange, then sources do."""
     assert isinstance(step.move, AllToAll)
     local = list(table.local_dims(step.before, dims))
-    for t, atoms in _joined(step.move, 1).items():
+    sources, targets = _joined(step.move, 0), _joined(step.move, 1)
+    for t, atoms in targets.items():
         yield from _rechunks(table, dims, nbytes, (step.before, t, local, _chunk(table, step.after, dims, t, atoms)))
     yield Transfer("all-to-all", nbytes * math.prod(local), step.move.atoms)
-    for t, atoms in _joined(step.move, 1).items():
+    for t, atoms in targets.items():
         local[t] //= table.extent(atoms)
-    for s, atoms in _joined(step.move, 0).items():
+    for s, atoms in sources.items():
         local[s] *= table.extent(atoms)
-    for s in _joined(step.move, 0):
+    for s in sources:
         yield from _rechunks(table, dims, nbytes, (step.after, s, local, _chunk(table, step.after, dims, s)))
 
 
@@ -258,9 +259,11 @@ def _rechunks(
 ) -> Iterator[Transfer]:
     """What `rechunk` sends to change (layout, dimension, local dimensions, new chunk size), which are then updated."""
     layout, dim, local, new = change
-    old, rest = local[dim], math.prod(local[:dim]) * math.prod(local[dim + 1 :])
+    old, atoms = local[dim], layout.dims[dim]
+    if old == new:
+        return
+    rest = math.prod(local[:dim]) * math.prod(local[dim + 1 :])
     local[dim] = new
-    atoms = layout.dims[dim]
     for count in sent_elements(dims[dim], table.extent(atoms), old, new):
         yield Transfer("collective-permute", count * rest * nbytes, atoms)
 

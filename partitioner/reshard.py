@@ -142,11 +142,11 @@ class Resharder:
         """A* with `_at_least` as the bound; after ``goal.patience`` states the best path so far, if any."""
         best: dict[Layout, tuple[float, int, int]] = {source: (0.0, 0, 0)}
         back: dict[Layout, Step] = {}
-        heap: list[tuple[float, int, int, int, Layout]] = [(0.0, 0, 0, 0, source)]
+        heap: list[tuple[float, int, int, int, Layout]] = [(self._at_least(goal, source), 0, 0, 0, source)]
         done: set[Layout] = set()
         ceiling, pushed = goal.ceiling, 0
         while heap and len(done) < goal.patience:
-            state = heapq.heappop(heap)[-1]
+            least, *_, state = heapq.heappop(heap)
             if state in done:
                 continue
             done.add(state)
@@ -160,6 +160,10 @@ class Resharder:
                 more = self.price.step(goal.dims, goal.nbytes, step)
                 total = (sent + more[0], collectives + more[1], length + 1)
                 bound = total[0] + self._at_least(goal, after)
+                if after is goal.target and total[0] <= least * (1 + _EXACT) and total[1] <= 1:
+                    # Nothing can be cheaper than the bound, or fewer than one collective.
+                    back[after] = step
+                    return Path(total[:2], _walk_back(back, source, after))
                 if bound < ceiling * (1 - _EXACT) and (after not in best or total < best[after]):
                     best[after], back[after] = total, step
                     pushed += 1

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Move, Partial, Permute, ReduceScatter, Slice
@@ -125,30 +125,30 @@ class _Trial:
             for run in self._runs(d, self.partial, share=True):
                 rest = tuple(a for a in self.state.unreduced if a not in run)
                 yield ReduceScatter(d, run), self._with({d: atoms + run}, rest)
-        yield from self._exchanges(leaving)
-        yield from self._partial()
-        yield from self._permutes()
-
-    # -- all-to-all ------------------------------------------------------------------------------------------
-
-    def _exchanges(self, leaving: Sequence[tuple[int, Atoms]]) -> Iterator[tuple[Move, Layout]]:
-        """One exchange between two dimensions, or several at once when sources and targets differ."""
         single = [(s, t, take) for s, take in leaving for t in range(len(self.state.dims)) if self._suits(s, t, take)]
         for part in single:
             yield self._exchange((part,))
-        if len(self.state.dims) < 3:
-            return
+        yield from self._partial()
+        yield from self._permutes()
+        if len(self.state.dims) > 2:
+            yield from self._exchanges([p for p in single if self._aimed(p[1], p[2])])
+
+    # -- all-to-all ------------------------------------------------------------------------------------------
+
+    def _exchanges(self, single: Sequence[tuple[int, int, Atoms]]) -> Iterator[tuple[Move, Layout]]:
+        """Two exchanges at once, where sources and targets differ."""
         for parts in combinations(single, 2):
             (s, t, _), (u, v, _) = parts
             if s != u and not {s, u} & {t, v}:
                 yield self._exchange(parts)
                 if t == v:
                     yield self._exchange(parts[::-1])
-        for s, take in leaving:
+        for s, v, take in single:
             for cut in range(1, len(take)):
-                for t, v in product(range(len(self.state.dims)), repeat=2):
-                    if t != v and self._suits(s, t, take[cut:]) and self._suits(s, v, take[:cut]):
-                        yield self._exchange(((s, v, take[:cut]), (s, t, take[cut:])))
+                major, minor = take[:cut], take[cut:]
+                for t in range(len(self.state.dims)):
+                    if t not in (s, v) and self._aimed(t, minor) and self.blocks[minor[0]] == minor[0]:
+                        yield self._exchange(((s, v, major), (s, t, minor)))
 
     def _exchange(self, parts: tuple[tuple[int, int, Atoms], ...]) -> tuple[Move, Layout]:
         dims = dict(enumerate(self.state.dims))
@@ -161,8 +161,10 @@ class _Trial:
         """Does the target split dimension ``t`` by some of these atoms, or by others that may replace them?"""
         if s == t or self.blocks[take[0]] != take[0]:
             return False
-        wanted, table = self.target.dims[t], self.table
-        return self.trials.thorough or not set(take).isdisjoint(wanted) or self._fits(t, take, wanted, table)
+        return self.trials.thorough or self._aimed(t, take) or self._fits(t, take, self.target.dims[t], self.table)
+
+    def _aimed(self, t: int, take: Atoms) -> bool:
+        return not set(take).isdisjoint(self.target.dims[t])
 
     def _fits(self, d: int, more: Atoms, wanted: Atoms, table: AxisTable) -> bool:
         whole = table.extent(wanted)
