@@ -223,7 +223,7 @@ class Body:
         wanted = self.wanted(op)
         shapes = tuple(op.shape.leaves())
         row, rule, choice = self._decided(op, row, operands, wanted)
-        need = f"{op.opcode} %{op.name}{self._planned_why(op)} needs"
+        need = f"{op.opcode} %{op.name}{self.planned_why(op)} needs"
         local = [self.get(v, x, need) for v, x in zip(operands, choice.operands, strict=True)]
         site = Site(op, rule, choice, self.em, local, shapes)
         made = row.emit(site)
@@ -280,7 +280,7 @@ class Body:
         assert found, f"no way to do {op.opcode}"
         return found
 
-    def _planned_why(self, op: Instruction) -> str:
+    def planned_why(self, op: Instruction) -> str:
         """What to tell of an operation that a region has decided about."""
         why = self.context.plan.why.get(op)
         return f" ({why})" if why else ""

@@ -118,7 +118,7 @@ class Search:
         for thrift in _THRIFT:
             key = (signature, thrift)
             if key not in self._known:
-                self._known[key] = self._decided(nodes, thrift)
+                self._known[key] = self.decided(nodes, thrift)
             found = self._known[key]
             changed = self._take(nodes, found) if found is not None else []
             if changed:
@@ -137,7 +137,7 @@ class Search:
             return []
         unit = "B" if isinstance(self.context.resharder.price, Bytes) else "s"
         sent = f"{self._cost(nodes)[0]:,.6g} {unit} instead of {cost[0]:,.6g} {unit}"
-        told = f"decided with the {len(nodes)} operations around it: {sent}"
+        told = f"decided for {len(nodes)} operations at once: {sent}"
         changed = [n for n, o in zip(nodes, present, strict=True) if n.option is not o]
         self.why.update(dict.fromkeys(changed, told))
         return changed
@@ -145,7 +145,7 @@ class Search:
     def _cost(self, nodes: Sequence[Node]) -> tuple[float, float]:
         return self.costs.total(nodes, dict.fromkeys(w for n in nodes for w in n.wires))
 
-    def _decided(self, nodes: Sequence[Node], thrift: float) -> tuple[Option, ...] | None:
+    def decided(self, nodes: Sequence[Node], thrift: float) -> tuple[Option, ...] | None:
         """Options for a region that together cost less than the present ones; None if there are none.
 
         ``thrift`` is what an element costs that is computed in addition, in bytes to send.
