@@ -101,7 +101,7 @@ def _while(body: Body, op: Instruction) -> Tree:
     run = as_run(body, op, carry)
     condition = callee(body, run.attrs["condition"], (carry,), predicate)
     loop = callee(body, run.attrs["body"], (carry,), carry)
-    tree, need = body.values[op.operands[0]], f"while %{op.name} carries"
+    tree, need = body.values[op.operands[0]], f"while %{op.name}{body.planned_why(op)} carries"
     start = [body.get(v, x, need) for v, x in zip(leaves(tree), carry, strict=True)]
     start = [_typed(body, x, s) for x, s in zip(start, run.shape.leaves(), strict=True)]
     local = body.assemble(op.shape, tree, iter(start))
