@@ -2,8 +2,8 @@
 
 A group grows from its root towards the operands. A producer joins when all its readers are in the group (then
 nobody else needs it), or when it may be computed again. Inside a group every member belongs to one *space*: the
-root's elements, or those that an index-changing member reads. A member read from two spaces would be computed
-twice, so it stays outside.
+root's elements, or those that an index-changing member reads. A member read from two spaces is computed twice, so
+only movement and very little arithmetic are.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ class Fuse:
 
 @dataclass(slots=True)
 class _Group:
-    """A kernel in the making. ``evaluations`` is how often each member is computed."""
+    """A kernel in the making. ``evaluations`` is how often each member is computed, for each of ``several`` spaces."""
 
     root: Instruction
     space: dict[Instruction, Space] = field(default_factory=dict)
     evaluations: dict[Instruction, float] = field(default_factory=dict)
     owned: set[Instruction] = field(default_factory=set)
+    several: set[Instruction] = field(default_factory=set)
     reductions: int = 0
     repeated: int = 0
     copied: int = 0
@@ -154,9 +155,10 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
     only_reader = all(r in group.owned for r in readers) or _rest_are_samples(group, producer, readers)
     if not only_reader and not is_sample(group.root) and not _may_repeat(group, producer, readers):
         return False
-    if (len(spaces) > 1 and not is_uniform(producer)) or any(
-        producer not in moved_operands(r) for r in readers if r in group.space
-    ):
+    if any(producer not in moved_operands(r) for r in readers if r in group.space):
+        return False
+    several = not is_uniform(producer) and (len(spaces) > 1 or any(r in group.several for r in readers))
+    if several and not is_movement(producer) and not (is_elementwise(producer) and _pays_repeatedly(group, producer)):
         return False
     evaluations = max(group.evaluations[r] * repetition(r, producer) for r in readers if r in group.space)
     repeated = evaluations > 1.5 * max(producer.shape.size, 1) and producer.opcode != "iota"
@@ -164,7 +166,9 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
         return False
     if producer.opcode == "reduce" and (repeated or not only_reader or group.reductions >= options.reductions):
         return False
-    group.space[producer] = spaces.pop() if len(spaces) == 1 else None
+    group.space[producer] = spaces.pop() if len(spaces) == 1 else producer
+    if several:
+        group.several.add(producer)
     group.evaluations[producer] = evaluations
     group.reductions += producer.opcode == "reduce"
     if only_reader:

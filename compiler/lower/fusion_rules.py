@@ -60,7 +60,19 @@ def is_fusable(i: Instruction) -> bool:
         return not i.shape.dims
     if i.opcode == "concatenate" and len(i.operands) > _MOST_JOINED:
         return False
+    if i.opcode == "dynamic-update-slice":
+        return _is_placed(i)
     return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce" or is_elementwise(i)
+
+
+def _is_placed(i: Instruction) -> bool:
+    """Parts put on a uniform ground: a pad whose widths are known at run time. Nothing is updated in place then."""
+    ground = i
+    for _ in range(_MOST_JOINED):
+        if ground.opcode != "dynamic-update-slice":
+            break
+        ground = ground.operands[0]
+    return is_uniform(ground)
 
 
 def is_alias(i: Instruction) -> bool:
@@ -127,6 +139,8 @@ def moved_operands(i: Instruction) -> tuple[Instruction, ...]:
     """Operands that a fused kernel reads per element (and may compute itself)."""
     if i.opcode == "dynamic-slice":
         return i.operands[:1]
+    if i.opcode == "dynamic-update-slice":
+        return i.operands[:2]
     if i.opcode == "reduce":
         return i.operands[: len(i.operands) // 2]
     return i.operands

@@ -129,3 +129,40 @@ def test_a_difference_from_a_mean_is_computed_by_each_reader() -> None:
         "ROOT t = (f32[40], f32[30]) tuple(v, w)"
     )
     assert kernels(program(lines)) == ["fusion", "fusion", "tuple"]
+
+
+def test_parts_put_on_zeros_are_a_pad() -> None:
+    """What lies where is known at run time only; nobody stores the ground, nor every step of filling it."""
+    lines = (
+        "x = f32[8,5] parameter(0)\ny = f32[2,5] parameter(1)\nat = s32[] parameter(2)\nzero = f32[] constant(0)\n"
+        "o = s32[] constant(0)\ng = f32[12,5] broadcast(zero), dimensions={}\n"
+        "a = f32[12,5] dynamic-update-slice(g, x, at, o)\nb = f32[12,5] dynamic-update-slice(a, y, o, o)\n"
+        "up = f32[10,5] slice(b), slice={[2:12], [0:5]}\ndown = f32[10,5] slice(b), slice={[0:10], [0:5]}\n"
+        "ROOT r = f32[10,5] subtract(up, down)"
+    )
+    assert kernels(program(lines)) == ["fusion", "fusion"]
+
+
+def test_an_update_of_an_array_stays_an_update() -> None:
+    lines = (
+        "x = f32[8,5] parameter(0)\ny = f32[2,5] parameter(1)\nat = s32[] parameter(2)\no = s32[] constant(0)\n"
+        "a = f32[8,5] dynamic-update-slice(x, y, at, o)\nROOT r = f32[8,5] exponential(a)"
+    )
+    assert kernels(program(lines)) == ["dynamic-update-slice", "exponential"]
+
+
+@pytest.mark.parametrize(("opcode", "wanted"), [("negate", 1), ("exponential", 2)])
+def test_little_arithmetic_is_repeated_at_two_indices(opcode: str, wanted: int) -> None:
+    lines = (
+        f"x = f32[40,6] parameter(0)\ne = f32[40,6] {opcode}(x)\nlow = f32[39,6] slice(e), slice={{[0:39], [0:6]}}\n"
+        "high = f32[39,6] slice(e), slice={[1:40], [0:6]}\nROOT d = f32[39,6] subtract(high, low)"
+    )
+    assert len(kernels(program(lines))) == wanted
+
+
+def test_movement_is_repeated_at_two_indices_but_not_what_it_moves() -> None:
+    lines = (
+        "x = f32[6] parameter(0)\ne = f32[6] exponential(x)\nb = f32[6,6] broadcast(e), dimensions={0}\n"
+        "t = f32[6,6] transpose(b), dimensions={1,0}\nROOT d = f32[6,6] subtract(b, t)"
+    )
+    assert kernels(program(lines)) == ["exponential", "fusion"]
