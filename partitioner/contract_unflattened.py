@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.sharding import Sharding
 
-__all__ = ["ContractUnflattened"]
+__all__ = ["ContractUnflattened", "loses_axes", "merged_runs"]
 
 #: Per dimension of a reshape's result, the dimensions of its operand that it merges.
 _Runs = tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ def _unflattened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruc
     sizes = []
     for side, reshaped in zip(("lhs", "rhs"), operands, strict=True):
         contracting: tuple[int, ...] = old.attrs.get(f"{side}_contracting_dims") or ()
-        runs = _merged(reshaped.operands[0].shape.dims, reshaped.shape.dims)
+        runs = merged_runs(reshaped.operands[0].shape.dims, reshaped.shape.dims)
         if runs is None or any(len(r) != 1 for d, r in enumerate(runs) if d not in contracting):
             return None
         inner = tuple(d for c in contracting for d in runs[c])
@@ -42,12 +42,12 @@ def _unflattened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruc
         attrs[f"{side}_contracting_dims"] = inner
         if batch := old.attrs.get(f"{side}_batch_dims"):
             attrs[f"{side}_batch_dims"] = tuple(runs[d][0] for d in batch)
-    if sizes[0] != sizes[1] or not any(_loses_axes(o) for o in operands):
+    if sizes[0] != sizes[1] or not any(loses_axes(o) for o in operands):
         return None
     return old.replace(operands=tuple(o.operands[0] for o in operands), attrs=attrs)
 
 
-def _merged(before: tuple[int, ...], after: tuple[int, ...]) -> _Runs | None:
+def merged_runs(before: tuple[int, ...], after: tuple[int, ...]) -> _Runs | None:
     """The runs of a reshape that only merges dimensions; None for any other, and for empty arrays."""
     runs: list[tuple[int, ...]] = []
     next_up = 0
@@ -64,7 +64,7 @@ def _merged(before: tuple[int, ...], after: tuple[int, ...]) -> _Runs | None:
     return tuple(runs) if next_up == len(before) and 0 not in before else None
 
 
-def _loses_axes(reshape: Instruction) -> bool:
+def loses_axes(reshape: Instruction) -> bool:
     """Is the operand split over axes that the flattened array is not split over?"""
     before, after = reshape.operands[0].sharding, reshape.sharding
     if not isinstance(before, Sharding) or not isinstance(after, Sharding):

@@ -39,8 +39,10 @@ from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.optimise.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.place import placed
+from shardc.partitioner.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.region import make_plan
 from shardc.partitioner.rules import RULES
+from shardc.partitioner.search_unflattened import SearchUnflattened
 from shardc.partitioner.split_transforms import SplitTransforms
 from shardc.sharding.device_orders import DEVICE_ORDERS
 
@@ -142,6 +144,8 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         FoldSlices(),
         FoldPads(),
         ContractUnflattened(),
+        ReduceUnflattened(),
+        SearchUnflattened(),
         ExpandRandom(),
         SplitTransforms(),
         Rewrite(machine),
