@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, topological
+from shardc.hlo.lapack import LAPACK
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.simplify.make import effects, map_computations
 from shardc.hlo.simplify.structure import Structure
@@ -12,7 +13,7 @@ from shardc.hlo.simplify.structure import Structure
 __all__ = ["EliminateCommon", "EliminateDead"]
 
 #: Equal instructions of these are still different values.
-_NEVER_EQUAL = frozenset({"parameter", "rng", "rng-get-and-update-state", "custom-call", "infeed", "after-all"})
+_NEVER_EQUAL = frozenset({"parameter", "rng", "rng-get-and-update-state", "infeed", "after-all"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def _one_of_each(computation: Computation, structure: Structure) -> Computation:
     first: dict[tuple[object, ...], Instruction] = {}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old.opcode in _NEVER_EQUAL or has_side_effect(old):
+        if old.opcode in _NEVER_EQUAL or _foreign(old) or has_side_effect(old):
             return None
         key = (old.opcode, old.shape, operands, structure.attributes(old))
         found = first.get(key)
@@ -48,6 +49,11 @@ def _one_of_each(computation: Computation, structure: Structure) -> Computation:
         return new
 
     return rebuild_computation(computation, change)
+
+
+def _foreign(i: Instruction) -> bool:
+    """A custom call of which nothing is known; LAPACK's are functions of their operands."""
+    return i.opcode == "custom-call" and i.attrs.get("custom_call_target") not in LAPACK
 
 
 @dataclass(frozen=True, slots=True)

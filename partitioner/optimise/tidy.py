@@ -9,6 +9,7 @@ from shardc.hlo.passes import Pass
 from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
+from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
@@ -20,6 +21,7 @@ STEPS: tuple[Pass, ...] = (
     FoldConstants(limit=16),
     MoveScales(),
     ScatterOnto(),
+    HoistArithmetic(),
     Simplify(),
     EliminateCommon(),
     EliminateDead(),

@@ -11,7 +11,8 @@ from shardc.hlo.build import Builder, binary_computation
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.literal import Literal
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.types import array_shape, tuple_shape
+from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 from shardc.partitioner.optimise.tidy import Tidy
@@ -114,3 +115,35 @@ def test_the_root_keeps_its_sharding() -> None:
     same(before, after)
     assert flops(after) == 0
     assert after.entry.root.sharding == before.entry.root.sharding
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_a_loop_computes_only_what_changes(larger: bool) -> None:
+    """Scaling what it never changes happens before the loop, unless that makes it larger."""
+    number, x, total = array_shape("s32"), array_shape("f32", 4), array_shape("f32", 4, 8)
+
+    def write(b: Builder) -> Instruction:
+        state = tuple_shape(number, x, total)
+        inside = Builder("body")
+        p = inside.parameter(state)
+        k, v, t = (inside.add("get-tuple-element", p, index=n) for n in range(3))
+        if larger:
+            v8 = scaled(inside, inside.add("broadcast", v, shape=total, dimensions=(0,)), 0.5)
+        else:
+            v8 = inside.add("broadcast", scaled(inside, v, 0.5), shape=total, dimensions=(0,))
+        one = inside.add("constant", shape=number, literal=Literal(np.int32(1)))
+        body = inside.build(inside.add("tuple", inside.add("add", k, one), v, inside.add("add", t, v8)))
+        tested = Builder("condition")
+        q = tested.parameter(state)
+        end = tested.add("constant", shape=number, literal=Literal(np.int32(3)))
+        condition = tested.build(
+            tested.add("compare", tested.add("get-tuple-element", q, index=0), end, direction="LT")
+        )
+        zero = b.add("constant", shape=number, literal=Literal(np.int32(0)))
+        start = b.add("tuple", zero, b.parameter(x), b.parameter(total))
+        return b.add("while", start, shape=state, condition=condition, body=body)
+
+    before = module_of(write)
+    after = HoistArithmetic().run(before)
+    same(before, after)
+    assert flops(before) - flops(after) == (0 if larger else 8)
