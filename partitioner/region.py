@@ -8,12 +8,9 @@ region makes a program dearer. Equal regions, such as those of equal layers, are
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from shardc.hlo.ir import Instruction, Module
 from shardc.partitioner.body import partition_computation
@@ -22,10 +19,10 @@ from shardc.partitioner.layout import Layout
 from shardc.partitioner.plan import Plan, Planned
 from shardc.partitioner.price import Bytes
 from shardc.partitioner.region_budget import Budget
-from shardc.partitioner.region_graph import Costs, Node, Option, Wire
+from shardc.partitioner.region_graph import Costs, Node, Option, Wire, ends
+from shardc.partitioner.region_network import RegionNetwork
 from shardc.partitioner.region_options import Options
 from shardc.partitioner.region_rehearse import Script, rehearse
-from shardc.partitioner.region_solve import Network
 from shardc.partitioner.rules.rule import Row
 
 __all__ = ["Search", "make_plan"]
@@ -37,8 +34,6 @@ _SPREAD = 6
 _ROUNDS = 4
 #: Bytes to send that are worth an element to compute: tried in turn until the budget allows; at last no growth at all.
 _THRIFT = (0.25, 2.0, math.inf)
-#: Layouts in one set of forms of a value, unless it has more already.
-_FORMS = 3
 
 
 def make_plan(
@@ -99,7 +94,7 @@ class Search:
                 changed = self._improve(nodes) if nodes else []
                 settled.add(wire)
                 if not changed:
-                    settled.update(w for n in inner for w in n.wires if inner.issuperset(_ends(w)))
+                    settled.update(w for n in inner for w in n.wires if inner.issuperset(ends(w)))
                 for w in (w for n in changed for w in n.wires):
                     settled.discard(w)
                     again[w] = None
@@ -121,7 +116,7 @@ class Search:
                 self._known[key] = self.decided(nodes, thrift)
             found = self._known[key]
             changed = self._take(nodes, found) if found is not None else []
-            if changed:
+            if changed or found is None:
                 return changed
         return []
 
@@ -153,122 +148,15 @@ class Search:
         options = self.options.of_region(nodes, strict=thrift == math.inf)
         if all(len(o) == 1 for o in options):
             return None
-        network, variable = self._network(nodes, options, thrift)
-        values = network.solve()
-        best = tuple(o[values[variable[n]]] if n in variable else o[0] for n, o in zip(nodes, options, strict=True))
+        best = RegionNetwork(self.costs, nodes, options, thrift).solve()
+        if best is None:
+            return None
         present = tuple(n.option for n in nodes)
         before = self._cost(nodes)
         _set(nodes, best)
         after = self._cost(nodes)
         _set(nodes, present)
         return best if _less(after, before) else None
-
-    # -- the network of a region -----------------------------------------------------------------------------
-
-    def _network(
-        self, nodes: Sequence[Node], options: Sequence[tuple[Option, ...]], thrift: float
-    ) -> tuple[Network, dict[Node, int]]:
-        """A variable per node that has a choice, and the costs of nodes and wires."""
-        network = Network()
-        choices = {n: o for n, o in zip(nodes, options, strict=True) if len(o) > 1}
-        variable = {n: network.variable(len(o)) for n, o in choices.items()}
-        for n, o in choices.items():
-            network.add((variable[n],), np.array([self._own(n, x, thrift) for x in o]))
-        for wire in dict.fromkeys(w for n in choices for w in n.wires):
-            if not wire.made:
-                self._add_wire(network, variable, choices, wire)
-        return network, variable
-
-    def _own(self, node: Node, option: Option, thrift: float) -> float:
-        """What an option costs by itself; one that changes nothing for the better is not worth it."""
-        own = self._scalar((option.own[0] * node.times, option.own[1] * node.times))
-        if option is node.option:
-            return own
-        own += self._scalar((0.0, 1e-3))
-        if node.counts and thrift < math.inf:
-            own += self.context.resharder.price.work(thrift * node.times * (option.work - node.option.work))
-        return own
-
-    def _scalar(self, cost: tuple[float, float]) -> float:
-        """One number: a collective weighs less than any byte or nanosecond that counts."""
-        return cost[0] + cost[1] * (1e-3 if isinstance(self.context.resharder.price, Bytes) else 1e-12)
-
-    def _add_wire(
-        self, network: Network, variable: Mapping[Node, int], choices: Mapping[Node, tuple[Option, ...]], wire: Wire
-    ) -> None:
-        """The costs of a wire between those of its ends that have a choice."""
-        ends = [n for n in dict.fromkeys(_ends(wire)) if n in choices]
-        readers = [n for n in ends if any(r.node is n for r in wire.readers)]
-        views = {n: _views(wire, n, choices[n]) for n in ends}
-        if len(ends) > _FORMS:
-            self._add_forms(network, variable, choices, wire, readers)
-            return
-        kinds = [list(dict.fromkeys(views[n])) for n in ends]
-        table = np.zeros([len(k) for k in kinds])
-        for at in itertools.product(*(range(len(k)) for k in kinds)):
-            seen = {n: kinds[e][at[e]] for e, n in enumerate(ends)}
-            start = seen[wire.producer][0] if wire.producer in seen else None
-            wants = [(seen[r.node][1][k] if r.node in seen else None) or r.want() for k, r in enumerate(wire.readers)]
-            start = start or wire.start()
-            table[at] = self._scalar(self.costs.of(wire, start, wants))
-        if table.any():
-            index = [np.array([kinds[e].index(v) for v in views[n]]) for e, n in enumerate(ends)]
-            network.add([variable[n] for n in ends], table[np.ix_(*index)])
-
-    def _add_forms(
-        self,
-        network: Network,
-        variable: Mapping[Node, int],
-        choices: Mapping[Node, tuple[Option, ...]],
-        wire: Wire,
-        readers: Sequence[Node],
-    ) -> None:
-        """Through the set of layouts into which the value is brought: each reader's must be one of them."""
-        fixed = [r.want() for r in wire.readers if r.node not in choices]
-        asked = {n: [frozenset(x for x in v[1] if x is not None) for v in _views(wire, n, choices[n])] for n in readers}
-        layouts = list(
-            dict.fromkeys(x for n in readers for v in _views(wire, n, choices[n]) for x in v[1] if x is not None)
-        )
-        present = frozenset().union(*(asked[n][0] for n in readers))
-        sets = list(_sets(layouts, present))
-        forms = network.variable(len(sets), sets.index(present))
-        producer = wire.producer if wire.producer in choices else None
-        starts = [o.results[wire.slot] for o in choices[producer]] if producer is not None else [wire.start()]
-        table = np.zeros((len(starts), len(sets)))
-        for a, start in enumerate(starts):
-            for b, chosen in enumerate(sets):
-                wants = [*fixed, *(x for x in layouts if x in chosen)]
-                table[a, b] = self._scalar(self.costs.of(wire, start, wants))
-        if producer is not None:
-            network.add((variable[producer], forms), table)
-        else:
-            network.add((forms,), table[0])
-        for n in readers:
-            fits = [[0.0 if need <= chosen else np.inf for chosen in sets] for need in asked[n]]
-            network.add((variable[n], forms), np.array(fits))
-
-
-#: What an option means for one wire: the layout that it gives, and per reader the one that it wants; None: not its own.
-_View = tuple[Layout | None, tuple[Layout | None, ...]]
-
-
-def _views(wire: Wire, node: Node, options: Sequence[Option]) -> list[_View]:
-    return [
-        (
-            o.results[wire.slot] if wire.producer is node else None,
-            tuple(o.operands[r.slot] if r.node is node else None for r in wire.readers),
-        )
-        for o in options
-    ]
-
-
-def _sets(layouts: Sequence[Layout], present: frozenset[Layout]) -> Iterator[frozenset[Layout]]:
-    """Sets of a few of ``layouts``; the present one is among them."""
-    most = _FORMS if len(layouts) <= 8 else _FORMS - 1
-    for size in range(1, most + 1):
-        yield from map(frozenset, itertools.combinations(layouts, size))
-    if len(present) > most:
-        yield present
 
 
 def _set(nodes: Sequence[Node], options: Sequence[Option]) -> None:
@@ -285,16 +173,10 @@ def _less(a: tuple[float, float], b: tuple[float, float]) -> bool:
 # -- regions -----------------------------------------------------------------------------------------------------
 
 
-def _ends(wire: Wire) -> Iterator[Node]:
-    if wire.producer is not None:
-        yield wire.producer
-    yield from (r.node for r in wire.readers if r.node is not None)
-
-
 def _region(wire: Wire) -> tuple[list[Node], set[Node]]:
     """The operations that can decide near ``wire``, in program order, and those of them that lie well inside."""
     found: dict[Node, None] = {}
-    work = list(dict.fromkeys(_ends(wire)))
+    work = list(dict.fromkeys(ends(wire)))
     for node in work:
         if len(found) == _NODES:
             break

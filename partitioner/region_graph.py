@@ -8,7 +8,7 @@ program is the sum over wires and over what operations send themselves, times ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardc.hlo.ir import Instruction
@@ -18,7 +18,7 @@ from shardc.partitioner.moves import Cost
 from shardc.partitioner.reshard import Resharder
 from shardc.partitioner.rules.rule import Local
 
-__all__ = ["Costs", "Node", "Option", "Reader", "Way", "Wire"]
+__all__ = ["Costs", "Node", "Option", "Reader", "Way", "Wire", "ends"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,13 @@ class Wire:
         return self.given if self.producer is None else self.producer.option.results[self.slot]
 
 
+def ends(wire: Wire) -> Iterator[Node]:
+    """Who makes a wire, and who reads it."""
+    if wire.producer is not None:
+        yield wire.producer
+    yield from (r.node for r in wire.readers if r.node is not None)
+
+
 class Costs:
     """What wires and nodes cost, remembered."""
 
@@ -174,13 +181,14 @@ class Costs:
         if wire.made:
             return (0.0, 0)
         start = wire.start()
-        return self.of(wire, start, [x for r in wire.readers if (x := r.want()) is not start])
+        return self.of(wire, start, [r.want() for r in wire.readers])
 
     def of(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[float, float]:
         """What it costs to bring a wire from ``start`` into all of ``wants``, in order."""
-        if wire.made or not wants:
+        others = tuple(dict.fromkeys(x for x in wants if x is not start))
+        if wire.made or not others:
             return (0.0, 0)
-        key = (wire.dims, wire.nbytes, start, tuple(dict.fromkeys(wants)))
+        key = (wire.dims, wire.nbytes, start, others)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._moves(*key)
@@ -199,3 +207,16 @@ class Costs:
             wire, count = wire + path.cost[0], count + path.cost[1]
             forms.extend(step.after for step in path.steps)
         return (wire, count)
+
+    def bound(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[tuple[float, float], bool]:
+        """What bringing a wire from ``start`` into ``wants`` costs at least, and whether that is what it costs."""
+        key = (wire.dims, wire.nbytes, start, tuple(dict.fromkeys(x for x in wants if x is not start)))
+        found = self._known.get(key)
+        if wire.made or not key[3] or found is not None:
+            return self.of(wire, start, key[3]), True
+        least, count = 0.0, 0
+        at_least = self.resharder.at_least
+        for want in key[3]:
+            more = min(at_least(wire.dims, wire.nbytes, x, want) for x in (start, *key[3]) if x is not want)
+            least, count = least + more, count + (more > 0)
+        return (least * wire.times, count * wire.times), False

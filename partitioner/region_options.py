@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from shardc.partitioner.choose import Choice, assign, laid_out, moved_away
 from shardc.partitioner.context import Context
 from shardc.partitioner.layout import Atoms, Layout
-from shardc.partitioner.region_graph import Node, Option, Way, Wire
+from shardc.partitioner.region_graph import Node, Option, Way, Wire, ends
 from shardc.partitioner.region_rehearse import settled
 
 __all__ = ["Options"]
@@ -56,7 +56,7 @@ class Options:
                     pool = pools.get(wire)
                     if pool is not None and layout not in pool and len(pool) < _POOL:
                         pool.append(layout)
-                        changed.update(n for n in _ends(wire) if n in found)
+                        changed.update(n for n in ends(wire) if n in found)
             if not changed:
                 break
         return [self._thrifty(node, found[node]) if strict else found[node] for node in nodes]
@@ -154,9 +154,3 @@ def _suggested(node: Node, options: Sequence[Option]) -> Iterator[tuple[Wire, La
     for option in options:
         yield from zip(node.operands, option.operands, strict=False)
         yield from zip(node.results, option.results, strict=False)
-
-
-def _ends(wire: Wire) -> Iterator[Node]:
-    if wire.producer is not None:
-        yield wire.producer
-    yield from (r.node for r in wire.readers if r.node is not None)

@@ -72,6 +72,7 @@ class Resharder:
         self._boundaries = self.price.boundaries()
         self._by_bytes = None if machine is None else Resharder(table)
         self._paths: dict[tuple[tuple[int, ...], int, Layout, Layout], Path] = {}
+        self._bounds: dict[tuple[tuple[int, ...], int, Layout, Layout], float] = {}
 
     def path(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
         """The cheapest path for an array of global ``dims`` with elements of ``nbytes``."""
@@ -100,6 +101,17 @@ class Resharder:
     def cost(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Cost:
         """Bytes sent per device (or seconds) and number of collectives of that path."""
         return (0.0, 0) if source is target else self.path(dims, nbytes, source, target).cost
+
+    def at_least(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> float:
+        """A lower bound of that cost, found without a search."""
+        if source is target:
+            return 0.0
+        key = (dims, nbytes, source, target)
+        found = self._bounds.get(key)
+        if found is None:
+            sizes = (nbytes * math.prod(dims), nbytes * math.prod(self.table.local_dims(target, dims)))
+            found = self._bounds[key] = at_least(self.table, self._boundaries, sizes, (source, target))
+        return found
 
     def _search(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
         if source is target:
