@@ -22,6 +22,7 @@ from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
+from shardc.partitioner.name_batches import NameBatches
 from shardc.partitioner.open_calls import OpenCalls
 from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.decompose_rings import DecomposeRings
@@ -143,6 +144,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         InlineCalls(),
         FoldSlices(),
         FoldPads(),
+        NameBatches(),
         ContractUnflattened(),
         ReduceUnflattened(),
         SearchUnflattened(),

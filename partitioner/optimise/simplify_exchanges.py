@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardc.hlo.groups import AxisPairs
 from shardc.hlo.ir import Instruction, Module, rebuild_module
+from shardc.hlo.sharding import AxisRef
 
 __all__ = ["SimplifyExchanges"]
 
@@ -47,17 +51,29 @@ def _permute(i: Instruction) -> Instruction | None:
 
 
 def _joined(first: AxisPairs, then: AxisPairs) -> AxisPairs | None:
-    """One permutation for two, one after the other; None for axes that overlap without being the same."""
+    """One permutation for two, one after the other; None for axes that overlap in part."""
     if first.mesh != then.mesh:
         return None
-    if first.axes == then.axes:
-        onward = dict(then.pairs)
-        return AxisPairs(then.mesh, then.axes, tuple((s, onward[t]) for s, t in first.pairs if t in onward))
-    if {a.name for a in first.axes} & {a.name for a in then.axes}:
+    if {a.name for a in first.axes}.isdisjoint(a.name for a in then.axes):
+        axes = (*first.axes, *then.axes)
+    else:
+        axes = max(first.axes, then.axes, key=len)
+    if not set(first.axes) | set(then.axes) <= set(axes):
         return None
-    k = then.group_size
-    pairs = tuple((s * k + u, t * k + v) for s, t in first.pairs for u, v in then.pairs)
-    return AxisPairs(then.mesh, (*first.axes, *then.axes), pairs)
+    onward = dict(_pairs_over(then, axes))
+    pairs = tuple((s, onward[t]) for s, t in _pairs_over(first, axes) if t in onward)
+    return AxisPairs(then.mesh, axes, pairs)
+
+
+def _pairs_over(pairs: AxisPairs, axes: tuple[AxisRef, ...]) -> tuple[tuple[int, int], ...]:
+    """The same permutation over more axes."""
+    if pairs.axes == axes:
+        return pairs.pairs
+    places = np.arange(math.prod(a.extent(pairs.mesh) for a in axes)).reshape([a.extent(pairs.mesh) for a in axes])
+    order = [axes.index(a) for a in pairs.axes]
+    rest = [d for d in range(len(axes)) if d not in order]
+    grid = places.transpose(*order, *rest).reshape(pairs.group_size, -1)
+    return tuple(sorted((int(u), int(v)) for s, t in pairs.pairs for u, v in zip(grid[s], grid[t], strict=True)))
 
 
 def _unmoved(i: Instruction) -> Instruction:

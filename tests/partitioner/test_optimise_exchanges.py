@@ -173,3 +173,21 @@ def test_permutes_over_different_axes_are_one(whole: bool) -> None:
     after = SimplifyExchanges().run(before)
     same(before, after)
     assert collectives(after) == ["collective-permute"]
+
+
+@pytest.mark.parametrize("order", ["xy", "yx"])
+@pytest.mark.parametrize("first", [False, True])
+def test_permutes_over_some_of_the_axes_are_one_with_those_over_all(order: str, first: bool) -> None:
+    several = AxisPairs(MESH, tuple(map(AxisRef, order)), ((0, 1), (1, 2), (2, 3), (3, 0)))
+    single = AxisPairs(MESH, (AxisRef("y"),), ((1, 0), (0, 1)))
+
+    def write(b: Builder) -> Instruction:
+        x = b.parameter(array_shape("f32", 4))
+        for pairs in (single, several) if first else (several, single):
+            x = b.add("collective-permute", x, source_target_pairs=pairs)
+        return x
+
+    before = module_of(write)
+    after = SimplifyExchanges().run(before)
+    same(before, after)
+    assert collectives(after) == ["collective-permute"]
