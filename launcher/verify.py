@@ -11,7 +11,7 @@ from shardc.hlo.evaluate import evaluate
 from shardc.launcher.array import gather
 from shardc.launcher.random_inputs import random_arguments
 from shardc.launcher.stages import Program
-from shardc.partitioner.equivalence import agree
+from shardc.partitioner.equivalence import agree, first_difference
 from shardc.partitioner.exactness import exact_results
 
 __all__ = ["verify_program"]
@@ -20,7 +20,8 @@ __all__ = ["verify_program"]
 def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dict[str, Any]]:
     """One row per trial and result: ``agrees``, ``error`` and ``bound`` of `shardc.partitioner.equivalence.agree`.
 
-    ``exact`` says that no rounding reaches the result, so that it has to agree to the bit.
+    ``exact`` says that no rounding reaches the result, so that it has to agree to the bit; ``difference`` names the
+    first element that does not.
 
     The unpartitioned program is run by the evaluator, also in float64 as the reference; the partitioned one is
     compiled and runs on this job's devices.
@@ -48,6 +49,7 @@ def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dic
                     "agrees": result.ok,
                     "error": _finite(result.error),
                     "bound": _finite(result.bound),
+                    "difference": "" if result.ok else first_difference(g, w, r, bound=result.bound),
                 }
             )
     return rows

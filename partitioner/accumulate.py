@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction
 from shardc.partitioner.callees import SOME_TRIPS, callee, spent
 from shardc.partitioner.layout import AxisTable, Layout
-from shardc.partitioner.linear import Spread, branches_of, merged
+from shardc.partitioner.linear import Spread, merged
 from shardc.partitioner.moves import Cost
 from shardc.partitioner.trips import trip_count
 from shardc.partitioner.values import Partial, Value, leaves
@@ -239,7 +240,7 @@ def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout) -> Cost:
 
 def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]:
     """The layouts of each branch's operand and of a conditional's results, partial where that sends less."""
-    branches = branches_of(op)
+    branches = branches_of(op.attrs)
     operands = [body.wanted(b.parameters[0]) for b in branches]
     results = body.wanted(op)
     base = _branches_cost(body, op, operands, results)
@@ -295,7 +296,7 @@ def _partial_results(body: Body, op: Instruction, spread: Spread, given: Sequenc
 
 def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], results: Layouts) -> Cost:
     costs: list[Cost] = []
-    for branch, operand, layouts in zip(branches_of(op), op.operands[1:], operands, strict=True):
+    for branch, operand, layouts in zip(branches_of(op.attrs), op.operands[1:], operands, strict=True):
         local = callee(body, branch, (layouts,), results)
         costs.append(spent(body.context, local))
         costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[operand]), layouts, strict=True)]

@@ -16,7 +16,15 @@ from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape, dtype_of
 
-__all__ = ["Agreement", "agree", "gather_array", "gather_results", "scatter_arguments", "scatter_array"]
+__all__ = [
+    "Agreement",
+    "agree",
+    "first_difference",
+    "gather_array",
+    "gather_results",
+    "scatter_arguments",
+    "scatter_array",
+]
 
 Array = NDArray[Any]
 
@@ -127,6 +135,32 @@ def agree(got: Array, want: Array, reference: Array | None = None, *, exact: boo
         bound = max(0.01, 20 * _different(want, truth))
         return Agreement(_different(got, want) <= bound, _different(got, want), bound)
     return _agree_rounded(got, want, reference)
+
+
+def first_difference(got: Array, want: Array, reference: Array | None = None, *, bound: float = 0.0) -> str:
+    """Where ``got`` first leaves ``want``, and what stands there; empty if nowhere.
+
+    Floats leave it where they differ by more than ``bound`` times the largest element of the reference (``want``
+    itself when none is given). Example: ``[1,0] is 3.0, not 2.0``.
+    """
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"it is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"
+    truth = want if reference is None else reference
+    kind = dtype_of(want.dtype)
+    apart = np.asarray(got != want)
+    if kind.is_float or kind.is_complex:
+        wide = np.complex128 if kind.is_complex else np.float64
+        x, y, t = got.astype(wide), want.astype(wide), truth.astype(wide)
+        apart &= ~(np.isnan(x) & np.isnan(y))
+        finite = np.abs(t[np.isfinite(t)])
+        with np.errstate(all="ignore"):
+            apart &= ~(np.abs(x - t) <= bound * (finite.max() if finite.size else 0.0))
+    places = np.argwhere(apart)
+    if not len(places):
+        return ""
+    at = tuple(int(n) for n in places[0])
+    others = f" ({len(places)} of {got.size} elements differ)" if len(places) > 1 else ""
+    return f"[{','.join(map(str, at))}] is {got[at]}, not {want[at]}{others}"
 
 
 def _different(x: Array, y: Array) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction, Module
 
 __all__ = ["exact_results"]
@@ -60,7 +61,7 @@ def _step(op: Instruction, operands: list[Leaves]) -> Leaves:
     if op.opcode == "call":
         return _run(op.attrs["to_apply"], operands)
     if op.opcode == "conditional":
-        branches = [_run(c, [x]) for c, x in zip(op.attrs["branch_computations"], operands[1:], strict=True)]
+        branches = [_run(c, [x]) for c, x in zip(branches_of(op.attrs), operands[1:], strict=True)]
         return tuple(any(leaf) or any(operands[0]) for leaf in zip(*branches, strict=True))
     rounded = any(map(any, operands)) or _rounds(op)
     return (rounded,) * len(list(op.shape.leaves()))

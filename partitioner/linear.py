@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction
 from shardc.partitioner.values import Partial
 
 if TYPE_CHECKING:
     from shardc.partitioner.rules.rule import Local, Row
 
-__all__ = ["Spread", "branches_of", "merged"]
+__all__ = ["Spread", "merged"]
 
 
 #: Operations outside the tables of local ones that pass partial values on.
@@ -34,12 +35,6 @@ def merged(found: Iterable[Partial | None]) -> Partial | None:
         elif p.reduction == first.reduction:
             first = Partial(tuple(sorted({*first.atoms, *p.atoms})), first.reduction)
     return first
-
-
-def branches_of(op: Instruction) -> tuple[Computation, ...]:
-    """The computations of a conditional, in the order of its operands."""
-    named = [op.attrs[k] for k in ("true_computation", "false_computation") if k in op.attrs]
-    return tuple(named) or tuple(op.attrs["branch_computations"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ class Spread:
         if op.opcode != "conditional":
             return None
         found = []
-        for c in branches_of(op):
+        for c in branches_of(op.attrs):
             ends = c.root if index is None else c.root.operands[index] if c.root.opcode == "tuple" else None
             found.append(self.sources(c, {}).get(ends) if ends is not None else None)
         return merged(found)
@@ -165,7 +160,7 @@ class Spread:
     ) -> frozenset[int] | None:
         out: set[int] = set()
         for n in slots:
-            operand, branch = op.operands[n], branches_of(op)[n - 1]
+            operand, branch = op.operands[n], branches_of(op.attrs)[n - 1]
             after = self.through_branch(branch, None if operand in inside else elements[operand], reduction)
             if after is None:
                 return None

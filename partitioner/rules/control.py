@@ -18,13 +18,13 @@ from shardc.hlo.custom_calls import (
     RESHARD,
     SHARDING_GROUP,
 )
+from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.text.shapes import shape_of_text, with_layout
 from shardc.hlo.types import Shape
 from shardc.partitioner.accumulate import as_run, branch_layouts, loop_state
 from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
-from shardc.partitioner.linear import branches_of
 from shardc.partitioner.manual import enter, leave
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
@@ -149,7 +149,7 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layo
 
 def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout, ...]], tuple[Layout, ...]]:
     """The layouts of each branch's operand and of the results, as planned or as they are found to be best."""
-    inner = [b.parameters[0] for b in branches_of(op)]
+    inner = [b.parameters[0] for b in branches_of(op.attrs)]
     planned, states = body.context.plan.layouts, body.context.states
     if op in planned and all(p in planned for p in inner):
         parameters, results = [planned[p] for p in inner], planned[op]
@@ -162,7 +162,7 @@ def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout,
 
 
 def _conditional(body: Body, op: Instruction) -> Tree:
-    branches = branches_of(op)
+    branches = branches_of(op.attrs)
     parameters, results = _branch_layouts(body, op)
     selector = body.value(op.operands[0])
     chosen = body.get(selector, body.context.table.replicated(0), f"conditional %{op.name} needs")

@@ -64,6 +64,10 @@ def _show(view: View, rows: list[dict[str, Any]], trials: int) -> None:
         for r in rows
     ]
     view.table("", columns, cells)
+    for r in rows:
+        if not r["agrees"]:
+            name = f" ({r['name']})" if r["name"] else ""
+            view.text(f"trial {r['trial']}, result {r['index']}{name}: {r['difference']}")
     wrong = sum(not r["agrees"] for r in rows)
     what = f"{len(rows) // trials} results x {trials} trial{'s' * (trials > 1)}"
     view.text(f"{what}: {f'{wrong} DIFFER' if wrong else 'all agree'}")

@@ -166,6 +166,19 @@ def test_verify(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(facts["results"]) == 4
 
 
+def test_verify_names_what_differs(
+    mlp: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shardc.launcher.verify as module
+
+    monkeypatch.setattr(module, "gather", lambda array: np.asarray(shardc.gather(array)) + 1)
+    assert main(["verify", mlp]) == 1
+    text = capsys.readouterr().out
+    assert "trial 0, result 0" in text
+    assert "] is " in text
+    assert "2 DIFFER" in text
+
+
 def test_ops_has_a_row_for_every_op(capsys: pytest.CaptureFixture[str]) -> None:
     from shardc.hlo.opset import OPS
 

@@ -13,7 +13,7 @@ from shardc.hlo.build import Builder
 from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import array_shape
-from shardc.partitioner.equivalence import agree, gather_array, scatter_arguments, scatter_array
+from shardc.partitioner.equivalence import agree, first_difference, gather_array, scatter_arguments, scatter_array
 from shardc.partitioner.partition import partition
 
 
@@ -66,3 +66,17 @@ def test_nan_and_infinity_must_stand_where_the_reference_has_them() -> None:
     assert agree(odd, odd)
     assert not agree(np.array([0.0, np.inf, 1.0], np.float32), odd)
     assert not agree(np.array([np.nan, -np.inf, 1.0], np.float32), odd)
+
+
+def test_the_first_difference_is_named() -> None:
+    want = np.array([[1.0, np.nan, -4.0], [2.0, 8.0, np.inf]], np.float32)
+    assert first_difference(want, want) == ""
+    got = want.copy()
+    got[0, 2], got[1, 0] = -5.0, 2.125
+    assert first_difference(got, want) == "[0,2] is -5.0, not -4.0 (2 of 6 elements differ)"
+    assert first_difference(got, want, bound=0.05) == "[0,2] is -5.0, not -4.0"
+    got[0, 2], got[0, 1] = -4.0, 0.0
+    assert first_difference(got, want, bound=0.05) == "[0,1] is 0.0, not nan"
+    assert first_difference(np.array([1, 2, 3]), np.array([1, 2, 4])) == "[2] is 3, not 4"
+    assert first_difference(np.array(1.0), np.array(2.0)) == "[] is 1.0, not 2.0"
+    assert first_difference(np.zeros(2), np.zeros(3)) == "it is float64[2], not float64[3]"

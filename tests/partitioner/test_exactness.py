@@ -75,3 +75,16 @@ def test_integers_from_rounded_floats_may_differ_here_and_there() -> None:
     assert agree(few, want, exact=False)
     assert not agree(many, want, exact=False)
     assert not agree(few, want)
+
+
+def test_branches_by_name() -> None:
+    text = """HloModule m
+    yes { a = f32[4] parameter(0) ROOT n = f32[4] negate(a) }
+    no { a = f32[4] parameter(0) ROOT n = f32[4] OP(a) }
+    ENTRY main {
+      c = pred[] parameter(0)
+      x = f32[4] parameter(1)
+      ROOT r = f32[4] conditional(c, x, x), true_computation=yes, false_computation=no
+    }"""
+    assert exact_results(read_hlo(text.replace("OP", "abs"))) == (True,)
+    assert exact_results(read_hlo(text.replace("OP", "tanh"))) == (False,)
