@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from fuzz_grow import Grown
+from fuzz_manual import INSIDE
 from fuzz_ops import grow
 from partition_support import check, integers, random_sharding, with_shardings
 
@@ -29,7 +30,7 @@ def make_case(seed: int) -> Module:
     """The propagated module of a seed: every second one has a sharding of its own on every value."""
     r = random.Random(seed)
     mesh = _mesh(r)
-    g = Grown(r)
+    g = Grown(r, mesh=None if seed % 2 else mesh)
     for _ in range(r.randint(1, 3)):
         g.fresh(g.dims(r.choice([1, 2, 2, 3, 3, 4])))
     grow(g, r.randint(1, 20))
@@ -63,8 +64,8 @@ def _annotated(r: random.Random, computation: Computation, mesh: Mesh) -> Module
     new: dict[Instruction, Instruction] = {}
     for i in computation:
         often = {"parameter": 0.8, "custom-call": 0.8}.get(i.opcode, 0.1)
-        sharding = None
-        if not i.shape.is_tuple and r.random() < often:
+        sharding = i.sharding
+        if sharding is None and not i.shape.is_tuple and i.metadata is not INSIDE and r.random() < often:
             sharding = random_sharding(r, mesh, i.shape.rank)
             dims = [DimSharding(d.axes, r.random() < 0.6, r.choice([0, 0, 1]) if d.axes else 0) for d in sharding.dims]
             free = [AxisRef(n) for n in mesh.axis_names if all(a.name != n for a in sharding.used_axes())]

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardc.hlo.build import Builder
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.mesh import Mesh
 from shardc.hlo.types import array_shape
 
 __all__ = ["LIMIT", "SIZES", "Grown"]
@@ -28,10 +29,14 @@ class Grown:
     """A computation in the making, and the f32 values that it has so far.
 
     ``inner`` ones (bodies of loops, branches) cannot take new parameters: what they need is made from constants.
+    Programs with manual computations are written for a ``mesh``.
     """
 
-    def __init__(self, r: random.Random, name: str = "main", *, inner: bool = False, depth: int = 0) -> None:
+    def __init__(
+        self, r: random.Random, name: str = "main", *, inner: bool = False, depth: int = 0, mesh: Mesh | None = None
+    ) -> None:
         self.r = r
+        self.mesh = mesh
         self.b = Builder(name)
         self.values: list[Instruction] = []
         self.bounds: dict[Instruction, float] = {}

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from fuzz_algebra import cholesky, circular_convolution, top_k, transform, triangular_solve
 from fuzz_grow import LIMIT, SIZES, Grown
+from fuzz_manual import manual
+from fuzz_types import integer_arithmetic, integer_dot, narrow_sum, predicate_reduction
 from fuzz_windows import convolution, cumulative, reduce_window, select_and_scatter
 
 from shardc.hlo.build import Builder, binary_computation
@@ -229,10 +232,12 @@ def scatter(g: Grown, x: Instruction) -> None:
     if not rank:
         return
     indexed = g.r.sample(range(rank), g.r.randint(1, rank))
+    batching = [d for d in range(rank) if d not in indexed][:1] if g.r.random() < 0.3 else []
     inserted = [d for d in indexed if g.r.random() < 0.6]
-    lead = g.dims(g.r.randint(0, 2))
+    lead = (*(x.shape.dims[d] for d in batching), *g.dims(g.r.randint(0, 1)))
     i = g.indices((*lead, len(indexed)), max(x.shape.dims))
-    window = [n if g.r.random() < 0.6 else g.r.randint(1, n) for d, n in enumerate(x.shape.dims) if d not in inserted]
+    kept = [n for d, n in enumerate(x.shape.dims) if d not in inserted and d not in batching]
+    window = [n if g.r.random() < 0.6 else g.r.randint(1, n) for n in kept]
     u = g.fresh((*lead, *window))
     op = g.r.choice(["add", "add", "maximum", "minimum"])
     attrs = {
@@ -240,6 +245,8 @@ def scatter(g: Grown, x: Instruction) -> None:
         "inserted_window_dims": tuple(sorted(inserted)),
         "scatter_dims_to_operand_dims": tuple(indexed),
         "index_vector_dim": len(lead),
+        "input_batching_dims": tuple(batching),
+        "scatter_indices_batching_dims": tuple(range(len(batching))),
     }
     count = int(np.prod(lead, dtype=int)) if op == "add" else 1
     g.keep(
@@ -355,6 +362,10 @@ def call(g: Grown, x: Instruction) -> None:
     g.keep(out, 8)
 
 
+def manual_part(g: Grown, x: Instruction) -> None:
+    manual(g, x, _grown)
+
+
 STEPS: tuple[Step, ...] = (
     unary,
     convert,
@@ -386,6 +397,16 @@ STEPS: tuple[Step, ...] = (
     random_bits,
     constraint,
     barrier,
+    transform,
+    circular_convolution,
+    cholesky,
+    triangular_solve,
+    top_k,
+    integer_arithmetic,
+    integer_dot,
+    narrow_sum,
+    predicate_reduction,
+    *(manual_part,) * 2,
 )
 NESTED: tuple[Step, ...] = (loop, branch, call)
 
