@@ -44,6 +44,7 @@ from shardc.partitioner.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.region import make_plan
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.search_unflattened import SearchUnflattened
+from shardc.partitioner.sort_beginnings import SortBeginnings
 from shardc.partitioner.split_transforms import SplitTransforms
 from shardc.sharding.device_orders import DEVICE_ORDERS
 
@@ -148,6 +149,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         ContractUnflattened(),
         ReduceUnflattened(),
         SearchUnflattened(),
+        SortBeginnings(),
         ExpandRandom(),
         SplitTransforms(),
         Rewrite(machine),
@@ -155,7 +157,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         SimplifyExchanges(),
         DropEqual(),
         ScatterReductions(),
-        HoistCollectives(),
+        HoistCollectives(machine),
         Reassociate(),
         SinkReductions(),
         DeduplicateCollectives(),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from partition_support import collectives
 from test_optimise import MESH, same
 
+from shardc.collectives.machine import load_machine
 from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.sharding import AxisRef
 from shardc.hlo.types import array_shape, tuple_shape
+from shardc.partitioner.memory import estimate_peak
 from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
 from shardc.partitioner.report import build_report
@@ -184,6 +188,39 @@ def test_gathers_of_gathers_go_together() -> None:
     module = HoistCollectives().run(before)
     same(before, module)
     assert runs(module) == 2
+
+
+def two_gathers() -> Module:
+    """A loop that gathers its fixed array twice, once scaled."""
+    loop = Loop("f32", "f32")
+    changing, fixed = loop.state
+    both = loop.b.add("add", gathered(loop, fixed), gathered(loop, loop.b.add("multiply", fixed, fixed)))
+    return loop.program(loop.b.add("add", changing, both), fixed)
+
+
+def test_no_more_is_kept_during_a_loop_than_there_is_memory_for() -> None:
+    before = two_gathers()
+    peak, wide = estimate_peak(before), 8 * 4 * 4
+    for kept, room in enumerate((wide - 1, wide, 2 * wide)):
+        module = HoistCollectives(growth=room / peak).run(before)
+        same(before, module)
+        assert runs(module) == kept + 5 * (2 - kept)
+        machine = load_machine("a100-dgx")
+        small = replace(machine, device=replace(machine.device, memory_bytes=peak + room))
+        assert str(HoistCollectives(small).run(before)) == str(module)
+
+
+def test_where_a_gather_of_a_gather_is_too_much_the_smaller_one_goes() -> None:
+    loop = Loop("f32", "f32")
+    changing, fixed = loop.state
+    double = array_shape("f32", 16, 4)
+    once = loop.b.add("all-gather", fixed, replica_groups=GROUPS, dimensions=(0,), shape=array_shape("f32", 8, 4))
+    twice = loop.b.add("all-gather", once, replica_groups=GROUPS, dimensions=(0,), shape=double)
+    part = loop.b.add("slice", twice, slice=((0, 4, 1), (0, 4, 1)))
+    before = loop.program(loop.b.add("add", changing, part), fixed)
+    peak = estimate_peak(before)
+    assert runs(HoistCollectives(growth=double.nbytes / peak).run(before)) == 2
+    assert runs(HoistCollectives(growth=double.nbytes / peak / 2).run(before)) == 1 + 5
 
 
 def test_loops_in_loops() -> None:
