@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import evaluate
 from shardc.launcher.array import gather
 from shardc.launcher.random_inputs import random_arguments
 from shardc.launcher.stages import Program
+from shardc.partitioner.adopt import is_partitioned
 from shardc.partitioner.equivalence import agree, first_difference
 from shardc.partitioner.exactness import exact_results
 
@@ -24,10 +26,16 @@ def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dic
     first element that does not.
 
     The unpartitioned program is run by the evaluator, also in float64 as the reference; the partitioned one is
-    compiled and runs on this job's devices.
+    compiled and runs on this job's devices. Raises `InputError` for programs that somebody else has partitioned.
     """
-    compiled = program.compile()
     module = program.module
+    if is_partitioned(module):
+        raise InputError(
+            "the program is partitioned already: there is no unpartitioned one to compare it with",
+            where=module.name,
+            fix="give the program before partitioning",
+        )
+    compiled = program.compile()
     exact = exact_results(module)
     rows = []
     for trial in range(trials):

@@ -40,10 +40,27 @@ def _partition(body: Body, op: Instruction) -> Tree:
             fix="give the program without it, or an already partitioned one",
         )
     table = body.context.table
-    across = set(table.atoms(_differing(table.mesh, *_devices(op, table.mesh))))
+    groups = _devices(op, table.mesh)
+    _need_fitting(op, groups)
+    across = set(table.atoms(_differing(table.mesh, *groups)))
     layouts = [*(body.value(o).layout for o in op.operands), *body.wanted(op)]
     apart = all(across.isdisjoint(x.used) for x in layouts)
     return body.partition_locally(op, _LOCAL if apart else _WHOLE)
+
+
+def _need_fitting(op: Instruction, groups: Groups) -> None:
+    """Shapes of gathers and scatters that were written for other groups."""
+    if op.opcode not in ("all-gather", "reduce-scatter") or len(op.operands) != 1 or not groups:
+        return
+    (dim,) = op.attrs["dimensions"]
+    ends = (op.operands[0].shape.dims[dim], op.shape.dims[dim])
+    small, large = ends if op.opcode == "all-gather" else ends[::-1]
+    if small * len(groups[0]) != large:
+        raise UnsupportedError(
+            f"{op.opcode} of {op.operands[0].shape} to {op.shape} does not fit groups of {len(groups[0])} members",
+            where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
+            fix="give the groups, or the program with the number of devices that it was written for",
+        )
 
 
 def _linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
