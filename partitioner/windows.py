@@ -127,31 +127,44 @@ def gathered(sources: tuple[Source, ...], wish: Wish) -> frozenset[int]:
     k = len(wish.starts)
     out = set()
     for operand in {s.operand for s in sources if s.split}:
-        mine = [s for s in sources if s.operand == operand]
-        sent = [r.size for r in _travelling(_pieces_of(mine, wish), {operand: mine[0].chunk})]
-        everything = (k - 1) * mine[0].chunk
-        if sum(sent) > everything or (sum(sent) == everything and len(sent) > 1) or len(sent) > _MOST_ROUNDS:
+        alone = _alone(tuple(s for s in sources if s.operand == operand), wish)
+        sent, messages = _effort(alone.travelling)
+        everything = (k - 1) * alone.chunk
+        if sent > everything or (sent == everything and messages > 1) or messages > _MOST_ROUNDS:
             out.add(operand)
     return frozenset(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """One operand's part in a plan: its chunk, and the rounds of what stays and of what travels by itself."""
+
+    chunk: int
+    own: tuple[Round, ...]
+    travelling: tuple[Round, ...]
+
+
+@lru_cache(maxsize=4096)
+def _alone(sources: tuple[Source, ...], wish: Wish) -> _Alone:
+    """Of sources that are all of one operand; one that is not split anywhere stays."""
+    pieces = list(_pieces_of(sources, wish))
+    chunks = {sources[0].operand: sources[0].chunk}
+    whole = not all(s.split for s in sources)
+    own = tuple(_round(chunks, True, group) for group in _own(pieces, whole=whole))
+    return _Alone(sources[0].chunk, own, () if whole else tuple(_travelling(pieces, chunks)))
 
 
 @lru_cache(maxsize=4096)
 def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     """Rounds that bring every device what it wishes."""
-    chunks = {s.operand: s.chunk for s in sources}
-    rounds: list[Round] = []
-    moving: dict[int, list[Landing]] = {}
-    for operand in sorted(chunks):
-        mine = [s for s in sources if s.operand == operand]
-        pieces = list(_pieces_of(mine, wish))
-        whole = not all(s.split for s in mine)
-        chunk = {operand: chunks[operand]}
-        rounds += [_round(chunk, True, own) for own in _own(pieces, whole=whole)]
-        if not whole:
-            moving[operand] = [p for p in pieces if p.shard != p.device]
-    apart_ones = [r for operand, pieces in moving.items() for r in _travelling(pieces, {operand: chunks[operand]})]
-    together = _travelling([p for pieces in moving.values() for p in pieces], {o: chunks[o] for o in moving})
-    rounds += min(apart_ones, together, key=_effort)
+    alone = {o: _alone(tuple(s for s in sources if s.operand == o), wish) for o in sorted({s.operand for s in sources})}
+    rounds = [r for one in alone.values() for r in one.own]
+    several = {o: one for o, one in alone.items() if one.travelling}
+    travelling = [r for one in several.values() for r in one.travelling]
+    if len(several) > 1:
+        pieces = [p for r in travelling for p in r.pieces]
+        travelling = min(travelling, _travelling(pieces, {o: one.chunk for o, one in several.items()}), key=_effort)
+    rounds += travelling
     first, last = sources[0].at, sources[-1].at + sources[-1].length
     filled = []
     for start, size in zip(wish.starts, wish.sizes, strict=True):
