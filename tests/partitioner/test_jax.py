@@ -162,7 +162,7 @@ PROGRAMS: dict[Callable[[], Case], dict[str, int] | None] = {
     attention_tp: {"all-reduce": 1},
     experts: None,
     decode: {"all-reduce": 1},
-    convnet: {"all-reduce": 3},
+    convnet: {"all-reduce": 1},
     k_means: {"all-reduce": 2},
     branches: None,
     random_numbers: {},
