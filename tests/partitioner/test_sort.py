@@ -11,7 +11,7 @@ from partition_support import check, collectives, layout, random_sharding, with_
 from shardc.hlo.build import Builder
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape
+from shardc.hlo.types import array_shape, tuple_shape
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rules.sorting import rows_of_columns
 
@@ -135,3 +135,78 @@ def test_few_elements_are_gathered() -> None:
 
 def test_many_lines_move_their_axes_to_another_dimension() -> None:
     assert collectives(check(along("integers", MESH, 8, 1024))) == ["all-to-all"] * 2
+
+
+# -- one end of a sort -------------------------------------------------------------------------------------------------
+
+
+def ends(kind: str, dims: tuple[int, ...], dim: int, *bounds: tuple[int, int]) -> Computation:
+    """Slices of every result of a sort."""
+    made = sort(kind, dims, dim)
+    b = Builder("main")
+    b.instructions = list(made.instructions)
+    found = made.root
+    leaves = [found]
+    if found.shape.is_tuple:
+        leaves = [b.add("get-tuple-element", found, index=k) for k in range(len(found.shape.elements))]
+    whole = [(0, n, 1) for n in dims]
+    cuts = []
+    for low, high in bounds:
+        cut = (*whole[:dim], (low, high, 1), *whole[dim + 1 :])
+        cuts += [b.add("slice", x, slice=cut) for x in leaves]
+    return b.build(b.add("tuple", *cuts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bounds", [((0, 3),), ((0, 1), (1, 4)), ((508, 512),), ((510, 512), (509, 511))])
+def test_of_a_sort_that_is_read_at_one_end_the_ends_of_shards_are_sent(
+    kind: str, bounds: tuple[tuple[int, int], ...]
+) -> None:
+    made = ends(kind, (512,), 0, *bounds)
+    split = layout(MESH, "x")
+    module = with_shardings(made, MESH, lambda i: split if i.shape.dims == (512,) else layout(MESH, None))
+    assert build_report(check(module))["wire_bytes"] <= 3 * 8 * 4 * 4
+
+
+def test_both_ends_or_the_middle_want_the_whole_sort() -> None:
+    for bounds in (((0, 2), (510, 512)), ((200, 203),)):
+        made = ends("integers", (512,), 0, *bounds)
+        module = with_shardings(made, MESH, lambda i: layout(MESH, "x" if i.shape.dims == (512,) else None))
+        assert build_report(check(module))["wire_bytes"] > 512
+
+
+def test_random_ends() -> None:
+    for seed in range(30):
+        r = random.Random(seed)
+        mesh, n = r.choice(MESHES), r.choice((60, 64, 120))
+        dims = (n, 3) if r.random() < 0.5 else (2, n)
+        low = r.choice((0, n - 2))
+        made = ends(r.choice(KINDS), dims, dims.index(n), (low, low + r.randint(1, 2)))
+        check(with_shardings(made, mesh, lambda i, r=r, m=mesh: random_sharding(r, m, i.shape.rank)), seed=seed)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_approximate_top_k_sends_the_best_of_shards(dim: int) -> None:
+    b = Builder("main")
+    dims = (512, 4) if dim == 0 else (4, 512)
+    x = b.parameter(array_shape("f32", *dims))
+    places = b.add("iota", shape=array_shape("s32", *dims), iota_dimension=dim)
+    few = tuple(5 if n == 512 else n for n in dims)
+    call = b.add(
+        "custom-call",
+        x,
+        places,
+        b.constant(-np.inf, "f32"),
+        b.constant(-1, "s32"),
+        shape=tuple_shape(array_shape("f32", *few), array_shape("s32", *few)),
+        custom_call_target="ApproxTopK",
+        called_computations=(before("f32", "s32", direction="GT"),),
+        backend_config=f"{{reduction_dim = {dim} : i64, top_k = 5 : i64}}",
+    )
+    split = layout(MESH, *("x" if n == 512 else None for n in dims))
+    module = with_shardings(
+        b.build(call), MESH, lambda i: split if i.shape.dims == dims else layout(MESH, *[None] * i.shape.rank)
+    )
+    local = check(module)
+    assert build_report(local)["wire_bytes"] < 8 * 5 * 4 * 8
+    assert all(i.opcode != "custom-call" for i in local.instructions())
