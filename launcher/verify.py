@@ -28,18 +28,19 @@ def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dic
     The unpartitioned program is run by the evaluator, also in float64 as the reference; the partitioned one is
     compiled and runs on this job's devices. Raises `InputError` for programs that somebody else has partitioned.
     """
-    module = program.module
-    if is_partitioned(module):
+    if is_partitioned(program.module):
         raise InputError(
             "the program is partitioned already: there is no unpartitioned one to compare it with",
-            where=module.name,
+            where=program.module.name,
             fix="give the program before partitioning",
         )
-    compiled = program.compile()
+    propagated = program.propagate()
+    module = propagated.module  # manual computations have a value over its mesh
+    compiled = propagated.partition().compile()
     exact = exact_results(module)
     rows = []
     for trial in range(trials):
-        arguments = random_arguments([p.shape for p in module.parameters], seed + trial)
+        arguments = random_arguments([s for p in module.parameters for s in p.shape.leaves()], seed + trial)
         got = [gather(r) for r in compiled.run(arguments)]
         with np.errstate(all="ignore"):
             calls = program.config.custom_calls

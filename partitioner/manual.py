@@ -33,7 +33,7 @@ def has_manual(module: Module) -> bool:
 def enter(body: Body, op: Instruction) -> Tree:
     """Values outside as values inside."""
     outside = [a for o in op.operands for a in _manual(o)]
-    axes = manual_axes(op) or [a for a in _manual(op) if a not in outside]
+    axes = manual_axes(op) or [a for a in _manual(op) if a not in outside] or body.context.table.mesh.axis_names
     values = []
     for operand, inner, wanted in zip(op.operands, op.shape.leaves(), body.wanted(op), strict=True):
         value = body.value(operand)
@@ -50,7 +50,8 @@ def leave(body: Body, op: Instruction) -> Tree:
     for operand, outer, sharding, wanted in leaves:
         value = body.value(operand)
         left = sharding.manual if isinstance(sharding, Sharding) else ()
-        axes = manual_axes(op) or [a for a in _manual(operand) if a not in left]
+        known = manual_axes(op) or [a for a in _manual(operand) if a not in left]
+        axes = known or body.context.table.mesh.axis_names
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")
         values.append(Value(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))
@@ -68,7 +69,9 @@ def _sides(
 ) -> tuple[Layout, Layout]:
     """The layouts of one value outside and inside that put the same elements on every device.
 
-    ``sharding`` is that of the whole value. Free axes that do not divide a dimension inside evenly leave it whole.
+    ``sharding`` is that of the whole value, ``axes`` those that may be manual: the first of them in a dimension that
+    cut it into as many parts as it is smaller inside. Free axes that do not divide a dimension inside evenly leave it
+    whole.
     """
     table = body.context.table
     manual = set(table.atoms(map(AxisRef, axes)))
