@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shardc.collectives.cost import collective_cost, members_by_level
 from shardc.collectives.machine import Level, Machine
+from shardc.hlo.types import DType
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.lower_bound import Boundary
 from shardc.partitioner.moves import Cost, Step, move_cost, sent, transfers
@@ -36,9 +37,9 @@ class Bytes:
         """What a device holds is free for it, all else costs its bytes."""
         return (Boundary(frozenset(range(self.table.count)), 1, 0.0, 1.0),)
 
-    def work(self, elements: float) -> float:
-        """What it costs to compute so many elements more, each of them worth a byte to send."""
-        return elements
+    def rate(self, dtype: DType, *, products: bool) -> float:
+        """Arithmetic takes no bytes."""
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,12 @@ class Seconds:
             inside *= max(level.size, 1)
         return tuple(out)
 
-    def work(self, elements: float) -> float:
-        return elements / max(level.bandwidth for level in self.machine.levels)
+    def rate(self, dtype: DType, *, products: bool) -> float:
+        """Seconds per element that is read and written, or per multiplication and addition of ``products``."""
+        device = self.machine.device
+        if not products:
+            return 2 * dtype.nbytes / device.memory_bandwidth
+        return 2 / device.flops.get(dtype.name, min(device.flops.values(), default=device.memory_bandwidth))
 
     def _members(self, atoms: Sequence[int] | Atoms) -> tuple[int, ...]:
         table = self.table

@@ -205,7 +205,7 @@ def _signature(nodes: Sequence[Node]) -> object:
     place = {n: k for k, n in enumerate(nodes)}
     wires = {w: k for k, w in enumerate(dict.fromkeys(w for n in nodes for w in n.wires))}
     rows = tuple(
-        (n.key, n.option, n.times, n.free, n.heavy and n.work, bool(n.ways), tuple(wires[w] for w in n.wires))
+        (n.key, n.option, n.times, n.rate, n.free, n.heavy and n.work, bool(n.ways), tuple(wires[w] for w in n.wires))
         for n in nodes
     )
     edges = tuple(

@@ -2,7 +2,7 @@
 
 Values live from where they are made to where they are read last, in program order, each form in memory of its own.
 The most that is alive at once in the program that decides operation by operation is the limit, and so is its
-arithmetic, but for a few operations in a thousand.
+arithmetic, but for one operation in a thousand; on a machine arithmetic costs its time instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Budget:
         self.alive = self._sum([s for w in wires for s in self.spans(w)])
         self.most = self.alive.max()
         self.work = math.fsum(n.option.work * n.times for n in nodes if n.counts)
-        self.most_work = self.work * (1 + _MORE_WORK)
+        timed = any(n.rate for n in nodes)
+        self.most_work = math.inf if timed else self.work * (1 + _MORE_WORK)
 
     def nbytes(self, wire: Wire, layout: Layout) -> int:
         """On one device."""

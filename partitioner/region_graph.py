@@ -3,7 +3,8 @@
 A `Node` decides: one operation, or one leaf that crosses a border (a loop's carry, an argument, a result). Each of its
 `Option`s says in which layouts it reads and gives. A `Wire` is one value between the node that makes it and those that
 read it; it costs what brings it from the one layout into the others, each once however many read it. The cost of a
-program is the sum over wires and over what operations send themselves, times how often each of them runs.
+program is the sum over wires and over what operations send themselves, times how often each of them runs; on a machine
+their arithmetic takes its time as well.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Node:
 
     ``ways`` are those of an operation; a ``free`` node is a border that may take any layout, the same on all sides.
     ``key`` stands for all that decides about options, so that equal nodes have equal ones. ``times``: how often it
-    runs. ``heavy``: doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic.
+    runs. ``heavy``: doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic, at ``rate``
+    seconds a piece, or 0 where bytes count and not time.
     """
 
     __slots__ = (
@@ -67,6 +69,7 @@ class Node:
         "op",
         "operands",
         "option",
+        "rate",
         "results",
         "times",
         "ways",
@@ -85,6 +88,7 @@ class Node:
         heavy: bool = False,
         counts: bool = False,
         times: float = 1,
+        rate: float = 0,
     ) -> None:
         self.index = index
         self.op = op
@@ -95,6 +99,7 @@ class Node:
         self.heavy = heavy
         self.counts = counts
         self.times = times
+        self.rate = rate
         self.work = option.work
         self.operands: list[Wire] = []
         self.results: list[Wire] = []
@@ -171,6 +176,8 @@ class Costs:
             if node.option.own[1]:
                 wire += node.option.own[0] * node.times
                 count += node.option.own[1] * node.times
+            if node.rate:
+                wire += node.rate * node.option.work * node.times
         for w in wires:
             more = self.present(w)
             wire, count = wire + more[0], count + more[1]

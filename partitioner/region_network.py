@@ -117,11 +117,12 @@ class RegionNetwork:
     def _own(self, node: Node, option: Option) -> float:
         """What an option costs by itself; one that changes nothing for the better is not worth it."""
         own = self._scalar((option.own[0] * node.times, option.own[1] * node.times))
+        own += node.rate * option.work * node.times
         if option is node.option:
             return own
         own += 1e-3 * self.weight
-        if node.counts and self.thrift < math.inf:
-            own += self.costs.resharder.price.work(self.thrift * node.times * (option.work - node.option.work))
+        if node.counts and not node.rate and self.thrift < math.inf:
+            own += self.thrift * node.times * (option.work - node.option.work)
         return own
 
     # -- values ----------------------------------------------------------------------------------------------

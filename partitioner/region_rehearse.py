@@ -216,7 +216,11 @@ class Rehearsal(Body):
         counts = heavy or (family == "elementwise" and op.opcode not in MOVES)
         if not self.alone:
             ways = ()
-        node = script.node(op, option, key=key, ways=ways, heavy=heavy, counts=counts, times=times)
+        shape = next(op.shape.leaves())
+        products = family in ("contraction", "window")
+        rate = self.context.resharder.price.rate(shape.dtype, products=products) if counts and shape.is_array else 0
+        heavy = heavy and rate == 0
+        node = script.node(op, option, key=key, ways=ways, heavy=heavy, counts=counts, times=times, rate=rate)
         script.rows[node] = row
         for v, layout in zip(operands, option.operands, strict=True):
             script.read(node, v)
