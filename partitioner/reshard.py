@@ -25,6 +25,8 @@ __all__ = ["Path", "Resharder"]
 
 #: States looked at before a search takes what it has or gives up; simple reshards need fewer than twenty.
 _PATIENCE = 400
+#: How much more what is still to come counts than what was spent, where a search has run out of patience.
+_HASTE = 3.0
 #: Costs that differ by less, relatively, are equal.
 _EXACT = 1e-12
 #: Blocks of atoms are not cut into more than these.
@@ -43,7 +45,8 @@ class Path:
 class _Goal:
     """What one search is about: states with at most ``limit`` elements in at least ``shards`` parts.
 
-    The target has ``size`` elements; paths that cost ``ceiling`` or more are of no interest.
+    The target has ``size`` elements; paths that cost ``ceiling`` or more are of no interest. With more ``haste`` than
+    1 a path is found sooner, which need not be the cheapest.
     """
 
     dims: tuple[int, ...]
@@ -53,6 +56,7 @@ class _Goal:
     size: int
     shards: int = 1
     patience: float = _PATIENCE
+    haste: float = 1.0
     ceiling: float = math.inf
 
     @property
@@ -119,11 +123,12 @@ class Resharder:
         goal = self._goal(dims, nbytes, source, target)
         coarse, fine = blocks_of(self.table, source, target), tuple(range(self.table.count))
         fewest = min(self.table.extent(x.used) for x in (source, target))
+        hasty = replace(goal, trials=replace(goal.trials, blocks=fine), haste=_HASTE)
         for tried in (
             goal,
-            replace(goal, trials=replace(goal.trials, blocks=fine)),
-            replace(goal, trials=replace(goal.trials, blocks=fine), limit=math.inf, shards=fewest),
-            replace(goal, trials=replace(goal.trials, blocks=coarse), limit=math.inf, patience=math.inf),
+            hasty,
+            replace(hasty, limit=math.inf, shards=fewest),
+            replace(hasty, trials=replace(goal.trials, blocks=coarse), limit=math.inf, patience=math.inf),
         ):
             found = self._find(tried, source)
             if found is not None:
@@ -171,7 +176,7 @@ class Resharder:
                 step = Step(state, move, after)
                 more = self.price.step(goal.dims, goal.nbytes, step)
                 total = (sent + more[0], collectives + more[1], length + 1)
-                bound = total[0] + self._at_least(goal, after)
+                bound = total[0] + goal.haste * self._at_least(goal, after)
                 if after is goal.target and total[0] <= least * (1 + _EXACT) and total[1] <= 1:
                     # Nothing can be cheaper than the bound, or fewer than one collective.
                     back[after] = step
