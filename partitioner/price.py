@@ -37,6 +37,10 @@ class Bytes:
         """What a device holds is free for it, all else costs its bytes."""
         return (Boundary(frozenset(range(self.table.count)), 1, 0.0, 1.0),)
 
+    def memory(self) -> float:
+        """Bytes of a device; unknown."""
+        return 0.0
+
     def rate(self, dtype: DType, *, products: bool) -> float:
         """Arithmetic takes no bytes."""
         return 0.0
@@ -91,6 +95,10 @@ class Seconds:
                 out.append(Boundary(outer, inside, start, 1 / fastest))
             inside *= max(level.size, 1)
         return tuple(out)
+
+    def memory(self) -> float:
+        """Bytes of a device."""
+        return float(self.machine.device.memory_bytes)
 
     def rate(self, dtype: DType, *, products: bool) -> float:
         """Seconds per element that is read and written, or per multiplication and addition of ``products``."""

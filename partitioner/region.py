@@ -79,7 +79,7 @@ class Search:
     def __post_init__(self) -> None:
         self.costs = Costs(self.context.resharder)
         self.options = Options(self.context)
-        self.budget = Budget(self.context.table, self.nodes, self.wires)
+        self.budget = Budget(self.context.table, self.nodes, self.wires, self.context.resharder.price.memory())
 
     def run(self) -> None:
         """Improve until no region around a value that costs something can be improved."""

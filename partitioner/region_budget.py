@@ -2,13 +2,13 @@
 
 Values live from where they are made to where they are read last, in program order, each form in memory of its own.
 The most that is alive at once in the program that decides operation by operation is the limit, and so is its
-arithmetic, but for one operation in a thousand; on a machine arithmetic costs its time instead.
+arithmetic, but for one operation in a thousand. On a machine its memory is the limit, and arithmetic costs its time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from shardc.partitioner.region_graph import Node, Wire
 
 __all__ = ["Budget"]
 
+#: The part of a device's memory that a plan may fill.
+_MEMORY = 0.8
 #: By how much the arithmetic of a program may grow.
 _MORE_WORK = 0.001
 
@@ -25,13 +27,17 @@ _Span = tuple[int, int, int]
 
 
 class Budget:
-    """Bytes alive at each node's place, and arithmetic, with what they may come to."""
+    """Bytes alive at each node's place, and arithmetic, with what they may come to.
 
-    def __init__(self, table: AxisTable, nodes: Sequence[Node], wires: Iterable[Wire]) -> None:
+    ``memory`` is that of a device, where a machine is given.
+    """
+
+    def __init__(self, table: AxisTable, nodes: Sequence[Node], wires: Sequence[Wire], memory: float = 0) -> None:
         self.table = table
         self.places = len(nodes) + 1
         self.alive = self._sum([s for w in wires for s in self.spans(w)])
-        self.most = self.alive.max()
+        given = sum(self.nbytes(w, w.given) for w in wires if w.producer is None and not w.made)
+        self.most = max(self.alive.max(), _MEMORY * memory - given)
         self.work = math.fsum(n.option.work * n.times for n in nodes if n.counts)
         timed = any(n.rate for n in nodes)
         self.most_work = math.inf if timed else self.work * (1 + _MORE_WORK)

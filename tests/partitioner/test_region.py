@@ -9,6 +9,7 @@ import random
 import pytest
 from partition_support import check, collectives, layout, random_sharding, with_shardings
 
+from shardc.collectives.machine import load_machine
 from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
@@ -221,6 +222,17 @@ def test_arithmetic_is_not_repeated_everywhere_to_send_less(monkeypatch: pytest.
     local = partition(module)
     assert build_report(local)["flops"] <= 1.001 * build_report(op_by_op(monkeypatch, module))["flops"]
     assert collectives(local) == ["all-gather"]
+
+
+def test_on_a_machine_arithmetic_is_repeated_where_that_is_sooner() -> None:
+    """A microsecond of arithmetic everywhere is less than the latency of a gather; much of it is more."""
+    for size, expected in ((64, []), (8192, ["all-gather"])):
+        b = Builder("main")
+        x = b.parameter(array_shape("f32", size, size), sharding=layout(LINE, None, None))
+        y = b.add("dot", x, x, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,), sharding=layout(LINE, "x", None))
+        module = make_module("work", b.build(b.add("copy", y, sharding=layout(LINE, None, None))), mesh=LINE)
+        assert collectives(partition(module, machine=load_machine("h100-dgx"))) == expected
+        assert collectives(partition(module)) == ["all-gather"]
 
 
 @pytest.mark.parametrize("seed", range(6))
