@@ -39,7 +39,7 @@ def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -
     """
     if not any(x.unreduced for x in results):
         return {}
-    spread = Spread(body.rules, body.context.partial)
+    spread = Spread(body.rules, body.context.partial, body.context.layouts)
     sources = spread.sources(body.computation, _given(body))
     asked: dict[Instruction, list[Partial | None]] = {}
     root = body.computation.root
@@ -157,7 +157,7 @@ def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
 
 def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
     """Elements of a loop's state that could be partial, and how."""
-    spread = Spread(body.rules, body.context.partial)
+    spread = Spread(body.rules, body.context.partial, body.context.layouts)
     found: dict[int, Partial] = {}
     for k, partial in spread.of_loop(op).items():
         shape = op.shape.elements[k]
@@ -244,7 +244,7 @@ def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]
     operands = [body.wanted(b.parameters[0]) for b in branches]
     results = body.wanted(op)
     base = _branches_cost(body, op, operands, results)
-    spread = Spread(body.rules, body.context.partial)
+    spread = Spread(body.rules, body.context.partial, body.context.layouts)
     given = [_passed_partial(body, o, b, spread) for o, b in zip(op.operands[1:], branches, strict=True)]
     partial = _partial_results(body, op, spread, given)
     if not partial:

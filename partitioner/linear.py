@@ -6,13 +6,15 @@ answered with the rows' own groups of operands (`Local.linear`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction
+from shardc.partitioner.layout import Layout
 from shardc.partitioner.values import Partial
+from shardc.sharding.factors import FactorKind
 
 if TYPE_CHECKING:
     from shardc.partitioner.rules.rule import Local, Row
@@ -22,6 +24,8 @@ __all__ = ["Spread", "merged"]
 
 #: Operations outside the tables of local ones that pass partial values on.
 _FIRST = ((0,),)
+#: Reductions that can be put off.
+_LATER = ("sum", "max", "min")
 
 
 def merged(found: Iterable[Partial | None]) -> Partial | None:
@@ -39,10 +43,15 @@ def merged(found: Iterable[Partial | None]) -> Partial | None:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Answers for one partitioning: ``known`` are the values that were partial when they were made."""
+    """Answers for one partitioning.
+
+    ``known`` are the values that were partial when they were made; ``layouts`` gives the propagated layouts of an
+    instruction, by which others would be partial if they were made where their operands lie.
+    """
 
     rules: Mapping[str, Row]
     known: Mapping[Instruction, Partial]
+    layouts: Callable[[Instruction], Sequence[Layout]]
 
     def groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
         """The groups of operands in which ``op`` is jointly linear."""
@@ -58,7 +67,7 @@ class Spread:
         """Every value that is partial itself or follows linearly from one that is; ``given`` are such values."""
         found = dict(given)
         for op in computation:
-            partial = self.known.get(op) or self._passed(op, found)
+            partial = self.known.get(op) or self._passed(op, found) or self._reducing(op)
             if partial is not None and op not in found:
                 found[op] = partial
         return found
@@ -75,6 +84,19 @@ class Spread:
             if partial is not None:
                 return partial
         return None
+
+    def _reducing(self, op: Instruction) -> Partial | None:
+        """How ``op`` gives partial values where its operands are split along what it reduces."""
+        ways: tuple[Local, ...] = getattr(self.rules[op.opcode], "ways", ())
+        rule = ways[0].rule(op) if ways and op.shape.is_array else None
+        if rule is None or rule.reduction not in _LATER:
+            return None
+        reduced = ways[0].usable(op, rule).intersection(rule.of_kind(FactorKind.REDUCTION))
+        atoms: set[int] = set()
+        for tensor, dim in (place for f in sorted(reduced) for place in rule.places(f)):
+            if tensor < len(op.operands) and op.operands[tensor].shape.is_array and len(rule.tensors[tensor][dim]) == 1:
+                atoms.update(self.layouts(op.operands[tensor])[0].dims[dim])
+        return Partial(tuple(sorted(atoms)), rule.reduction) if atoms else None
 
     def of_element(self, op: Instruction, index: int | None) -> Partial | None:
         """What element ``index`` (None: the array) of a loop's or conditional's result could be left partial over."""
