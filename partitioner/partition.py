@@ -24,6 +24,7 @@ from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.name_batches import NameBatches
 from shardc.partitioner.open_calls import OpenCalls
+from shardc.partitioner.open_scatters import OpenScatters
 from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.decompose_rings import DecomposeRings
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
@@ -143,6 +144,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
     return (
         OpenCalls(),
         InlineCalls(),
+        OpenScatters(),
         FoldSlices(),
         FoldPads(),
         NameBatches(),
