@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.custom_calls import ENTER_MANUAL
+from shardc.hlo.custom_calls import ENTER_MANUAL, LEAVE_MANUAL
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import Array, Value
@@ -27,7 +27,7 @@ Operands = Sequence[Sequence[Value]]
 
 def has_manual_computation(module: Module) -> bool:
     """Whether a part of a global program is written for the single device."""
-    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL for i in module.instructions())
+    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())
 
 
 def to_local(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:

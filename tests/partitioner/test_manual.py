@@ -175,3 +175,14 @@ def test_the_border_as_gspmd_writes_it() -> None:
     np.testing.assert_array_equal(result, np.concatenate([total, total]) * x)
     (reduce,) = [i for i in local.instructions() if i.opcode == "all-reduce"]
     assert reduce.shape.dims == (4, 3)
+
+
+def test_a_manual_computation_may_take_nothing() -> None:
+    """Only where each position is tells its part of the result."""
+    import shardc
+
+    inside = shard_map(lambda: lax.axis_index("a")[None] * 3 + 1, mesh=MESH, in_specs=(), out_specs=P("a"))
+    module = shardc.from_jax(jax.jit(lambda: inside() + 1)).propagate().module
+    _, (got,) = run_partitioned(module, [])
+    np.testing.assert_array_equal(got, np.arange(4) * 3 + 2)
+    np.testing.assert_array_equal(evaluate(module, [])[0], np.arange(4) * 3 + 2)
