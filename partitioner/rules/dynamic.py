@@ -50,12 +50,13 @@ def clamped(em: Emitter, x: Instruction, last: int) -> Instruction:
 
 
 def inside(em: Emitter, x: Instruction, size: int) -> Instruction:
-    """Is 0 <= x < size?"""
-    shape = array_shape("pred", *x.shape.dims)
+    """Is 0 <= x < size? As unsigned numbers, negative ones are the largest: one comparison tells both."""
     dtype = x.shape.dtype
-    low = em.add("compare", shape, x, em.splat(em.scalar(0, dtype), x.shape.dims), direction="GE")
-    high = em.add("compare", shape, x, em.splat(em.scalar(size, dtype), x.shape.dims), direction="LT")
-    return em.add("and", shape, low, high)
+    if dtype.kind == "signed":
+        dtype = DTYPES[f"u{dtype.bits}"]
+        x = em.add("bitcast-convert", x.shape.with_dtype(dtype), x)
+    limit = em.splat(em.scalar(size, dtype), x.shape.dims)
+    return em.add("compare", array_shape("pred", *x.shape.dims), x, limit, direction="LT")
 
 
 def _minus(em: Emitter, x: Instruction, y: Instruction) -> Instruction:
