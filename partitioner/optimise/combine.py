@@ -22,7 +22,8 @@ class CombineCollectives:
     """Join independent collectives of equal groups, dimension, reduction and type, up to ``max_bytes`` together.
 
     They wait for the last of them, so operands and results live longer: they are joined only where the estimated
-    peak of their computation does not rise, and only all-reduces where readers of the first have to wait.
+    peak of their computation does not rise. Permutes (of halos, for what is computed next) and what would need more
+    memory are joined only where no reader has to wait.
     """
 
     max_bytes: int = 4 << 20
@@ -74,7 +75,7 @@ class CombineCollectives:
         buckets: list[list[Instruction]] = []
         for key, members in kinds.items():
             for level in _independent(computation, members):
-                runs = _near(level, reads) if near or key[0] != "all-reduce" else [level]
+                runs = _near(level, reads) if near or key[0] == "collective-permute" else [level]
                 buckets += [bucket for run in runs for bucket in self._cut(run) if len(bucket) > 1]
         if not buckets:
             return computation
