@@ -216,9 +216,11 @@ class Rehearsal(Body):
         counts = heavy or (family == "elementwise" and op.opcode not in MOVES)
         if not self.alone:
             ways = ()
-        shape = next(op.shape.leaves())
+        shape = next(op.shape.leaves(), None)
         products = family in ("contraction", "window")
-        rate = self.context.resharder.price.rate(shape.dtype, products=products) if counts and shape.is_array else 0
+        rate = 0.0
+        if counts and shape is not None and shape.is_array:
+            rate = self.context.resharder.price.rate(shape.dtype, products=products)
         heavy = heavy and rate == 0
         node = script.node(op, option, key=key, ways=ways, heavy=heavy, counts=counts, times=times, rate=rate)
         script.rows[node] = row

@@ -255,3 +255,12 @@ def test_equal_programs_get_equal_plans() -> None:
     for seed in range(3):
         first, second = (str(partition(annotated(3000 + seed, 9, tree=False))) for _ in range(2))
         assert first == second
+
+
+def test_a_callback_without_results_is_part_of_a_region() -> None:
+    mesh = Mesh({"x": 2})
+    b = Builder("main")
+    x = b.parameter(array_shape("f32", 8))
+    b.add("custom-call", x, shape=tuple_shape(), custom_call_target="callback", custom_call_has_side_effect=True)
+    module = with_shardings(b.build(b.add("negate", x)), mesh, lambda i: layout(mesh, *[None] * i.shape.rank))
+    assert "custom-call" in {i.opcode for i in partition(module).instructions()}
