@@ -21,6 +21,7 @@ from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.swap_products import SwapProducts
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
@@ -51,6 +52,7 @@ PASSES: tuple[Pass, ...] = (
     Simplify(),
     EliminateCommon(),
     EliminateDead(),
+    SwapProducts(),
     Fuse(),
     Order(),
     ComputeEarly(),
