@@ -10,7 +10,7 @@ from partition_programs import PROGRAMS
 from partition_support import collectives, integers, random_sharding, scatter_poisoned, with_shardings
 
 from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.evaluate import evaluate_spmd
+from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir import Module, Origin
 from shardc.hlo.mesh import Mesh
@@ -20,8 +20,10 @@ from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
+from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.optimise.combine import CombineCollectives
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
+from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import partition
 
 MESH = Mesh({"x": 2, "y": 2})
@@ -169,15 +171,15 @@ def test_equal_collectives_travel_once() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_random_programs_stay_the_same(name: str) -> None:
-    r = random.Random(f"combine {name}")
+def test_random_programs_with_everything_on(name: str) -> None:
+    """Combined, windowed, pipelined and without circles: what the evaluator says of the whole program."""
+    r = random.Random(f"everything {name}")
     b = Builder("main")
     mesh = r.choice((MESH, Mesh({"x": 2, "y": 4}), Mesh({"x": 3})))
     module = with_shardings(b.build(PROGRAMS[name](r, b)), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
-    before = partition(module)
-    after = CombineCollectives().run(before)
-    verify(after)
-    args = scatter_poisoned(before, [integers(np.random.default_rng(1), p.shape) for p in module.parameters])
-    for x, y in zip(evaluate_spmd(before, args), evaluate_spmd(after, args), strict=True):
-        for p, q in zip(x, y, strict=True):
-            np.testing.assert_array_equal(p, q)
+    local = partition(module, options=PartitionOptions("always", "always", decomposed_rings=True))
+    verify(local)
+    args = [integers(np.random.default_rng(1), p.shape) for p in module.parameters]
+    got = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
+    for g, w in zip(got, evaluate(module, args), strict=True):
+        np.testing.assert_array_equal(g, w)
