@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -55,6 +56,8 @@ def with_axis_shardings(module: Module) -> Module:
     if mesh is None:
         module = in_natural_order(on_named_devices(module), _has_mesh)
         mesh = derive_mesh(_as_tiles(module), module.num_partitions)
+    else:
+        module = in_natural_order(module, partial(_all_fit, mesh), mesh.device_ids)
     if alone is not None and mesh.size > 1:
         raise UnsupportedError(
             f"{alone.opcode} cannot be partitioned: one device alone would exchange data with its host",
@@ -78,6 +81,17 @@ def _has_mesh(tiles: Sequence[TileSharding]) -> bool:
         return True  # another trouble, which `derive_mesh` tells
     pairs = [(_NOBODY, t) for t in tiles]
     return any(_mesh_for(pairs, devices, order) is not None for order in _device_orders(pairs))
+
+
+def _all_fit(mesh: Mesh, tiles: Sequence[TileSharding]) -> bool:
+    """Can the mesh express all of these?"""
+    try:
+        for t in tiles:
+            subgroups = t.subgroups or (("replicated",) if t.last_tile_dim_replicate else ())
+            from_tile(t, mesh, len(t.tile) - len(subgroups))
+    except AnnotationError:
+        return False
+    return True
 
 
 def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]]) -> None:

@@ -3,7 +3,7 @@
 Shardings that all name the same devices, 0, 1, 4 and 5 say, are over those devices, numbered in order. Where the
 orders of two shardings do not nest, one of them keeps its tiles and takes the devices in their natural order: which
 device holds which tile shows at the program's border only. There, ``attrs["device_orders"]`` keeps what was asked
-for, (``parameters`` or ``results``, leaf number, devices in tile order), for the partitioner to obey.
+for, by (``parameters`` or ``results``, leaf number) for each device the one that shall have its tile.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ def on_named_devices(module: Module) -> Module:
     return _changed(module, lambda i, t: replace(t, devices=tuple(number[d] for d in t.devices)))
 
 
-def in_natural_order(module: Module, fits: Callable[[list[TileSharding]], bool]) -> Module:
-    """The module with shardings that do not fit those before them over devices in their natural order.
+def in_natural_order(
+    module: Module, fits: Callable[[list[TileSharding]], bool], order: tuple[int, ...] | None = None
+) -> Module:
+    """The module with shardings that do not fit those before them over devices in their natural order, or ``order``.
 
     ``fits`` tells whether one mesh can express all of some shardings. The module itself where manual computations,
     collectives or device numbers could tell the difference.
@@ -52,8 +54,13 @@ def in_natural_order(module: Module, fits: Callable[[list[TileSharding]], bool])
     moved: dict[TileSharding, TileSharding] = {}
     different = dict.fromkeys(t for _, t in _tiled(module))
     for t in sorted(different, key=lambda t: tile_ranges(t) is None):
-        natural = replace(t, devices=(), reshape=t.tile, transpose=())
-        if "manual" in t.subgroups or sorted(device_list(t)) != list(range(math.prod(t.tile))):
+        natural = replace(t, devices=order or (), reshape=() if order else t.tile, transpose=())
+        count = math.prod(t.tile)
+        if (
+            "manual" in t.subgroups
+            or sorted(device_list(t)) != list(range(count))
+            or len(order or range(count)) != count
+        ):
             return module
         if fits([*kept, t]):
             kept.append(t)
@@ -62,10 +69,17 @@ def in_natural_order(module: Module, fits: Callable[[list[TileSharding]], bool])
     orders: Orders = {}
     for kind, ops in (("parameters", module.parameters), ("results", (module.entry.root,))):
         leaves = (s for op in ops for s in _per_leaf(op))
-        orders |= {(kind, n): tuple(device_list(s).tolist()) for n, s in enumerate(leaves) if s in moved}
+        orders |= {(kind, n): _instead_of(s, order) for n, s in enumerate(leaves) if s in moved}
     changed = _changed(module, lambda i, t: moved.get(t, t))
     attrs: Mapping[str, Any] = {**changed.attrs, DEVICE_ORDERS: orders} if orders else changed.attrs
     return changed.with_(attrs=attrs)
+
+
+def _instead_of(tile: TileSharding, order: tuple[int, ...] | None) -> tuple[int, ...]:
+    """For each device the one that has its tile when tiles are not handed out in ``order``."""
+    devices = device_list(tile).tolist()
+    found = dict(zip(order or range(len(devices)), devices, strict=True))
+    return tuple(found[d] for d in range(len(devices)))
 
 
 def _tiled(module: Module) -> Iterable[tuple[Instruction, TileSharding]]:

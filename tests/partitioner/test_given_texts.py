@@ -7,7 +7,7 @@ import pytest
 from partition_support import integers, run_partitioned
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
-from shardc.hlo.evaluate import evaluate
+from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir import Module
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
@@ -90,6 +90,32 @@ def test_orders_of_devices_that_do_not_nest() -> None:
     (given,) = zip(*scatter_arguments(local, [np.arange(48, dtype=np.float32).reshape(8, 6)]), strict=True)
     assert [int(x[0, 0]) for x in given] == [36, 12, 24, 0]
     assert [s.mesh.device_ids for s in local.entry.root.leaf_shardings()] == [None, (3, 2, 1, 0)]
+
+
+MESHES = """
+sdy.mesh @mesh = <["a"=2, "b"=2]>
+sdy.mesh @other = <["a"=2, "b"=2], device_ids=[3, 2, 1, 0]>
+func.func @main(%x: tensor<8x8xi32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {"b"}]>})
+    -> (tensor<8x8xi32> {sdy.sharding = #sdy.sharding<@other, [{"b"}, {}]>}) {
+  %0 = stablehlo.add %x, %x {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}, {}]>]>} : tensor<8x8xi32>
+  %1 = sdy.replicated_to_unreduced {"b"} %0 out_sharding=<@mesh, [{"a"}, {}], unreduced={"b"}> : tensor<8x8xi32>
+  %2 = sdy.all_reduce {"b"} %1 out_sharding=<@mesh, [{"a"}, {}]> : tensor<8x8xi32>
+  %3 = sdy.reshard %2 <@other, [{"a"}, {"b"}]> : tensor<8x8xi32>
+  return %3 : tensor<8x8xi32>
+}
+"""
+
+
+def test_meshes_with_other_devices_meet() -> None:
+    pytest.importorskip("jaxlib")
+    from shardc.hlo.stablehlo.reader import read_stablehlo
+
+    whole = propagate(read_stablehlo(MESHES)).module
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    local, (result,) = run_partitioned(whole, [x])
+    np.testing.assert_array_equal(result, x + x)
+    parts = evaluate_spmd(local, scatter_arguments(local, [x]))
+    assert [int(p[0][0, 0]) // 2 for p in parts] == [32, 0, 32, 0]
 
 
 FEEDS = """HloModule m, num_partitions=2

@@ -94,7 +94,10 @@ def _manual_computation(op: Op) -> Sequence[Instruction]:
     return [cross(LOCAL_TO_GLOBAL, shape, value, sharding) for shape, value, sharding in outputs]
 
 
-_RESHARDS = "all_gather all_slice all_to_all collective_permute reduce_scatter all_reduce"
+_RESHARDS = (
+    "all_gather all_slice all_to_all collective_permute reduce_scatter all_reduce sharded_to_unreduced "
+    "replicated_to_unreduced"
+)
 
 HANDLERS: Mapping[str, Handler] = {
     "sdy.sharding_constraint": _marker("Sharding", "sharding"),
