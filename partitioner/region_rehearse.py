@@ -239,12 +239,12 @@ class Rehearsal(Body):
     def _ways(self, op: Instruction, found: Sequence[tuple[Local, Problem, Choice]]) -> tuple[tuple[Way, ...], int]:
         """The ways of an operation, the same objects for equal ones, and a number for them."""
         parts = tuple(
-            (local, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
-            for local, _, choice in found
+            (local, problem, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
+            for local, problem, choice in found
         )
         known = self.script.ways.get(parts)
         if known is None:
-            ways = (Way(p[0], f[1], p[2], p[3]) for p, f in zip(parts, found, strict=True))
+            ways = (Way(local, problem, linear, finishes) for local, problem, _, linear, finishes in parts)
             known = self.script.ways[parts] = (tuple(ways), self.script.key(parts))
         return known
 
