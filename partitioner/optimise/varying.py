@@ -72,7 +72,8 @@ class _Analysis:
     def step(self, op: Instruction, operands: list[Leaves], arguments: Sequence[Leaves]) -> Leaves:
         match op.opcode:
             case "parameter":
-                return arguments[op.attrs["index"]]
+                index: int = op.attrs["index"]
+                return arguments[index]
             case "tuple":
                 return tuple(leaf for o in operands for leaf in o)
             case "get-tuple-element":
