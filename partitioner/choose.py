@@ -57,9 +57,12 @@ class Problem:
 Sends = Callable[[AxisTable, Problem, tuple[Atoms, ...]], tuple[float, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Axes per factor, the layouts that follow for operands and results, and what is carried partial."""
+    """Axes per factor, the layouts that follow for operands and results, and what is carried partial.
+
+    Compared by identity: choices for different problems may look alike.
+    """
 
     factors: tuple[Atoms, ...]
     operands: tuple[Layout, ...]

@@ -239,12 +239,13 @@ class Rehearsal(Body):
     def _ways(self, op: Instruction, found: Sequence[tuple[Local, Problem, Choice]]) -> tuple[tuple[Way, ...], int]:
         """The ways of an operation, the same objects for equal ones, and a number for them."""
         parts = tuple(
-            (local, problem, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
-            for local, problem, choice in found
+            (local, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
+            for local, _, choice in found
         )
         known = self.script.ways.get(parts)
         if known is None:
-            ways = (Way(local, problem, linear, finishes) for local, problem, _, linear, finishes in parts)
+            problems = (problem for _, problem, _ in found)
+            ways = (Way(part[0], problem, part[2], part[3]) for part, problem in zip(parts, problems, strict=True))
             known = self.script.ways[parts] = (tuple(ways), self.script.key(parts))
         return known
 
