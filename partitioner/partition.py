@@ -17,7 +17,7 @@ from shardc.hlo.types import Shape
 from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.contract_unflattened import ContractUnflattened
-from shardc.partitioner.expand_random import ExpandRandom
+from shardc.partitioner.expand_split import ExpandSplit
 from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
@@ -152,7 +152,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         ReduceUnflattened(),
         SearchUnflattened(),
         SortBeginnings(),
-        ExpandRandom(),
+        ExpandSplit(),
         SplitTransforms(),
         Rewrite(machine),
         MoveConverts(),

@@ -123,3 +123,23 @@ def test_right_hand_sides_stay_where_they_are(left: bool, transpose: str) -> Non
     local, (got,) = run_partitioned(module, args)
     np.testing.assert_allclose(got, evaluate(module, args)[0], rtol=1e-4, atol=1e-5)
     assert collectives(local) == ["all-gather"]
+
+
+@pytest.mark.parametrize("kind", ["training", "grad", "inference"])
+@pytest.mark.parametrize("axes", [("x", None, None), (None, "x", "y"), (("x", "y"), None, None), ("x", None, "y")])
+def test_batch_norm_sums_over_split_dimensions(kind: str, axes: tuple[str | tuple[str, ...] | None, ...]) -> None:
+    mesh = Mesh({"x": 2, "y": 4})
+    b = Builder("main")
+    dims = (6, 10, 8)
+    x, one = array_shape("f32", *dims), array_shape("f32", 8)
+    kinds = {"training": [x, one, one], "inference": [x, *[one] * 4], "grad": [x, one, one, one, x]}
+    operands = [b.parameter(s) for s in kinds[kind]]
+    shape = x if kind == "inference" else tuple_shape(x, one, one)
+    made = b.build(b.add(f"batch-norm-{kind}", *operands, shape=shape, epsilon=1e-3, feature_index=2))
+    module = with_shardings(made, mesh, lambda i: layout(mesh, *axes) if i.shape.rank == 3 else layout(mesh, axes[2]))
+    rng = np.random.default_rng(0)
+    args = [rng.uniform(0.5, 2, p.shape.dims).astype(np.float32) for p in module.parameters]
+    local, got = run_partitioned(module, args)
+    for g, w in zip(got, evaluate(module, args), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4)
+    assert set(collectives(local)) <= {"all-reduce"}
