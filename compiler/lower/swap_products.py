@@ -54,7 +54,7 @@ def _other_way(transpose: Instruction, dot: Instruction) -> Instruction:
     attrs = dict(dot.attrs)
     for role in ("batch", "contracting"):
         names = (f"lhs_{role}_dims", f"rhs_{role}_dims")
-        attrs |= {mine: dot.attrs[other] for mine, other in zip(names, reversed(names), strict=True) if mine in attrs}
+        attrs |= {mine: dot.attrs.get(other, ()) for mine, other in zip(names, reversed(names), strict=True)}
     if "operand_precision" in attrs:
         attrs["operand_precision"] = tuple(reversed(attrs["operand_precision"]))
     return make("dot", transpose.shape, reversed(dot.operands), dot).replace(attrs=MappingProxyType(attrs))

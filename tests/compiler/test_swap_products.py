@@ -50,3 +50,12 @@ def test_a_product_with_another_reader_stays() -> None:
         "transpose",
         "tuple",
     ]
+
+
+def test_dimension_numbers_that_only_one_side_gives() -> None:
+    """A product may name an empty list of batch dimensions on one side and none on the other."""
+    module = program(PLAIN.replace("lhs_contracting", "lhs_batch_dims={}, lhs_contracting") + "ROOT t = f32[5,4] "
+                     "transpose(d), dimensions={1,0}")  # fmt: skip
+    (dot,) = (i for i in module.entry if i.opcode == "dot")
+    assert ("lhs_batch_dims" in dot.attrs) != ("rhs_batch_dims" in dot.attrs)
+    assert opcodes(module) == ["dot"]

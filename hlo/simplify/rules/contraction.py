@@ -29,7 +29,9 @@ def dot_of_transpose(i: Instruction) -> Instruction | None:
         if free != sorted(free) or not all(_is_run(source.shape, dims) for dims in (free, contracted)):
             continue
         operands[n] = source
-        attrs[f"{side}_batch_dims"], attrs[f"{side}_contracting_dims"] = batch, contracted
+        attrs[f"{side}_contracting_dims"] = contracted
+        if batch:
+            attrs[f"{side}_batch_dims"] = batch
     if operands == list(i.operands):
         return None
     return i.replace(operands=operands, attrs=MappingProxyType(attrs))
