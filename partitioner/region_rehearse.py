@@ -335,14 +335,10 @@ def _while(body: Rehearsal, op: Instruction) -> Tree:
     whole = (body.context.table.replicated(0),)
     for v in body.inner(condition, [nodes], whole, still):
         script.wire_of[v].readers.append(Reader(layout=whole[0], at=len(script.nodes)))
-    # Where the loop is unrolled no further than this, its end is its beginning.
     for node, v in zip(nodes, body.inner(loop, [nodes], carry, still), strict=False):
         script.read(node, v)
-    return body.given(
-        op,
-        nodes,
-        [body.times if n not in (still) else script.wire_of[v].times for n, v in enumerate(before)],
-    )
+    times = [script.wire_of[v].times if n in still else body.times for n, v in enumerate(before)]
+    return body.given(op, nodes, times)
 
 
 def _call(body: Rehearsal, op: Instruction) -> Tree:
