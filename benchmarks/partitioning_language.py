@@ -338,12 +338,12 @@ def _sorted_experts(at: Places) -> Made:
 
 
 def _exchanged_experts(at: Places) -> Made:
-    """Expert parallelism by hand: all-to-all there and back, with gradients."""
+    """Expert parallelism by hand: all-to-all there and back, with gradients; room for every token, on any mesh."""
 
     def local(x: Any, gate: Any, up: Any, down: Any) -> Any:
         p = jax.nn.softmax(x @ gate)
         best = jax.nn.one_hot(jnp.argmax(p, -1), 8)
-        slot = jax.nn.one_hot((jnp.sum(jnp.cumsum(best, 0) * best, -1) - 1).astype(np.int32), 4)
+        slot = jax.nn.one_hot((jnp.sum(jnp.cumsum(best, 0) * best, -1) - 1).astype(np.int32), x.shape[0])
         mask = best[..., None] * slot[:, None]
         h = jnp.einsum("tec,td->ecd", mask, x)
         h = lax.all_to_all(h, "x", 0, 1, tiled=True)
