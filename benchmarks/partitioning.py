@@ -135,15 +135,14 @@ def section() -> str:
     lines += ["| " + " | ".join(r) + " |" for r in rows(found)]
     for what, title in (("wire_bytes", "sends more"), ("peak_bytes", "holds more"), ("flops", "computes more")):
         more = [r for r in found if r.figures and r.ratio(what) > MORE]
-        lines += ["", f"Where shardc {title} than XLA (of {len(found)} programs): " + ("" if more else "nowhere.")]
+        lines += ["", f"Where shardc {title} than XLA (of {len(found)} programs):" + ("" if more else " nowhere.")]
         lines += [""] if more else []
         lines += [f"* {r.program.name}, {r.ratio(what):.3f}{_cause(r, what)}" for r in more]
     return "\n".join(lines) + "\n"
 
 
 def _cause(row: Row, what: str) -> str:
-    cause = CAUSES[what].get(row.program.name)
-    return f": {cause}" if cause else ""
+    return ": " + CAUSES[what].get(row.program.name, "cause not known yet")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
