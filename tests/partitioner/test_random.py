@@ -41,16 +41,14 @@ def states(words: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("dtype", ["u32", "s64", "u8", "s16"])
+@pytest.mark.parametrize("dtype", ["u32", "s64", "u8"])
 @pytest.mark.parametrize("dims", [(64,), (31,), (16, 24), (5, 13), (1, 40), (3, 4, 6)])
 def test_parts_are_those_of_the_whole(algorithm: str, dtype: str, dims: tuple[int, ...]) -> None:
     r = random.Random(f"{algorithm} {dtype} {dims}")
     words = 3 if algorithm == "rng_philox" else 2
-    for _ in range(3):
+    for state in states(words):
         mesh = r.choice(MESHES)
-        module = placed(draw(algorithm, dtype, dims, words), mesh, random_sharding(r, mesh, len(dims)))
-        for state in states(words):
-            check(module, [state])
+        check(placed(draw(algorithm, dtype, dims, words), mesh, random_sharding(r, mesh, len(dims))), [state])
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

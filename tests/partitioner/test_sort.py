@@ -65,7 +65,7 @@ def along(kind: str, mesh: Mesh, *dims: int) -> Module:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [1024, 1600, 1601, 999])
+@pytest.mark.parametrize("n", [1024, 1601, 999])
 def test_a_line_over_eight_devices(kind: str, n: int) -> None:
     moves = collectives(check(along(kind, MESH, n)))
     assert "all-gather" not in moves
@@ -86,7 +86,7 @@ def test_zeros_and_ones_at_every_place() -> None:
     """A network that sorts zeros and ones sorts everything (Knuth): any number of ones, scattered at random."""
     n = 4 * rows_of_columns(1, 4)
     b = Builder("main")
-    lines = 200
+    lines = 100
     x = b.parameter(array_shape("u8", lines, n))
     made = b.build(b.add("sort", x, dimensions=(1,), to_apply=before("u8")))
     mesh = Mesh({"x": 4})
@@ -107,14 +107,14 @@ def random_case(kind: str, seed: int) -> Module:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_layouts(kind: str) -> None:
-    for seed in range(12):
+    for seed in range(5):
         check(random_case(kind, seed), seed=seed)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_layouts_at_length(kind: str) -> None:
-    for seed in range(12, 300):
+    for seed in range(5, 300):
         check(random_case(kind, seed), seed=seed)
 
 
@@ -176,7 +176,7 @@ def test_both_ends_or_the_middle_want_the_whole_sort() -> None:
 
 
 def test_random_ends() -> None:
-    for seed in range(30):
+    for seed in range(15):
         r = random.Random(seed)
         mesh, n = r.choice(MESHES), r.choice((60, 64, 120))
         dims = (n, 3) if r.random() < 0.5 else (2, n)
