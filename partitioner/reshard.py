@@ -175,7 +175,7 @@ class Resharder:
                     continue
                 step = Step(state, move, after)
                 more = self.price.step(goal.dims, goal.nbytes, step)
-                total = (sent + more[0], collectives + more[1], length + 1)
+                total = (round(sent + more[0], 15), collectives + more[1], length + 1)
                 bound = total[0] + goal.haste * self._at_least(goal, after)
                 if after is goal.target and total[0] <= least * (1 + _EXACT) and total[1] <= 1:
                     # Nothing can be cheaper than the bound, or fewer than one collective.

@@ -40,6 +40,11 @@ def _reassociated(computation: Computation, called: dict[Computation, Computatio
     users = users_of(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        made = remade(old, operands)
+        # A root keeps the sharding of its global value.
+        return made if made is None else made.replace(sharding=old.sharding)
+
+    def remade(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         alone = all(len(users[o]) == 1 and o is not computation.root for o in old.operands[:2])
         if old.opcode in ("add", "subtract", "maximum", "minimum"):
             return _joined(old, operands) if alone else None

@@ -46,7 +46,7 @@ def test_copies_share_a_reduction_where_bytes_count(n: int) -> None:
         b.build(total), mesh, lambda i: x.sharding if i.shape.rank == 3 else layout(mesh, *[None] * i.shape.rank)
     )
     local = partition(module, machine=load_machine("h100-dgx"))
-    assert (collectives(local) == ["all-reduce"]) == (n == 8)
+    assert (len(collectives(local)) == 1) == (n == 8)
     assert collectives(partition(module)) == ["all-reduce"]
     if n == 8:
         args = [integers(np.random.default_rng(0), p.shape) for p in module.parameters]
