@@ -65,4 +65,4 @@ def test_numpy_training_gives_the_same_losses_on_ranks_and_virtual_devices(repos
     assert [line for line in ranks.splitlines() if line.startswith("step")] == losses
     values = [float(line.split()[3]) for line in losses]
     assert values[0] > 5 * values[-1]
-    assert here.count("all-reduce %") >= 5
+    assert here.count("all-reduce %") >= 2  # independent ones are combined
