@@ -7,7 +7,7 @@ changed once built; a pass makes new ones through a `Builder` and keeps what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from shardc.hlo.types import Shape
 __all__ = [
     "NO_ATTRS",
     "Alias",
+    "Change",
     "Computation",
     "Instruction",
     "Metadata",
@@ -242,33 +243,49 @@ def users_of(computation: Computation) -> dict[Instruction, list[Instruction]]:
     return users
 
 
+Change = Callable[[Instruction, tuple[Instruction, ...]], Instruction | None]
+
+
 def rebuild_computation(
     computation: Computation,
-    change: Callable[[Instruction, tuple[Instruction, ...]], Instruction | None],
+    change: Change | None,
     called: Mapping[Computation, Computation] | None = None,
+    only: Set[str] | None = None,
 ) -> Computation:
     """Map every instruction, operands first; returns the same object when nothing changed.
 
     ``change(old, new_operands)`` returns the replacement (it may be an already built instruction), or None to
-    keep ``old`` with its new operands. ``called`` maps computations that were rebuilt before. Instructions that
+    keep ``old`` with its new operands, which are ``old.operands`` itself where none changed; it is asked about the
+    opcodes ``only`` if these are given. ``called`` maps computations that were rebuilt before. Instructions that
     a replacement needs in addition are found through its operands; those that become dead are dropped, except
     parameters and what has side effects.
     """
     from shardc.hlo.opset import has_side_effect
 
-    new: dict[Instruction, Instruction] = {}
-    for old in computation:
-        operands = tuple(new[o] for o in old.operands)
-        replacement = change(old, operands)
-        if replacement is None:
-            attrs = _remap_called(old.attrs, called) if called else old.attrs
-            same = attrs is old.attrs and all(a is b for a, b in zip(operands, old.operands, strict=True))
-            replacement = old if same else old.replace(operands=operands, attrs=attrs)
-        new[old] = replacement
-    if all(k is v for k, v in new.items()):
+    moved = {k: v for k, v in called.items() if k is not v} if called else {}
+    if not moved and (change is None or (only is not None and all(i.opcode not in only for i in computation))):
         return computation
-    keep = [new[i] for i in computation if i.opcode == "parameter" or has_side_effect(i)]
-    return Computation(computation.name, topological([*keep, new[computation.root]]), new[computation.root])
+    new: dict[Instruction, Instruction] = {}
+    changed = new.keys()
+    for old in computation:
+        operands = old.operands
+        if not changed.isdisjoint(operands):
+            operands = tuple([new.get(o, o) for o in operands])
+        replacement = None
+        if change is not None and (only is None or old.opcode in only):
+            replacement = change(old, operands)
+        if replacement is None:
+            attrs = _remap_called(old.attrs, moved) if moved and old.attrs else old.attrs
+            if operands is old.operands and attrs is old.attrs:
+                continue
+            replacement = old.replace(operands=operands, attrs=attrs)
+        if replacement is not old:
+            new[old] = replacement
+    if not new:
+        return computation
+    root = new.get(computation.root, computation.root)
+    keep = [new.get(i, i) for i in computation if i.opcode == "parameter" or has_side_effect(i)]
+    return Computation(computation.name, topological([*keep, root]), root)
 
 
 def topological(roots: Iterable[Instruction]) -> list[Instruction]:
@@ -307,13 +324,11 @@ def _remap_called(attrs: Mapping[str, Any], called: Mapping[Computation, Computa
     return out if any(out[k] is not v for k, v in attrs.items()) else attrs
 
 
-def rebuild_module(
-    module: Module, change: Callable[[Instruction, tuple[Instruction, ...]], Instruction | None]
-) -> Module:
+def rebuild_module(module: Module, change: Change, only: Set[str] | None = None) -> Module:
     """`rebuild_computation` over all computations, callees first, calls redirected to the new ones."""
     called: dict[Computation, Computation] = {}
     for c in module.computations:
-        called[c] = rebuild_computation(c, change, called)
+        called[c] = rebuild_computation(c, change, called, only)
     if all(k is v for k, v in called.items()):
         return module
     return module.with_(computations=tuple(called.values()), entry=called[module.entry])

@@ -24,11 +24,11 @@ class ContractUnflattened:
     why: str = "a split dimension that is flattened below another would have to be gathered"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _unflattened)
+        return rebuild_module(module, _unflattened, {"dot"})
 
 
 def _unflattened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    if old.opcode != "dot" or any(o.opcode != "reshape" for o in operands):
+    if any(o.opcode != "reshape" for o in operands):
         return None
     attrs = dict(old.attrs)
     sizes = []

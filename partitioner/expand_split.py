@@ -27,7 +27,7 @@ class ExpandSplit:
     why: str = "some ops want whole dimensions of which their parts want only sums, or a counter"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _expanded)
+        return rebuild_module(module, _expanded, _PROGRAMS.keys())
 
 
 def _draws(op: Instruction) -> Sharding | None:
@@ -54,11 +54,11 @@ _PROGRAMS: Mapping[str, tuple[Callable[[Instruction], Sharding | None], Callable
 
 
 def _expanded(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    row = _PROGRAMS.get(old.opcode)
-    sharding = row[0](old) if row is not None else None
-    if row is None or sharding is None:
+    place, program = _PROGRAMS[old.opcode]
+    sharding = place(old)
+    if sharding is None:
         return None
-    body = row[1](old)
+    body = program(old)
     main = next(old.shape.leaves())
     new = dict(zip(body.parameters, operands, strict=True))
     for i in body:

@@ -30,11 +30,7 @@ class FoldPads:
     why: str = "a padded array is cut into other chunks than the array"
 
     def run(self, module: Module) -> Module:
-        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            rule = _RULES.get(old.opcode)
-            return rule(old, operands) if rule is not None else None
-
-        return rebuild_module(module, change)
+        return rebuild_module(module, lambda old, operands: _RULES[old.opcode](old, operands), _RULES.keys())
 
 
 def _convolution(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

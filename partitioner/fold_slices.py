@@ -22,11 +22,11 @@ class FoldSlices:
     why: str = "a padded array is cut into other chunks than the array, its slice often is not"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _folded)
+        return rebuild_module(module, _folded, {"slice"})
 
 
 def _folded(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    if old.opcode != "slice" or operands[0].opcode != "pad":
+    if operands[0].opcode != "pad":
         return None
     pad = operands[0]
     edges: list[tuple[int, int, int]] = []

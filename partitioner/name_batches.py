@@ -28,7 +28,7 @@ class NameBatches:
     why: str = "rows and their indices can be split together"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _named)
+        return rebuild_module(module, _named, _NAMES.keys())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,7 @@ _NAMES: Mapping[str, _Names] = {"gather": _GATHER, "scatter": _SCATTER}
 
 
 def _named(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    names = _NAMES.get(old.opcode)
-    if names is None:
-        return None
+    names = _NAMES[old.opcode]
     at = 1 if old.opcode == "gather" else len(operands) // 2
     x, indices = operands[0], operands[at]
     vector: int = old.attrs["index_vector_dim"]

@@ -38,11 +38,11 @@ class OpenScatters:
     why: str = "a window at a known place needs no search for the shards that it touches"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _opened)
+        return rebuild_module(module, _opened, {"scatter"})
 
 
 def _opened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    if old.opcode != "scatter" or len(operands) != 3 or not isinstance(old.sharding, Sharding):
+    if len(operands) != 3 or not isinstance(old.sharding, Sharding):
         return None
     kind = reducer(old.attrs["to_apply"])
     combiner = COMBINERS.get(kind, kind)

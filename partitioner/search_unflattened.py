@@ -27,12 +27,12 @@ class SearchUnflattened:
     why: str = "a split dimension that is flattened below another would have to be gathered"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _line_by_line)
+        return rebuild_module(module, _line_by_line, {"topk"})
 
 
 def _line_by_line(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    flat = operands[0] if operands else old
-    if old.opcode != "topk" or flat.opcode != "reshape" or not loses_axes(flat):
+    flat = operands[0]
+    if flat.opcode != "reshape" or not loses_axes(flat):
         return None
     x = flat.operands[0]
     runs = merged_runs(x.shape.dims, flat.shape.dims)

@@ -27,14 +27,14 @@ class SortBeginnings:
     why: str = "to find a few elements the others need not be sent"
 
     def run(self, module: Module) -> Module:
-        module = rebuild_module(module, _opened)
+        module = rebuild_module(module, _opened, {"custom-call"})
         ends = {sort: end for c in module.computations for sort, end in _ends(c)}
         return rebuild_module(module, _Ends(ends).change) if ends else module
 
 
 def _opened(call: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     """The sort that an approximate top-k is; its arrays lie as the first operand does."""
-    if call.opcode != "custom-call" or call.attrs["custom_call_target"] != "ApproxTopK":
+    if call.attrs["custom_call_target"] != "ApproxTopK":
         return None
     body = expansion(call)
     whole = operands[0].sharding

@@ -23,12 +23,10 @@ class SplitTransforms:
     why: str = "a transform over several dimensions would need all of them whole at once"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _one_by_one)
+        return rebuild_module(module, _one_by_one, {"fft"})
 
 
 def _one_by_one(op: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    if op.opcode != "fft":
-        return None
     x, before, after = operands[0], operands[0].sharding, op.sharding
     rank, lengths = op.shape.rank, tuple(op.attrs["fft_length"])
     last = rank - 1

@@ -30,7 +30,7 @@ class SimplifyLoops:
 
 def _loops_of(computation: Computation, called: dict[Computation, Computation]) -> Computation:
     if not any(i.opcode == "while" for i in computation):
-        return rebuild_computation(computation, lambda old, operands: None, called)
+        return rebuild_computation(computation, None, called)
     users = users_of(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

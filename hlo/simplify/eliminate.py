@@ -44,8 +44,7 @@ def _one_of_each(computation: Computation, structure: Structure) -> Computation:
         found = first.get(key)
         if found is not None:
             return found
-        same = all(a is b for a, b in zip(operands, old.operands, strict=True))
-        first[key] = new = old if same else old.replace(operands=operands)
+        first[key] = new = old if operands is old.operands else old.replace(operands=operands)
         return new
 
     return rebuild_computation(computation, change)

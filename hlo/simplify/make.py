@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Module, called_computations, topological
+from shardc.hlo.ir import (
+    NO_ATTRS,
+    Computation,
+    Instruction,
+    Module,
+    called_computations,
+    rebuild_computation,
+    topological,
+)
 from shardc.hlo.literal import Literal
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.types import Shape
@@ -137,7 +145,7 @@ def map_computations(
     """Apply ``change`` to every computation (or ``only`` some), callees first, calls already redirected."""
     new: dict[Computation, Computation] = {}
     for c in callees_first(module.entry):
-        redirected = _redirect(c, new)
+        redirected = rebuild_computation(c, None, new)
         new[c] = change(redirected) if only is None or c in only else redirected
     return keep_reachable(module, new[module.entry])
 
@@ -155,15 +163,6 @@ def step_computations(module: Module) -> set[Computation]:
             if i.opcode in ("while", "conditional"):
                 work.extend(callee for _, callee in called_computations(i))
     return found
-
-
-def _redirect(computation: Computation, new: dict[Computation, Computation]) -> Computation:
-    """The computation with calls to old computations replaced by calls to new ones."""
-    from shardc.hlo.ir import rebuild_computation
-
-    if all(new[c] is c for i in computation for _, c in called_computations(i)):
-        return computation
-    return rebuild_computation(computation, lambda old, operands: None, new)
 
 
 def with_order(computation: Computation, root: Instruction, extra: Iterable[Instruction] = ()) -> Computation:

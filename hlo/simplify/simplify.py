@@ -33,8 +33,7 @@ class Simplify:
 
     def run(self, module: Module) -> Module:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            same = all(a is b for a, b in zip(operands, old.operands, strict=True))
-            current = old if same else old.replace(operands=operands)
+            current = old if operands is old.operands else old.replace(operands=operands)
             better = simplify_instruction(current, self.rules)
             return None if better is current else better
 

@@ -66,7 +66,7 @@ def _before_widening(x: Instruction) -> Instruction | None:
 def _earlier(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     """Narrowing conversions that all readers of a moved value make go before the movement."""
     if not any(i.opcode in _MOVERS for i in computation):
-        return rebuild_computation(computation, lambda old, operands: None, called)
+        return rebuild_computation(computation, None, called)
     users = users_of(computation)
     wanted: dict[Instruction, DType] = {}
     for i in reversed(computation.instructions):

@@ -45,7 +45,7 @@ class MoveScales:
 def _behind(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     """Factors of what is reduced and scattered go behind the reduction."""
     if not any(i.opcode == "reduce-scatter" for i in computation):
-        return rebuild_computation(computation, lambda old, operands: None, dict(called))
+        return rebuild_computation(computation, None, dict(called))
     alone = _read_once(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

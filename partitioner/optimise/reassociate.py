@@ -36,7 +36,7 @@ class Reassociate:
 
 def _reassociated(computation: Computation, called: dict[Computation, Computation]) -> Computation:
     if not any(reducer(i) or i.opcode == "all-gather" for i in computation):
-        return rebuild_computation(computation, lambda old, operands: None, called)
+        return rebuild_computation(computation, None, called)
     users = users_of(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

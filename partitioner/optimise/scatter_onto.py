@@ -29,7 +29,7 @@ class ScatterOnto:
 
 def _rewritten(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     if not any(i.opcode == "scatter" for i in computation):
-        return rebuild_computation(computation, lambda old, operands: None, dict(called))
+        return rebuild_computation(computation, None, dict(called))
     users = users_of(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

@@ -48,7 +48,7 @@ class WindowEinsums:
         work = _Work(table, self.choice, self.machine, Names(i.name for i in module.instructions()))
         called: dict[Computation, Computation] = {}
         for c in module.computations:
-            called[c] = work.windowed(rebuild_computation(c, lambda old, operands: None, called))
+            called[c] = work.windowed(rebuild_computation(c, None, called))
         if all(k is v for k, v in called.items()):
             return module
         entry = called[module.entry]
