@@ -9,8 +9,8 @@ __all__ = ["CAUSES"]
 CAUSES: Mapping[str, Mapping[str, str]] = {
     "wire_bytes": {},
     "peak_bytes": {
-        "gradient through a gradient step": "intermediate values of activations are kept where XLA's fusions compute them again",
-        "two experts by capacity, training": "intermediate values of activations are kept where XLA's fusions compute them again",
+        "gradient through a gradient step": "activations are kept where XLA's fusions compute them again",
+        "two experts by capacity, training": "activations are kept where XLA's fusions compute them again",
         "waves to fourth order": "two shifted copies are stored, because their borders are sent from them",
         "pipeline by shifting": "the last gather, along an inner dimension, is transposed from a buffer of its own",
         "low-rank adapters, data x tensor": "alignment of small buffers",
