@@ -32,9 +32,10 @@ def has_manual_computation(module: Module) -> bool:
 
 def to_local(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """Each device's block of each operand, by the sharding that the operand is constrained to."""
+    inside = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,) * len(i.operands)
     places = [
         _place(i, o, (o.sharding, _crossed(i, inner, o.sharding)), o.shape, s)
-        for o, inner, s in zip(i.operands, i.leaf_shardings(), _leaves(i), strict=True)
+        for o, inner, s in zip(i.operands, inside, _leaves(i), strict=True)
     ]
     blocks: dict[tuple[int, ...], Array] = {}
 
@@ -57,7 +58,7 @@ def to_global(m: Machine, i: Instruction, devices: Sequence[int], operands: Oper
     columns = []
     for k, (o, shape) in enumerate(zip(i.operands, _leaves(i), strict=True)):
         column = [v[k] for v in operands]
-        place = _place(i, i, (shardings[k], _crossed(i, o.leaf_shardings()[0], shardings[k])), shape, o.shape)
+        place = _place(i, i, (shardings[k], _crossed(i, o.sharding, shardings[k])), shape, o.shape)
         columns.append(_joined(column, [_elsewhere(i, shardings[k], d) for d in devices], devices, place, shape))
     return [tuple(row) if i.shape.is_tuple else row[0] for row in zip(*columns, strict=True)]
 
