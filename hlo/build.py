@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,26 +92,23 @@ def binary_computation(opcode: str, dtype: DType | str, name: str = "") -> Compu
 
 def make_module(name: str, entry: Computation, **fields: Any) -> Module:
     """A module around ``entry`` and everything it calls, callees first."""
-    return Module(name, tuple(reachable_computations(entry)), entry, **fields)
+    return Module(name, reachable_computations(entry), entry, **fields)
 
 
-def reachable_computations(entry: Computation) -> list[Computation]:
-    """All computations that ``entry`` calls, callees first, ``entry`` last."""
+def reachable_computations(entry: Computation) -> tuple[Computation, ...]:
+    """All computations that ``entry`` calls, callees first, ``entry`` last; deep programs do not recurse here."""
     from shardc.hlo.ir import called_computations
 
-    order: list[Computation] = []
-    seen: set[Computation] = set()
-
-    def visit(c: Computation, enter: Callable[[Computation], None]) -> None:
-        seen.add(c)
-        for i in c:
-            for _, callee in called_computations(i):
-                if callee not in seen:
-                    enter(callee)
-        order.append(c)
-
-    def enter(c: Computation) -> None:
-        visit(c, enter)
-
-    enter(entry)
-    return order
+    order: dict[Computation, None] = {}
+    stack: list[tuple[Computation, bool]] = [(entry, False)]
+    while stack:
+        computation, expanded = stack.pop()
+        if computation in order:
+            continue
+        if expanded:
+            order[computation] = None
+            continue
+        stack.append((computation, True))
+        callees = [c for i in computation for _, c in called_computations(i)]
+        stack.extend((c, False) for c in reversed(callees) if c not in order)
+    return tuple(order)

@@ -27,6 +27,7 @@ __all__ = [
     "Origin",
     "called_computations",
     "rebuild_computation",
+    "rebuild_computations",
     "rebuild_module",
     "users_of",
 ]
@@ -326,9 +327,19 @@ def _remap_called(attrs: Mapping[str, Any], called: Mapping[Computation, Computa
 
 def rebuild_module(module: Module, change: Change, only: Set[str] | None = None) -> Module:
     """`rebuild_computation` over all computations, callees first, calls redirected to the new ones."""
+    return rebuild_computations(module, lambda c, called: rebuild_computation(c, change, called, only))
+
+
+def rebuild_computations(
+    module: Module, rebuilt: Callable[[Computation, Mapping[Computation, Computation]], Computation]
+) -> Module:
+    """``rebuilt(computation, called)`` over all computations, callees first; the same module when nothing changed.
+
+    ``called`` has the new computations by those before them: what ``rebuilt`` gives must call these.
+    """
     called: dict[Computation, Computation] = {}
     for c in module.computations:
-        called[c] = rebuild_computation(c, change, called, only)
+        called[c] = rebuilt(c, called)
     if all(k is v for k, v in called.items()):
         return module
     return module.with_(computations=tuple(called.values()), entry=called[module.entry])

@@ -53,7 +53,7 @@ class InlineCalls:
         if all(k is v for k, v in called.items()):
             return module
         entry = called[module.entry]
-        return module.with_(computations=tuple(reachable_computations(entry)), entry=entry)
+        return module.with_(computations=reachable_computations(entry), entry=entry)
 
 
 def _opened(callee: Computation, operands: tuple[Instruction, ...]) -> Instruction:

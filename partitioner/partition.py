@@ -93,7 +93,7 @@ class Rewrite:
         _stamp(context, entry, parameters, results)
         entry = placed(entry, module.attrs.get(DEVICE_ORDERS, {}))
         return module.with_(
-            computations=tuple(reachable_computations(entry)),
+            computations=reachable_computations(entry),
             entry=entry,
             partitioned=True,
             num_partitions=module.mesh.size,

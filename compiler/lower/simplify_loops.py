@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.simplify.eliminate import live_part
 from shardc.hlo.simplify.make import effects, keep_reachable, make, scalar_value, with_order
@@ -22,13 +22,11 @@ class SimplifyLoops:
     why: str = "a loop carries only what changes and is read"
 
     def run(self, module: Module) -> Module:
-        new: dict[Computation, Computation] = {}
-        for c in module.computations:
-            new[c] = _loops_of(c, new)
-        return keep_reachable(module, new[module.entry])
+        after = rebuild_computations(module, _loops_of)
+        return keep_reachable(after, after.entry)
 
 
-def _loops_of(computation: Computation, called: dict[Computation, Computation]) -> Computation:
+def _loops_of(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     if not any(i.opcode == "while" for i in computation):
         return rebuild_computation(computation, None, called)
     users = users_of(computation)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardc.hlo.build import reachable_computations
 from shardc.hlo.ir import (
     NO_ATTRS,
     Computation,
@@ -23,7 +24,6 @@ from shardc.hlo.types import Shape
 
 __all__ = [
     "broadcast_scalar",
-    "callees_first",
     "constant",
     "effects",
     "inline",
@@ -114,26 +114,9 @@ def inline(
     return new[computation.root]
 
 
-def callees_first(entry: Computation) -> tuple[Computation, ...]:
-    """All computations that ``entry`` needs, callees first, ``entry`` last; deep programs do not recurse here."""
-    order: dict[Computation, None] = {}
-    stack: list[tuple[Computation, bool]] = [(entry, False)]
-    while stack:
-        computation, expanded = stack.pop()
-        if computation in order:
-            continue
-        if expanded:
-            order[computation] = None
-            continue
-        stack.append((computation, True))
-        callees = [c for i in computation for _, c in called_computations(i)]
-        stack.extend((c, False) for c in reversed(callees) if c not in order)
-    return tuple(order)
-
-
 def keep_reachable(module: Module, entry: Computation) -> Module:
     """``module`` with another entry and exactly the computations that it needs."""
-    computations = callees_first(entry)
+    computations = reachable_computations(entry)
     if entry is module.entry and computations == module.computations:
         return module
     return module.with_(computations=computations, entry=entry)
@@ -144,7 +127,7 @@ def map_computations(
 ) -> Module:
     """Apply ``change`` to every computation (or ``only`` some), callees first, calls already redirected."""
     new: dict[Computation, Computation] = {}
-    for c in callees_first(module.entry):
+    for c in reachable_computations(module.entry):
         redirected = rebuild_computation(c, None, new)
         new[c] = change(redirected) if only is None or c in only else redirected
     return keep_reachable(module, new[module.entry])

@@ -114,4 +114,4 @@ def change_loops(
     if all(k is v for k, v in called.items()):
         return module
     entry = called[module.entry]
-    return module.with_(computations=tuple(reachable_computations(entry)), entry=entry)
+    return module.with_(computations=reachable_computations(entry), entry=entry)

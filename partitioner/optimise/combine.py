@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation
+from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations
 from shardc.hlo.types import tuple_shape
 from shardc.partitioner.memory import computation_peak
 from shardc.partitioner.optimise.group import in_groups
@@ -32,14 +32,10 @@ class CombineCollectives:
     why: str = "many small collectives cost a latency each"
 
     def run(self, module: Module) -> Module:
-        called: dict[Computation, Computation] = {}
         peaks: dict[Computation, int] = {}
-        for computation in module.computations:
-            redirected = rebuild_computation(computation, None, called)
-            called[computation] = self._combined(redirected, peaks)
-        if all(k is v for k, v in called.items()):
-            return module
-        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+        return rebuild_computations(
+            module, lambda c, called: self._combined(rebuild_computation(c, None, called), peaks)
+        )
 
     def _combined(self, computation: Computation, peaks: dict[Computation, int]) -> Computation:
         """All keys at once if that may be, else one after the other."""

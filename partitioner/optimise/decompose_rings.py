@@ -50,7 +50,7 @@ class DecomposeRings:
 
             called[c] = rebuild_computation(c, change, called)
         entry = called[module.entry]
-        return module.with_(computations=tuple(reachable_computations(entry)), entry=entry)
+        return module.with_(computations=reachable_computations(entry), entry=entry)
 
     def _fits(self, i: Instruction) -> bool:
         pairs = i.attrs.get("source_target_pairs") if i.opcode == "collective-permute" else None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.types import DType
 
-__all__ = ["MoveConverts"]
+__all__ = ["VIEWS", "MoveConverts"]
 
 #: Collectives that only move elements: converting commutes with them.
 _MOVERS = frozenset(("all-gather", "all-to-all", "collective-permute"))
 #: Local movement of the elements of one operand.
-_VIEWS = frozenset(("reshape", "transpose", "copy", "bitcast"))
+VIEWS = frozenset(("reshape", "transpose", "copy", "bitcast"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,7 @@ class MoveConverts:
     why: str = "bf16 is half the bytes of f32"
 
     def run(self, module: Module) -> Module:
-        called: dict[Computation, Computation] = {}
-        for c in module.computations:
-            called[c] = _later(_earlier(c, called))
-        if all(k is v for k, v in called.items()):
-            return module
-        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+        return rebuild_computations(module, lambda c, called: _later(_earlier(c, called)))
 
 
 def _later(computation: Computation) -> Computation:
@@ -52,7 +47,7 @@ def _later(computation: Computation) -> Computation:
 def _before_widening(x: Instruction) -> Instruction | None:
     """``x`` before the conversion that made it wider, local movement in between done to the narrow value."""
     views: list[Instruction] = []
-    while x.opcode in _VIEWS:
+    while x.opcode in VIEWS:
         views.append(x)
         x = x.operands[0]
     if x.opcode != "convert" or not _narrower(x.operands[0].shape.dtype, x.shape.dtype):
@@ -70,7 +65,7 @@ def _earlier(computation: Computation, called: Mapping[Computation, Computation]
     users = users_of(computation)
     wanted: dict[Instruction, DType] = {}
     for i in reversed(computation.instructions):
-        if (i.opcode in _VIEWS or i.opcode in _MOVERS) and i is not computation.root and not i.shape.is_tuple:
+        if (i.opcode in VIEWS or i.opcode in _MOVERS) and i is not computation.root and not i.shape.is_tuple:
             asked = {wanted.get(u) or _narrowed_to(u) for u in users[i]}
             dtype = asked.pop() if len(asked) == 1 else None
             if dtype is not None and _narrower(dtype, i.shape.dtype):

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.literal import Literal
 from shardc.hlo.simplify.make import broadcast_scalar, constant, make, scalar_value
+from shardc.partitioner.optimise.move_converts import VIEWS
 from shardc.partitioner.optimise.reduction import again, reducer
 
 __all__ = ["MoveScales"]
 
-#: Local movement of the elements of one operand.
-_VIEWS = frozenset(("reshape", "transpose", "copy", "bitcast"))
 _SCALES = ("multiply", "divide")
 #: Types whose range leaves room for a product of factors, and for a sum before it is scaled.
 _TYPES = ("f32", "f64", "bf16")
@@ -34,18 +33,13 @@ class MoveScales:
     why: str = "one multiplication of the smaller array instead of several of the larger"
 
     def run(self, module: Module) -> Module:
-        called: dict[Computation, Computation] = {}
-        for c in module.computations:
-            called[c] = _merged(_behind(c, called))
-        if all(k is v for k, v in called.items()):
-            return module
-        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+        return rebuild_computations(module, lambda c, called: _merged(_behind(c, called)))
 
 
 def _behind(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     """Factors of what is reduced and scattered go behind the reduction."""
     if not any(i.opcode == "reduce-scatter" for i in computation):
-        return rebuild_computation(computation, None, dict(called))
+        return rebuild_computation(computation, None, called)
     alone = _read_once(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
@@ -56,7 +50,7 @@ def _behind(computation: Computation, called: Mapping[Computation, Computation])
             return None
         return _scaled(again(old, x, _NOTE), factor, old)
 
-    return rebuild_computation(computation, change, dict(called))
+    return rebuild_computation(computation, change, called)
 
 
 def _merged(computation: Computation) -> Computation:
@@ -88,7 +82,7 @@ def _unscaled(
 ) -> tuple[float | None, Instruction | None]:
     """The constant factor in ``x`` and ``x`` without it; ``was`` is ``x`` in the computation before the rewriting."""
     views: list[Instruction] = []
-    while x.opcode in _VIEWS and was in alone and was.opcode == x.opcode:
+    while x.opcode in VIEWS and was in alone and was.opcode == x.opcode:
         views.append(x)
         x, was = x.operands[0], was.operands[0]
     if was not in alone:

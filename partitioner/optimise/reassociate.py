@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.partitioner.emitter import identity_of
 from shardc.partitioner.optimise.reduction import again, kind, reducer
 
@@ -26,15 +27,10 @@ class Reassociate:
     why: str = "what is added up before the reduction travels once"
 
     def run(self, module: Module) -> Module:
-        called: dict[Computation, Computation] = {}
-        for c in module.computations:
-            called[c] = _reassociated(c, called)
-        if all(k is v for k, v in called.items()):
-            return module
-        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+        return rebuild_computations(module, _reassociated)
 
 
-def _reassociated(computation: Computation, called: dict[Computation, Computation]) -> Computation:
+def _reassociated(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     if not any(reducer(i) or i.opcode == "all-gather" for i in computation):
         return rebuild_computation(computation, None, called)
     users = users_of(computation)

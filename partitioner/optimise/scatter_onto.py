@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.simplify.make import scalar_value
+from shardc.sharding.rules.signature import reducer
 
 __all__ = ["ScatterOnto"]
 
@@ -19,17 +20,12 @@ class ScatterOnto:
     why: str = "an array of zeros less, and an addition of whole arrays"
 
     def run(self, module: Module) -> Module:
-        called: dict[Computation, Computation] = {}
-        for c in module.computations:
-            called[c] = _rewritten(c, called)
-        if all(k is v for k, v in called.items()):
-            return module
-        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+        return rebuild_computations(module, _rewritten)
 
 
 def _rewritten(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     if not any(i.opcode == "scatter" for i in computation):
-        return rebuild_computation(computation, None, dict(called))
+        return rebuild_computation(computation, None, called)
     users = users_of(computation)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
@@ -40,13 +36,11 @@ def _rewritten(computation: Computation, called: Mapping[Computation, Computatio
                 return new.replace(operands=(operands[1 - k], *new.operands[1:]))
         return None
 
-    return rebuild_computation(computation, change, dict(called))
+    return rebuild_computation(computation, change, called)
 
 
 def _adds_to_zeros(i: Instruction) -> bool:
     if i.opcode != "scatter" or i.shape.is_tuple:
         return False
     zero = scalar_value(i.operands[0])
-    body: Computation = i.attrs["to_apply"]
-    adds = body.root.opcode == "add" and set(body.root.operands) == set(body.parameters)
-    return adds and len(body.instructions) == 3 and zero is not None and not zero
+    return reducer(i.attrs["to_apply"]) == "sum" and zero is not None and not zero

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.literal import Literal
 from shardc.hlo.participants import groups_of_devices
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
@@ -29,15 +30,12 @@ class ScatterReductions:
         if not any(reducer(i) and i.opcode == "all-reduce" for i in module.instructions()):
             return module
         numbers = DeviceNumbers(module)
-        called: dict[Computation, Computation] = {}
-        for c in module.computations:
-            called[c] = _scattered(c, called, numbers)
-        if all(k is v for k, v in called.items()):
-            return module
-        return module.with_(computations=tuple(called.values()), entry=called[module.entry])
+        return rebuild_computations(module, lambda c, called: _scattered(c, called, numbers))
 
 
-def _scattered(computation: Computation, called: dict[Computation, Computation], numbers: DeviceNumbers) -> Computation:
+def _scattered(
+    computation: Computation, called: Mapping[Computation, Computation], numbers: DeviceNumbers
+) -> Computation:
     users = users_of(computation)
     found: dict[Instruction, int] = {}
     for i in computation:

@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.collectives.machine import Machine
-from shardc.hlo.build import reachable_computations
 from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, topological, users_of
+from shardc.hlo.ir import (
+    Computation,
+    Instruction,
+    Module,
+    Origin,
+    rebuild_computation,
+    rebuild_computations,
+    topological,
+    users_of,
+)
 from shardc.hlo.opset import OPS, has_side_effect
 from shardc.hlo.sharding import DimSharding, Sharding
+from shardc.hlo.simplify.make import keep_reachable
 from shardc.partitioner.emitter import Emitter, Reducers
 from shardc.partitioner.layout import AxisTable
 from shardc.partitioner.names import Names
@@ -46,13 +55,8 @@ class WindowEinsums:
             return module
         table = AxisTable(groups[0].mesh, [Sharding(g.mesh, (DimSharding(g.axes),)) for g in groups])
         work = _Work(table, self.choice, self.machine, Names(i.name for i in module.instructions()))
-        called: dict[Computation, Computation] = {}
-        for c in module.computations:
-            called[c] = work.windowed(rebuild_computation(c, None, called))
-        if all(k is v for k, v in called.items()):
-            return module
-        entry = called[module.entry]
-        return module.with_(computations=tuple(reachable_computations(entry)), entry=entry)
+        after = rebuild_computations(module, lambda c, called: work.windowed(rebuild_computation(c, None, called)))
+        return keep_reachable(after, after.entry)
 
 
 def _ring_groups(i: Instruction) -> AxisGroups | None:
