@@ -72,6 +72,78 @@ def measure(name: str, threads: int | None = None, rounds: int = 9, flags: str =
     }
 
 
+#: XLA's time over ours that the project wants, by program.
+GOALS = {
+    "perceptron": 1.4,
+    "transformer": 2.0,
+    "convnet": 6.0,
+    "small-layers": 10,
+    "small-cells": 10,
+    "small-mixed": 10,
+}
+#: XLA without the convolutions of its newer library.
+PLAIN_CONVOLUTIONS = "--xla_cpu_experimental_ynn_fusion_type="
+
+
+def rows() -> list[tuple[str, ...]]:
+    """(program, ours, XLA, ratio, spread, ratio on one core, goal, peak) as text."""
+    out = []
+    for name, build in PROGRAMS.items():
+        if build().moved_bytes:
+            continue
+        out.append(_row(name, f"{build().name}", GOALS[name]))
+        if name == "convnet":
+            out.append(_row(name, f"{build().name}, XLA without its YNN fusions", 1.5, PLAIN_CONVOLUTIONS))
+    return out
+
+
+def _row(name: str, title: str, goal: float, flags: str = "") -> tuple[str, ...]:
+    m, one = measure(name, flags=flags), measure(name, threads=1, rounds=3, flags=flags)
+    return (
+        title, _time(m["step"]), _time(m["xla"]), f"{m['ratio']:.2f}", f"{m['spread'][0]:.2f} to {m['spread'][1]:.2f}",
+        f"{one['ratio']:.2f}", f"{goal:g}", f"{m['peak'][0] / m['peak'][1]:.2f}",
+    )  # fmt: skip
+
+
+def kernel_rows(bandwidth: float) -> list[tuple[str, ...]]:
+    """(kernel, ours, XLA, ratio, GB/s, share of ``bandwidth`` in bytes per second, share XLA reaches) as text."""
+    out = []
+    for name, build in PROGRAMS.items():
+        program = build()
+        if not program.moved_bytes:
+            continue
+        m = measure(name)
+        rate, theirs = program.moved_bytes / m["step"], program.moved_bytes / m["xla"]
+        out.append(
+            (program.name, _time(m["step"]), _time(m["xla"]), f"{m['ratio']:.2f}", f"{rate / 1e9:.1f}",
+             f"{rate / bandwidth:.0%}", f"{theirs / bandwidth:.0%}")
+        )  # fmt: skip
+    return out
+
+
+def compile_rows() -> list[tuple[str, ...]]:
+    """(program, cold, from the cache, XLA, XLA over cold, cold over cached) as text: medians of three."""
+    out = []
+    for name in GOALS:
+        found = [measure(name, rounds=1)["compile"] for _ in range(3)]
+        cold, warm, theirs = (statistics.median(column) for column in zip(*found, strict=True))
+        out.append(
+            (
+                PROGRAMS[name]().name,
+                _time(cold),
+                _time(warm),
+                _time(theirs),
+                f"{theirs / cold:.2f}",
+                f"{cold / warm:.1f}",
+            )
+        )
+    return out
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
