@@ -57,16 +57,22 @@ def compile_module(module: Module, config: Config | None = None, target: str = "
 
 
 def build_executable(
-    module: Module, config: Config, machine: Target, *, kernels: EmitKernel = emit_kernel, fold: bool = True
+    module: Module,
+    config: Config,
+    machine: Target,
+    *,
+    kernels: EmitKernel = emit_kernel,
+    fold: bool = True,
+    symbol: str = SYMBOL,
 ) -> Executable:
     """`compile_module` without the cache. ``kernels`` makes the native kernels; without ``fold`` nothing is computed
-    before the program runs."""
+    before the program runs. ``symbol`` names the entry point."""
     need_computable(module, config.custom_calls)
     clock = _Clock()
     lowered = lower(module, config, passes=PASSES if fold else WITHOUT_FOLDING)
     clock.mark("lower")
     ir_module = new_module(module.name, machine)
-    emit_step(ir_module, lowered, kernels)
+    emit_step(ir_module, lowered, kernels, symbol)
     clock.mark("emit")
     code = compile_ir(ir_module, machine)
     clock.mark("native")
@@ -74,7 +80,7 @@ def build_executable(
         name=module.name,
         target=str(machine),
         object_code=code,
-        symbol=SYMBOL,
+        symbol=symbol,
         num_devices=_num_devices(module),
         arguments=_argument_specs(module),
         results=_result_specs(module),

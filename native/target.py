@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
 
-__all__ = ["Target", "host_target", "target_machine"]
+__all__ = ["CPUS", "Target", "host_target", "named_target", "target_machine"]
+
+_V2 = "+cx16,+popcnt,+sahf,+sse3,+sse4.1,+sse4.2,+ssse3"
+_V3 = f"{_V2},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
+_V4 = f"{_V3},+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl"
+
+#: CPUs that code can be made for by name: architecture and features. The x86-64 levels are those of the psABI.
+CPUS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "x86-64": ("x86_64", "+sse2"),
+        "x86-64-v2": ("x86_64", f"+sse2,{_V2}"),
+        "x86-64-v3": ("x86_64", f"+sse2,{_V3}"),
+        "x86-64-v4": ("x86_64", f"+sse2,{_V4}"),
+        "aarch64": ("aarch64", "+neon"),
+        "apple-m1": ("arm64", "+neon,+fullfp16"),
+        "neoverse-n1": ("aarch64", "+neon,+fullfp16"),
+        "neoverse-v1": ("aarch64", "+neon,+fullfp16,+bf16"),
+    }
+)
+#: What follows the architecture in a triple.
+_SYSTEMS: Mapping[str, str] = MappingProxyType({"linux": "unknown-linux-gnu", "macos": "apple-macosx"})
 
 #: Widest vector registers by feature, in bits; the first feature that a CPU has decides.
 _VECTOR_BITS = (("+avx512f", 512), ("+avx", 256), ("+sse2", 128), ("+neon", 128))
@@ -42,8 +64,8 @@ class Target:
 
 @lru_cache(maxsize=1)
 def _initialize() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
 
 
@@ -53,6 +75,20 @@ def host_target() -> Target:
     _initialize()
     features = llvm.get_host_cpu_features()
     return Target(llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten())
+
+
+def named_target(cpu: str, system: str = "") -> Target:
+    """A CPU of `CPUS` under an operating system, ``linux`` or ``macos``; KeyError for other names.
+
+    Without ``system`` it is this machine's, or Linux. Example: ``named_target("x86-64-v3")``.
+    """
+    architecture, features = CPUS[cpu]
+    default = "macos" if cpu == "apple-m1" or "apple" in llvm.get_default_triple() else "linux"
+    system = system or default
+    architecture = "arm64" if system == "macos" and architecture == "aarch64" else architecture
+    architecture = "aarch64" if system == "linux" and architecture == "arm64" else architecture
+    name = "generic" if cpu == "aarch64" else cpu
+    return Target(f"{architecture}-{_SYSTEMS[system]}", name, features)
 
 
 def target_machine(target: Target | None = None, *, opt: int = 2) -> Any:
