@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.compiler.cache import cached, module_key
 from shardc.compiler.emit.kernels import EmitKernel
+from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import ARENA_HEADER, DONE, ArraySpec, CheckSite, Executable, check_error
 from shardc.compiler.kernels import emit_kernel
@@ -40,20 +41,24 @@ _STEP = ctypes.CFUNCTYPE(
 )
 
 
-def compile_module(module: Module, config: Config | None = None, target: str = "cpu") -> Executable:
+def compile_module(
+    module: Module, config: Config | None = None, target: str = "cpu", *, profile: bool = False
+) -> Executable:
     """Lower and compile a per-device module (or one for a single device) for this machine's CPU.
 
     The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before; with
-    ``config.check`` or a dump directory it is always made anew. Raises `UnsupportedError` for what cannot be compiled.
+    ``config.check`` or a dump directory it is always made anew. With ``profile`` the step records the time that each
+    of its kernels takes (`Executable.profile`). Raises `UnsupportedError` for what cannot be compiled.
     """
     config = config or Config()
     if target != "cpu":
         raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
     machine = host_target()
     if config.check or config.dump_to is not None:
-        return build_executable(module, config, machine)
+        return build_executable(module, config, machine, profile=profile)
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
-    return cached(module_key(module, machine), config, lambda: build_executable(module, config, machine))
+    key = module_key(module, machine) + ("-profile" if profile else "")
+    return cached(key, config, lambda: build_executable(module, config, machine, profile=profile))
 
 
 def build_executable(
@@ -64,15 +69,18 @@ def build_executable(
     kernels: EmitKernel = emit_kernel,
     fold: bool = True,
     symbol: str = SYMBOL,
+    profile: bool = False,
 ) -> Executable:
     """`compile_module` without the cache. ``kernels`` makes the native kernels; without ``fold`` nothing is computed
-    before the program runs. ``symbol`` names the entry point."""
+    before the program runs. ``symbol`` names the entry point; ``profile`` as there."""
     need_computable(module, config.custom_calls)
     clock = _Clock()
     lowered = lower(module, config, passes=PASSES if fold else WITHOUT_FOLDING)
     clock.mark("lower")
     ir_module = new_module(module.name, machine)
-    emit_step(ir_module, lowered, kernels, symbol)
+    probe = Probe(lowered) if profile else None
+    emit_step(ir_module, lowered, kernels, symbol, probe)
+    recorded = probe.plan() if probe is not None else None
     clock.mark("emit")
     code = compile_ir(ir_module, machine)
     clock.mark("native")
@@ -84,7 +92,7 @@ def build_executable(
         num_devices=_num_devices(module),
         arguments=_argument_specs(module),
         results=_result_specs(module),
-        arena_bytes=lowered.plan.arena_bytes,
+        arena_bytes=lowered.plan.arena_bytes if recorded is None else recorded.offset + recorded.nbytes,
         constants=lowered.constants.data,
         collectives=tuple(_call(c, lowered) for c in lowered.collectives),
         donated=_donated(module),
@@ -93,6 +101,7 @@ def build_executable(
         features=machine.features,
         memory=memory_analysis(lowered),
         checks=tuple(_check_site(c.instruction) for c in lowered.checks),
+        profile=recorded,
     )
 
 

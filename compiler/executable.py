@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardc.collectives.call import CollectiveCall
+from shardc.compiler.profile import ProfilePlan
 from shardc.hlo.errors import RunError
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
@@ -59,7 +60,8 @@ class Executable:
 
     ``donated`` are arguments whose memory is free after the step; ``aliases`` are (result, argument) pairs among
     them for which a driver may pass the same pointer. ``features`` are the CPU features that the object uses,
-    ``memory`` the bytes of `memory_analysis`, ``seconds`` compile times per stage.
+    ``memory`` the bytes of `memory_analysis`, ``seconds`` compile times per stage. ``profile`` says what a step
+    compiled for profiling records in its arena.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Executable:
     features: str = ""
     memory: dict[str, int] = field(default_factory=dict)
     checks: tuple[CheckSite, ...] = ()
+    profile: ProfilePlan | None = None
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

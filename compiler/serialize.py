@@ -17,6 +17,7 @@ from typing import Any
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable
+from shardc.compiler.profile import ProfilePlan, Site
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
@@ -27,7 +28,7 @@ from shardc.hlo.types import DTYPES, DType, Layout, Shape
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 2
+FORMAT = 3
 
 _MANIFEST, _OBJECT, _CONSTANTS = "manifest.json", "step.o", "constants.bin"
 
@@ -50,8 +51,10 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             ListGroups,
             ListPairs,
             Mesh,
+            ProfilePlan,
             Shape,
             Sharding,
+            Site,
         )
     }
 )

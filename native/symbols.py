@@ -14,7 +14,9 @@ from shardc.native import blas
 __all__ = ["C_SYMBOLS", "MATH_SYMBOLS", "addresses_for"]
 
 #: C library functions that emitted code or LLVM's lowering of memory intrinsics calls.
-C_SYMBOLS = frozenset({"memcpy", "memmove", "memset", "memcmp", "bzero", "malloc", "free", "aligned_alloc", "abort"})
+C_SYMBOLS = frozenset(
+    {"memcpy", "memmove", "memset", "memcmp", "bzero", "malloc", "free", "aligned_alloc", "abort", "clock_gettime"}
+)
 
 _F64 = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod log log10 "

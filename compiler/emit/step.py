@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from shardc.collectives.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet
+from shardc.compiler.emit.probe import Probe
 from shardc.compiler.executable import DONE, failed_check
 from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.native.vector import I8, I32, I64, PTR
@@ -23,14 +24,22 @@ __all__ = ["SYMBOL", "emit_step"]
 SYMBOL = "shardc_step"
 
 
-def emit_step(module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str = SYMBOL) -> ir.Function:
-    """Add the step function of ``lowered`` and its kernels to ``module``; the ABI is in `compiler/executable.py`."""
-    return _StepEmitter(module, lowered, emit_kernel, name).emit()
+def emit_step(
+    module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str = SYMBOL, probe: Probe | None = None
+) -> ir.Function:
+    """Add the step function of ``lowered`` and its kernels to ``module``; the ABI is in `compiler/executable.py`.
+
+    With a ``probe`` the step notes the time behind each kernel, copy and collective.
+    """
+    return _StepEmitter(module, lowered, emit_kernel, name, probe).emit()
 
 
 class _StepEmitter:
-    def __init__(self, module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str) -> None:
+    def __init__(
+        self, module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str, probe: Probe | None
+    ) -> None:
         self._lowered = lowered
+        self._probe = probe
         self._kernels = KernelSet(module, emit_kernel, "" if name == SYMBOL else f"{name}.")
         self._function = ir.Function(module, ir.FunctionType(I32, [PTR, PTR, PTR, PTR, I32]), name)
         for attribute in ("noinline", "optnone"):  # it only calls: optimising it would cost seconds and gain nothing
@@ -47,6 +56,8 @@ class _StepEmitter:
         start = self._function.append_basic_block("start")
         switch = b.switch(point, start)
         b.position_at_end(start)
+        if self._probe is not None:
+            self._probe.start(b, self._arena)
         self._block(self._lowered.steps)
         self._leave(0, DONE)
         for value, block in self._resume:
@@ -98,6 +109,12 @@ class _StepEmitter:
         function = self._kernels.function(step.instruction)
         places = [self._address(b) for b in (*step.operands, *step.results)]
         self._builder.call(function, [*places, self._device])
+        self._passed(step, function.name)
+
+    def _passed(self, step: Step, kernel: str = "") -> None:
+        """Behind a part of the step, on the way on."""
+        if self._probe is not None:
+            self._probe.passed(self._builder, self._arena, step, kernel)
 
     def _identity(self, step: Kernel) -> None:
         """Devices count partitions fastest: device = replica * partitions + partition."""
@@ -105,6 +122,7 @@ class _StepEmitter:
         partition = step.instruction.opcode == "partition-id"
         operation = self._builder.urem if partition else self._builder.udiv
         self._builder.store(operation(self._device, partitions), self._address(step.results[0]))
+        self._passed(step)
 
     def _copy(self, step: Copy) -> None:
         plan = self._lowered.plan
@@ -112,12 +130,14 @@ class _StepEmitter:
             return
         size = ir.Constant(I64, step.target.nbytes)
         self._builder.call(self._memmove, [self._address(step.target), self._address(step.source), size])
+        self._passed(step, "memmove")
 
     def _collective(self, step: Collective) -> None:
         after = self._function.append_basic_block(f"after_collective_{step.index}")
         self._leave(step.index + 1, step.index)
         self._resume.append((step.index + 1, after))
         self._builder.position_at_end(after)
+        self._passed(step)
 
     def _check(self, step: Check) -> None:
         failed, passed = (self._function.append_basic_block(f"check_{word}") for word in ("failed", "passed"))

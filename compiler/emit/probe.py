@@ -1,0 +1,103 @@
+"""Probes: the step notes the time behind each of its parts. Only steps compiled for profiling have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from shardc.compiler.lower.lowered import Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.traffic import step_traffic
+from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan, Site
+from shardc.compiler.words import holds
+from shardc.native.clock import emit_nanoseconds
+from shardc.native.vector import I64, PTR, constant
+
+__all__ = ["Probe"]
+
+#: Events that are kept: those of 4,000 kernels in a loop of 16, in 1.5 MB.
+_EVENTS = 1 << 16
+_SYMBOL = "shardc_probe"
+
+
+class Probe:
+    """Numbers the sites of a lowered program and emits the calls that time them."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._lowered = lowered
+        steps = [s for s in leaf_steps(lowered.steps) if not isinstance(s, Check)]
+        self._numbers: dict[Step, int] = {s: n for n, s in enumerate(steps)}
+        self._kernels: dict[Step, str] = {}
+        self._offset = -(-lowered.plan.arena_bytes // 64) * 64
+
+    def plan(self) -> ProfilePlan:
+        """Where the record lies and what its sites are; complete once the step is emitted."""
+        return ProfilePlan(tuple(map(self._site, self._numbers)), self._offset, _EVENTS)
+
+    def start(self, builder: ir.IRBuilder, arena: ir.Value) -> None:
+        """The time of the first site begins here."""
+        self._call(builder, arena, -1)
+
+    def passed(self, builder: ir.IRBuilder, arena: ir.Value, step: Step, kernel: str = "") -> None:
+        """``step`` ends here, and what comes next begins; ``kernel`` is the function that it called."""
+        self._kernels[step] = kernel
+        self._call(builder, arena, self._numbers[step])
+
+    def _call(self, builder: ir.IRBuilder, arena: ir.Value, site: int) -> None:
+        module = builder.module
+        function = module.globals.get(_SYMBOL) or _emit(module, len(self._numbers))
+        record = builder.gep(arena, [constant(I64, self._offset)], inbounds=True, source_etype=ir.IntType(8))
+        builder.call(function, [record, constant(I64, site)])
+
+    def _site(self, step: Step) -> Site:
+        traffic = step_traffic(step, self._lowered.plan)
+        kernel = self._kernels.get(step, "")
+        if isinstance(step, Copy):
+            name = step.target.name or step.source.name
+            what = f"copy of {step.target.shape.plain}"
+            return Site("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
+        assert isinstance(step, Kernel | Collective)
+        i = step.instruction
+        kind = "kernel" if isinstance(step, Kernel) else "collective"
+        op_name = i.metadata.op_name if i.metadata is not None else ""
+        dtype = next(i.shape.leaves()).dtype.name
+        return Site(
+            kind, kernel or i.opcode, i.name, holds(i), op_name, i.source, dtype, traffic.read, traffic.written,
+            traffic.flops,
+        )  # fmt: skip
+
+
+def _emit(module: ir.Module, sites: int) -> ir.Function:
+    """``void shardc_probe(ptr record, i64 site)``: adds the time since the last mark to ``site`` (-1: only marks)."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, I64]), _SYMBOL)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    record, site = function.args
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    word = _words(b, record)
+    now = emit_nanoseconds(b)
+    last = b.load(word(constant(I64, 0)), typ=I64)
+    b.store(now, word(constant(I64, 0)))
+    timed, event, done = (function.append_basic_block(n) for n in ("timed", "event", "done"))
+    b.cbranch(b.icmp_signed("<", site, constant(I64, 0)), done, timed)
+    b.position_at_end(timed)
+    place = b.add(b.mul(site, constant(I64, SITE_WORDS)), constant(I64, HEADER_WORDS))
+    for n, amount in enumerate((constant(I64, 1), b.sub(now, last))):
+        where = word(b.add(place, constant(I64, n)))
+        b.store(b.add(b.load(where, typ=I64), amount), where)
+    count = b.load(word(constant(I64, 1)), typ=I64)
+    b.store(b.add(count, constant(I64, 1)), word(constant(I64, 1)))
+    b.cbranch(b.icmp_signed("<", count, constant(I64, _EVENTS)), event, done)
+    b.position_at_end(event)
+    first = b.add(b.mul(count, constant(I64, EVENT_WORDS)), constant(I64, HEADER_WORDS + SITE_WORDS * sites))
+    for n, value in enumerate((site, last, now)):
+        b.store(value, word(b.add(first, constant(I64, n))))
+    b.branch(done)
+    b.position_at_end(done)
+    b.ret_void()
+    return function
+
+
+def _words(b: ir.IRBuilder, record: ir.Value) -> Callable[[Any], Any]:
+    return lambda index: b.gep(record, [index], inbounds=True, source_etype=I64)
