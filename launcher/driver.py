@@ -87,6 +87,11 @@ class Driver:
         self.steps = 0
         self.collectives_done = 0
 
+    @property
+    def arenas(self) -> dict[int, Block]:
+        """Each device's arena, by its number."""
+        return dict(zip(self.devices, self._arenas, strict=True))
+
     def close(self) -> None:
         """End the threads."""
         self._phases.close()

@@ -1,0 +1,208 @@
+"""Profiles: what each kernel of a step takes, beside what the machine could do; as rows, a table and a trace."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.compiler.profile import ProfilePlan, Record, Site
+from shardc.hlo.files import write_atomically
+from shardc.launcher.job import threads_per_process
+from shardc.launcher.roofline import Roofline, roofline
+
+__all__ = ["COLUMNS", "Profile", "ProfileRow", "profile_steps", "table_cells"]
+
+#: Titles of `table_cells`.
+COLUMNS = ("kernel", "at", "holds", "times", "us", "GB/s", "GF/s", "% of step", "% of roofline")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """A site of the step: ``seconds`` for all its executions in one step, the median over steps on the slowest
+    device. ``of_step`` and ``of_roofline`` are shares; work in caches may go beyond the roofline, which memory makes.
+    """
+
+    site: Site
+    calls: int
+    seconds: float
+    of_step: float
+    of_roofline: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.calls * (self.site.read + self.site.written) / self.seconds if self.seconds else 0.0
+
+    @property
+    def flops_per_second(self) -> float:
+        return self.calls * self.site.flops / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            **asdict(self.site),
+            "calls": self.calls,
+            "seconds": self.seconds,
+            "bytes_per_second": self.bytes_per_second,
+            "flops_per_second": self.flops_per_second,
+            "of_step": self.of_step,
+            "of_roofline": self.of_roofline,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``rows``, longest first; ``step_seconds`` is the median of a whole step; ``roofline`` is one device's.
+
+    ``events`` are the last step's, by device: rows (site, begin, end) in nanoseconds. Print it for a table.
+    """
+
+    program: str
+    rows: tuple[ProfileRow, ...]
+    step_seconds: float
+    roofline: Roofline
+    sites: tuple[Site, ...]
+    events: Mapping[int, NDArray[np.int64]]
+    ranks: Mapping[int, int]
+    dropped: int
+
+    def __str__(self) -> str:
+        lines = [[*COLUMNS], *(list(cells) for cells in table_cells(self.summary()))]
+        widths = [max(len(line[n]) for line in lines) for n in range(len(COLUMNS))]
+        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([self.title, *text])
+
+    @property
+    def title(self) -> str:
+        peak = self.roofline.flops_per_second["f32"] / 1e9
+        limits = f"{self.roofline.bytes_per_second / 1e9:.1f} GB/s, {peak:.0f} GF/s (f32)"
+        return f"{self.program}: step {self.step_seconds * 1e3:.3f} ms; roofline of a device {limits}"
+
+    def summary(self) -> list[ProfileRow]:
+        """The rows with those of one kernel and source line added up."""
+        groups: dict[tuple[str, ...], list[ProfileRow]] = {}
+        for row in self.rows:
+            groups.setdefault((row.site.kernel, row.site.source, row.site.holds), []).append(row)
+        return sorted(map(_added, groups.values()), key=lambda r: (-r.seconds, r.site.name))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        limits = {"bytes_per_second": self.roofline.bytes_per_second, **self.roofline.flops_per_second}
+        return {"step_seconds": self.step_seconds, "roofline": limits, "kernels": [r.as_dict() for r in self.rows]}
+
+    def trace(self, path: str | Path) -> None:
+        """Write the last step as a Chrome trace (JSON), which https://ui.perfetto.dev opens: a track per device."""
+        write_atomically(Path(path), json.dumps(self.trace_events()).encode())
+
+    def trace_events(self) -> dict[str, Any]:
+        """The content of `trace`; a process per rank, a thread per device, times in microseconds."""
+        starts = [int(e[:, 1].min()) for e in self.events.values() if len(e)]
+        first = min(starts, default=0)
+        out: list[dict[str, Any]] = []
+        for device, events in sorted(self.events.items()):
+            place = {"pid": self.ranks[device], "tid": device}
+            out.append({"name": "process_name", "ph": "M", **place, "args": {"name": f"rank {self.ranks[device]}"}})
+            out.append({"name": "thread_name", "ph": "M", **place, "args": {"name": f"device {device}"}})
+            out += [
+                {
+                    "name": self.sites[site].name, "cat": self.sites[site].kind, "ph": "X", **place,
+                    "ts": (begin - first) / 1e3, "dur": (end - begin) / 1e3, "args": _facts(self.sites[site]),
+                }
+                for site, begin, end in events.tolist()
+            ]  # fmt: skip
+        return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"program": self.program}}
+
+
+def _added(rows: Sequence[ProfileRow]) -> ProfileRow:
+    """Executions of the same function on the same shapes as one row."""
+    seconds = sum(r.seconds for r in rows)
+    least = sum(r.of_roofline * r.seconds for r in rows)
+    calls, share = sum(r.calls for r in rows), sum(r.of_step for r in rows)
+    return ProfileRow(rows[0].site, calls, seconds, share, least / seconds if seconds else 0.0)
+
+
+def _facts(site: Site) -> dict[str, Any]:
+    facts = asdict(site)
+    return {k: v for k, v in facts.items() if k not in ("kind", "name") and v != ""}
+
+
+def table_cells(rows: Sequence[ProfileRow]) -> list[tuple[str, ...]]:
+    """One row of text per site that ran, for `COLUMNS`."""
+    return [
+        (
+            r.site.kernel,
+            _place(r.site),
+            _short(r.site.holds, 76),
+            str(r.calls),
+            f"{r.seconds * 1e6:.1f}",
+            f"{r.bytes_per_second / 1e9:.1f}",
+            f"{r.flops_per_second / 1e9:.1f}",
+            f"{100 * r.of_step:.1f}",
+            f"{100 * r.of_roofline:.0f}",
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+def _place(site: Site) -> str:
+    """What the program calls it, and file:line."""
+    source = site.source.rpartition("/")[2]
+    return _short(site.op_name or site.name, 40) + (f" ({source})" if source else "")
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}..{text[1 - most // 2 :]}"
+
+
+def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmup: int = 2) -> Profile:
+    """Run a program that was compiled for profiling on flat ``arguments``; every rank of a job calls it."""
+    driver = compiled.driver
+    plan: ProfilePlan = driver.executable.profile
+    values = [driver.put(number, a) for number, a in enumerate(arguments)]
+    seconds: list[float] = []
+    records: list[dict[int, Record]] = []
+    for number in range(warmup + steps):
+        for arena in driver.arenas.values():
+            plan.words(arena)[:] = 0
+        driver.transport.exchange_objects(number)  # start together
+        compiled.run(values)
+        if number >= warmup:
+            found = {d: plan.read(arena) for d, arena in driver.arenas.items()}
+            records.append(found)
+            seconds.append(max(float(r.nanoseconds.sum()) * 1e-9 for r in found.values()))
+        for donated in driver.executable.donated:
+            values[donated] = driver.put(donated, arguments[donated])
+    index = driver.transport.process_index
+    everybody = driver.transport.exchange_objects((index, records, seconds))
+    limits = roofline(compiled.config, threads_per_process(compiled.config)).share(len(driver.devices))
+    return _profile(driver.executable.name, plan, everybody, limits)
+
+
+def _profile(name: str, plan: ProfilePlan, everybody: Sequence[Any], limits: Roofline) -> Profile:
+    count = len(everybody[0][1])
+    merged: list[dict[int, Record]] = [
+        {d: r for _, records, _ in everybody for d, r in records[n].items()} for n in range(count)
+    ]
+    ranks = {d: rank for rank, records, _ in everybody for d in records[-1]}
+    step = statistics.median(max(s[n] for _, _, s in everybody) for n in range(len(merged)))
+    calls = merged[-1][min(ranks)].calls
+    times = np.median([np.max([r.nanoseconds for r in found.values()], axis=0) for found in merged], axis=0) * 1e-9
+    rows = []
+    for site, count, spent in zip(plan.sites, calls.tolist(), times.tolist(), strict=True):
+        if not count:
+            continue
+        least = count * limits.seconds(site.read + site.written, site.flops, site.dtype)
+        ratio = least / spent if spent and site.kind != "collective" else 0.0
+        rows.append(ProfileRow(site, count, spent, spent / step if step else 0.0, ratio))
+    rows.sort(key=lambda r: (-r.seconds, r.site.name))
+    last = merged[-1]
+    return Profile(
+        name, tuple(rows), step, limits, plan.sites, {d: r.events for d, r in last.items()}, ranks,
+        sum(r.dropped for r in last.values()),
+    )  # fmt: skip
