@@ -11,7 +11,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -24,11 +24,55 @@ from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.refine import refine_shapes
 from shardc.hlo.types import array_shape, dtype_of
 from shardc.launcher.jax_effects import lowering_refused
-from shardc.launcher.jax_program import JaxLeaf, JaxProgram
+from shardc.launcher.jax_program import JaxLeaf, JaxProgram, JaxSignature
 
-__all__ = ["JaxLeaf", "JaxProgram", "exported_from_bytes", "lower_function", "module_from_jax", "require_jax"]
+__all__ = [
+    "JaxLeaf", "JaxLowering", "JaxProgram", "exported_from_bytes", "lower", "lower_function", "module_from_jax",
+    "require_jax",
+]  # fmt: skip
 
 log = logging.getLogger("shardc")
+
+
+@dataclass(frozen=True, slots=True)
+class JaxLowering:
+    """What JAX lowered, not read yet: an ``ir.Module`` of jaxlib and how its values belong to pytrees.
+
+    ``kept`` are the arguments that jit kept, None where this JAX does not tell. ``mesh`` is the one that was asked
+    for.
+    """
+
+    mlir: Any
+    signature: JaxSignature
+    kept: Any
+    mesh: Mesh | None = None
+
+    def content(self) -> bytes | None:
+        """Bytes that tell the program from all others, shardings, names and source lines included; to be asked for
+        before `read`. None where this JAX tells too little to go by them."""
+        from shardc.hlo.stablehlo.mlir.bindings import bytecode
+
+        if self.kept is None:
+            return None
+        return f"{self.mesh}\n{__file__}\n".encode() + bytecode(self.mlir)
+
+    def as_kept(self) -> JaxSignature:
+        """The signature of a lowering that has a content."""
+        return replace(self.signature, kept=tuple(sorted(self.kept)))
+
+    def read(self) -> JaxProgram:
+        """The program; raises UnsupportedError for what shardc does not know."""
+        module = module_from_mlir(self.mlir, own_file=__file__)
+        constants, count = len(self.signature.constants), len(self.signature.arguments)
+        kept = _kept(self.kept, count, module, constants)
+        program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir))
+        if self.mesh is None or module.mesh is not None:
+            return program
+        # Nothing was sharded, or this JAX writes shardings without names.
+        from shardc.sharding.convert import with_axis_shardings
+
+        module = with_axis_shardings(module.with_(mesh=self.mesh, num_partitions=self.mesh.size))
+        return replace(program, module=module)
 
 
 def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
@@ -55,7 +99,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
         if isinstance(obj, jax.stages.Traced):
             _stay_on_cpu(jax)
             obj = obj.lower(lowering_platforms=("cpu",))
-        return _from_lowered(jax, obj)
+        return _lowering(jax, obj).read()
     if not callable(obj):
         raise InputError(
             f"cannot make a program from a {type(obj).__name__}",
@@ -63,10 +107,15 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
         )
     jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
     static = _static_arguments(jitted)
-    return _from_jitted(jax, jitted, args, kwargs, static)
+    return _lower_jitted(jax, jitted, args, kwargs, static).read()
 
 
-def lower_function(
+def lower_function(fn: Callable[..., Any], *args: Any, **options: Any) -> JaxProgram:
+    """`lower`, read at once."""
+    return lower(fn, *args, **options).read()
+
+
+def lower(
     fn: Callable[..., Any],
     mesh: Any = None,
     in_shardings: Any = None,
@@ -75,7 +124,7 @@ def lower_function(
     static_argnums: int | Sequence[int] | None = None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-) -> JaxProgram:
+) -> JaxLowering:
     """What ``jax.jit(fn, ...)`` would lower for these arguments, on ``mesh``, however many devices it has.
 
     ``mesh`` is ours, or JAX's Mesh or AbstractMesh. Shardings are pytree prefixes of the arguments or results with
@@ -95,17 +144,12 @@ def lower_function(
         options["static_argnums"] = tuple(numbers)
     jitted = jax.jit(fn, **options)
     with _mesh_context(jax, abstract):
-        program = _from_jitted(
+        lowering = _lower_jitted(
             jax, jitted, args, kwargs or {}, (tuple(numbers), ()), keep_shardings=in_shardings is None
         )
-    if abstract is None or program.module.mesh is not None:
-        return program
-    # Nothing was sharded, or this JAX writes shardings without names.
-    from shardc.sharding.convert import with_axis_shardings
-
-    wanted = Mesh(dict(zip(abstract.axis_names, abstract.axis_sizes, strict=True)))
-    module = with_axis_shardings(program.module.with_(mesh=wanted, num_partitions=wanted.size))
-    return replace(program, module=module)
+    if abstract is None:
+        return lowering
+    return replace(lowering, mesh=Mesh(dict(zip(abstract.axis_names, abstract.axis_sizes, strict=True))))
 
 
 def exported_from_bytes(
@@ -173,7 +217,7 @@ def _static_arguments(jitted: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return tuple(getattr(info, "static_argnums", None) or ()), tuple(getattr(info, "static_argnames", None) or ())
 
 
-def _from_jitted(
+def _lower_jitted(
     jax: Any,
     jitted: Any,
     args: Sequence[Any],
@@ -181,7 +225,7 @@ def _from_jitted(
     static: tuple[tuple[int, ...], tuple[str, ...]],
     *,
     keep_shardings: bool = True,
-) -> JaxProgram:
+) -> JaxLowering:
     numbers = {n % len(args) for n in static[0]} if args else set()
 
     def abstract(tree: Any) -> Any:
@@ -205,7 +249,7 @@ def _from_jitted(
             f"JAX takes only even shardings of arguments and results: {e}",
             fix="leave this one unspecified and give it with program.annotate(...), which takes uneven ones",
         ) from None
-    return _from_lowered(jax, lowered, static)
+    return _lowering(jax, lowered, static)
 
 
 def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
@@ -221,18 +265,16 @@ def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
     return jax.ShapeDtypeStruct(x.shape, dtype, sharding=sharding, weak_type=weak)
 
 
-def _from_lowered(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())) -> JaxProgram:
-    mlir = lowered.compiler_ir("stablehlo")
-    module = module_from_mlir(mlir, own_file=__file__)
+def _lowering(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())) -> JaxLowering:
     infos = jax.tree_util.tree_leaves(lowered.args_info)
     avals = jax.tree_util.tree_leaves(lowered.in_avals)
     arguments = tuple(_leaf(jax, aval, donated=bool(info.donated)) for aval, info in zip(avals, infos, strict=True))
     outputs = tuple(_leaf(jax, o) for o in jax.tree_util.tree_leaves(lowered.out_info))
     inner = getattr(lowered, "_lowering", None)
     constants = tuple(np.asarray(c) for c in getattr(inner, "const_args", None) or ())
-    kept = _kept(getattr(inner, "compile_args", {}).get("kept_var_idx"), len(arguments), module, len(constants))
-    trees = (lowered.in_tree, lowered.out_tree)
-    return _checked(JaxProgram(module, *trees, arguments, outputs, kept, constants, *static, mlir=mlir))
+    kept = getattr(inner, "compile_args", {}).get("kept_var_idx")
+    signature = JaxSignature(lowered.in_tree, lowered.out_tree, arguments, outputs, (), constants, *static)
+    return JaxLowering(lowered.compiler_ir("stablehlo"), signature, kept)
 
 
 def _from_exported(
@@ -255,7 +297,8 @@ def _from_exported(
     arguments = tuple(_leaf(jax, a) for a in avals)
     results = tuple(_leaf(jax, a) for a in outputs)
     kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
-    return _checked(JaxProgram(module, exported.in_tree, exported.out_tree, arguments, results, kept, mlir=data))
+    signature = JaxSignature(exported.in_tree, exported.out_tree, arguments, results, kept)
+    return _checked(JaxProgram.of(signature, module, data))
 
 
 def _concrete(jax: Any, exported: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

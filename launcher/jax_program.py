@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Module
 
-__all__ = ["JaxLeaf", "JaxProgram"]
+__all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,15 @@ class JaxLeaf:
 
 
 @dataclass(frozen=True, slots=True)
-class JaxProgram:
-    """A module, and how its flat parameters and results belong to the function's pytrees.
+class JaxSignature:
+    """How the flat parameters and results of a program belong to a function's pytrees.
 
-    ``arguments`` has one entry per leaf of ``in_tree``; the module's parameters are ``constants`` (arrays that JAX
+    ``arguments`` has one entry per leaf of ``in_tree``; the program's parameters are ``constants`` (arrays that JAX
     hoisted) followed by ``arguments[i] for i in kept``: jit drops arguments that nothing uses. ``results`` has one
-    entry per leaf of ``out_tree``, in the order of the module's flattened results. ``static_argnums`` and
-    ``static_argnames`` were folded into the program. ``mlir`` is what the module was read from: an ``ir.Module`` of
-    jaxlib, or bytes.
+    entry per leaf of ``out_tree``, in the order of the program's flattened results. ``static_argnums`` and
+    ``static_argnames`` were folded into the program. ``names`` are what errors call the parameters.
     """
 
-    module: Module
     in_tree: Any
     out_tree: Any
     arguments: tuple[JaxLeaf, ...]
@@ -50,15 +48,7 @@ class JaxProgram:
     constants: tuple[NDArray[Any], ...] = ()
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
-    mlir: Any = None
-
-    def original(self) -> bytes:
-        """The MLIR that the module was read from, as bytecode or text."""
-        if self.mlir is None or isinstance(self.mlir, bytes):
-            return self.mlir or b""
-        from shardc.hlo.stablehlo.mlir.bindings import bytecode
-
-        return bytecode(self.mlir)
+    names: tuple[str, ...] = ()
 
     @property
     def donated(self) -> tuple[int, ...]:
@@ -109,10 +99,32 @@ class JaxProgram:
         return tuple(a for i, a in enumerate(args) if i not in static), named
 
     def _name(self, index: int) -> str:
-        names = self.module.arg_names
+        names = self.names
         position = self.kept.index(index) + len(self.constants) if index in self.kept else -1
         named = 0 <= position < len(names) and names[position]
         return names[position] if named else f"argument {index}"
+
+
+@dataclass(frozen=True, slots=True)
+class JaxProgram(JaxSignature):
+    """A signature with its module. ``mlir`` is what the module was read from: an ``ir.Module`` of jaxlib, or bytes."""
+
+    module: Module = field(kw_only=True)
+    mlir: Any = field(default=None, kw_only=True)
+
+    def original(self) -> bytes:
+        """The MLIR that the module was read from, as bytecode or text."""
+        if self.mlir is None or isinstance(self.mlir, bytes):
+            return self.mlir or b""
+        from shardc.hlo.stablehlo.mlir.bindings import bytecode
+
+        return bytecode(self.mlir)
+
+    @staticmethod
+    def of(signature: JaxSignature, module: Module, mlir: Any = None) -> JaxProgram:
+        """The program that ``signature`` is of."""
+        parts = {f.name: getattr(signature, f.name) for f in fields(JaxSignature)}
+        return JaxProgram(**{**parts, "names": module.arg_names}, module=module, mlir=mlir)
 
 
 def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
