@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,23 +18,64 @@ from shardc.launcher.layout import Layout
 __all__ = ["BufferPool", "as_global", "check_global", "place"]
 
 Block = NDArray[np.uint8]
-_ALIGNMENT = 64
+#: What kernels ask of arguments: vectors may start anywhere, elements at multiples of their size.
+_ALIGNMENT = 16
+
+#: Blocks of at least so many bytes are worth tracking: fresh ones cost page faults (the allocator keeps smaller ones).
+_LARGE = 1 << 17
 
 
 class BufferPool:
-    """Blocks that nobody uses any more, by size, to be used again without new page faults."""
+    """Blocks that nobody uses any more, by size, to be used again without new page faults.
+
+    A block comes back when it is given, or by itself when the last array that views it is gone. Of those that come
+    back by themselves at most ``spare`` bytes are kept; ``spare`` grows to what is taken between two calls of `settle`.
+    """
 
     def __init__(self) -> None:
         self._free: dict[int, list[Block]] = {}
+        self._left: deque[Block] = deque()
+        self._taken = self._spare = 0
 
     def take(self, nbytes: int) -> Block:
+        self._collect()
+        self._taken += nbytes
         free = self._free.get(nbytes)
-        return free.pop() if free else aligned_bytes(nbytes)
+        if free:
+            return free.pop()
+        return _leased(aligned_bytes(nbytes), self._left) if nbytes >= _LARGE else aligned_bytes(nbytes)
 
     def give(self, blocks: Iterable[Block]) -> None:
         """Return blocks; the same block may come several times."""
         for block in {id(b): b for b in blocks}.values():
             self._free.setdefault(block.size, []).append(block)
+
+    def settle(self) -> None:
+        """A step is over: so much as one step takes may stay for the next one."""
+        self._spare, self._taken = max(self._spare, self._taken), 0
+
+    def _collect(self) -> None:
+        """Blocks whose last reader has gone are free again."""
+        while self._left:
+            block = self._left.popleft()
+            if sum(b.size for free in self._free.values() for b in free) + block.size <= self._spare:
+                self._free.setdefault(block.size, []).append(_leased(block, self._left))
+
+
+class _Lease:
+    """What arrays over ``block`` are made from; when none of them is left, the block goes to ``left``."""
+
+    def __init__(self, block: Block, left: deque[Block]) -> None:
+        self._block = block
+        self._left = left
+        self.__array_interface__ = block.__array_interface__
+
+    def __del__(self) -> None:
+        self._left.append(self._block)
+
+
+def _leased(block: Block, left: deque[Block]) -> Block:
+    return np.asarray(_Lease(block, left))
 
 
 def as_global(value: Any, dtype: DType, where: str) -> NDArray[Any]:

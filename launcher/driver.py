@@ -106,6 +106,7 @@ class Driver:
             self._compare_inputs(arguments)
         placed, ours = self._place(arguments)
         results = self._result_blocks(placed, ours)
+        self._pool.settle()
         runs = [
             _Run.of(device, DeviceMemory(arena, [p[i] for p in placed], results[i], self._constants))
             for i, (device, arena) in enumerate(zip(self.devices, self._arenas, strict=True))
