@@ -48,11 +48,11 @@ _CORE_TYPE = "OPENBLAS_CORETYPE"
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The wheel's shared library, loaded once, with one thread; LAPACK gets NaNs as they are."""
-    import scipy_openblas32
-
-    folder = Path(scipy_openblas32.get_lib_dir())
-    names = sorted(p for p in folder.iterdir() if p.name.startswith("libscipy_openblas") and p.suffix != ".a")
     with _core_type(CORE_TYPES.get(host_target().cpu)):
+        import scipy_openblas32  # loads the library, too
+
+        folder = Path(scipy_openblas32.get_lib_dir())
+        names = sorted(p for p in folder.iterdir() if p.name.startswith("libscipy_openblas") and p.suffix != ".a")
         loaded = ctypes.CDLL(str(names[0]))
     loaded.scipy_openblas_set_num_threads.argtypes = [ctypes.c_int]
     loaded.scipy_openblas_set_num_threads.restype = None
