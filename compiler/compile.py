@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
-from shardc.compiler.cache import cached, module_key
+from shardc.compiler.cache import cached, code_settings, linked, module_key, source_key
 from shardc.compiler.emit.kernels import EmitKernel
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
@@ -27,13 +27,15 @@ from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCalls, need_computable
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.logged import warnings_counted
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 from shardc.native.jit import Loaded, compile_ir, load_object, new_module, undefined_symbols
+from shardc.native.pool import PARALLEL, Pool, pool
 from shardc.native.target import Target, host_target
 
-__all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run_single"]
+__all__ = ["LoadedStep", "build_executable", "compile_module", "compile_source", "load_step", "run_single"]
 
 #: The native entry point, see `compiler/executable.py`.
 _STEP = ctypes.CFUNCTYPE(
@@ -42,23 +44,46 @@ _STEP = ctypes.CFUNCTYPE(
 
 
 def compile_module(
-    module: Module, config: Config | None = None, target: str = "cpu", *, profile: bool = False
+    module: Module, config: Config | None = None, target: str = "cpu", *, profile: bool = False, source: str = ""
 ) -> Executable:
     """Lower and compile a per-device module (or one for a single device) for this machine's CPU.
 
-    The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before; with
-    ``config.check`` or a dump directory it is always made anew. With ``profile`` the step records the time that each
-    of its kernels takes (`Executable.profile`). Raises `UnsupportedError` for what cannot be compiled.
+    The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before, and is
+    then linked from the key ``source``; with ``config.check`` or a dump directory it is always made anew. With
+    ``profile`` the step records the time that each of its kernels takes (`Executable.profile`). Raises
+    `UnsupportedError` for what cannot be compiled.
     """
     config = config or Config()
     if target != "cpu":
         raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
     machine = host_target()
-    if config.check or config.dump_to is not None:
+    if _bypasses(config):
         return build_executable(module, config, machine, profile=profile)
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
-    key = module_key(module, machine) + ("-profile" if profile else "")
-    return cached(key, config, lambda: build_executable(module, config, machine, profile=profile))
+    key = module_key(module, machine, *code_settings(config), profile)
+    return cached(key, config, lambda: build_executable(module, config, machine, profile=profile), source)
+
+
+def compile_source(content: str, config: Config, module: Callable[[], Module]) -> Executable:
+    """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
+
+    The content must tell all that the module depends on, but shardc itself, the machine and ``config``. A program
+    whose making logs a warning is made every time, so that its user sees it.
+    """
+    if _bypasses(config) or config.custom_calls:
+        return compile_module(module(), config)
+    key = source_key(content, host_target(), config)
+    found = linked(key, config)
+    if found is not None:
+        return found
+    with warnings_counted() as count:
+        made = module()
+    return compile_module(made, config, source="" if count() else key)
+
+
+def _bypasses(config: Config) -> bool:
+    """Does somebody want to see the compiler at work?"""
+    return config.check or config.dump_to is not None
 
 
 def build_executable(
@@ -184,6 +209,8 @@ class LoadedStep:
     address: int
     function: Callable[..., int]
     keep: Loaded
+    #: The threads that its kernels call for help, if they do.
+    pool: Pool | None = None
 
     def __call__(self, arena: Any, arguments: Any, results: Any, constants: Any, device: int) -> int:
         return int(self.function(arena, arguments, results, constants, device))
@@ -206,7 +233,7 @@ def load_step(executable: Executable, custom_calls: CustomCalls | None = None) -
         )
     loaded = load_object(executable.object_code, [executable.symbol], _addresses(executable, custom_calls or {}))
     address = loaded.address(executable.symbol)
-    return LoadedStep(address, _STEP(address), loaded)
+    return LoadedStep(address, _STEP(address), loaded, pool() if PARALLEL in loaded.needed else None)
 
 
 def _addresses(executable: Executable, custom_calls: CustomCalls) -> dict[str, int]:

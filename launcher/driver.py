@@ -25,6 +25,7 @@ from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
 from shardc.launcher.phases import PhaseRunner
+from shardc.native.pool import Pool
 
 __all__ = ["STEP_TYPE", "Driver", "Step", "program_hash"]
 
@@ -63,10 +64,13 @@ class Driver:
     """A loaded program on its devices. Calling it runs one step on global arguments.
 
     ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
-    Making a driver is collective: all processes of the job must hold the same program.
+    Making a driver is collective: all processes of the job must hold the same program. ``pool`` are the threads that
+    kernels call for help: as many as leave one of ``config.num_threads`` to each device.
     """
 
-    def __init__(self, executable: Executable, step: Step, transport: Transport, config: Config) -> None:
+    def __init__(
+        self, executable: Executable, step: Step, transport: Transport, config: Config, pool: Pool | None = None
+    ) -> None:
         self.executable = executable
         self.transport = transport
         _agree(executable, transport)
@@ -81,8 +85,10 @@ class Driver:
         self._arenas = [aligned_bytes(max(executable.arena_bytes, ARENA_HEADER)) for _ in self.devices]
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
-        threads = min(len(self.devices), config.num_threads or _cores())
-        self._phases = PhaseRunner(threads)
+        threads = config.num_threads or _cores()
+        callers = min(len(self.devices), threads)
+        self._phases = PhaseRunner(callers)
+        self._helpers = None if pool is None else (pool, threads - callers)
         #: Steps run, and collectives done in all of them.
         self.steps = 0
         self.collectives_done = 0
@@ -163,6 +169,9 @@ class Driver:
         memories = {run.device: run.memory for run in runs}
         for run in runs:
             run.memory.arena[:ARENA_HEADER] = 0
+        if self._helpers is not None:
+            pool, workers = self._helpers
+            pool.configure(workers)
         phase = DONE
         while True:
             stops = self._phases.run(phase, self._advance, runs)

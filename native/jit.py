@@ -63,7 +63,11 @@ class Loaded:
     Example: ``load_object(compile_ir(module), ["step"]).address("step")``.
     """
 
-    def __init__(self, jit: Any, tracker: Any, addresses: Mapping[str, int], keep: Sequence[object]) -> None:
+    def __init__(
+        self, jit: Any, tracker: Any, addresses: Mapping[str, int], keep: Sequence[object], needed: Sequence[str]
+    ) -> None:
+        #: The symbols that it was linked to.
+        self.needed = frozenset(needed)
         self._jit = jit
         self._tracker = tracker
         self._addresses = dict(addresses)
@@ -95,18 +99,43 @@ def load_object(
     for name in exports:
         library.export_symbol(name)
     tracker = library.link(jit, "shardc")
-    return Loaded(jit, tracker, {name: tracker[name] for name in exports}, keep)
+    return Loaded(jit, tracker, {name: tracker[name] for name in exports}, keep, needed)
 
 
 def undefined_symbols(code: bytes) -> list[str]:
-    """Names that an ELF64 object needs from outside, sorted; empty for other formats (the linker then reports)."""
-    if code[:5] != b"\x7fELF\x02":
-        return []
+    """Names that an ELF64 or Mach-O object needs from outside, sorted, with a leading underscore on Mach-O.
 
-    def number_at(at: int, nbytes: int) -> int:
-        return int.from_bytes(code[at : at + nbytes], "little")
+    Empty for other formats: the linker then reports.
+    """
+    if code[:5] == b"\x7fELF\x02":
+        return sorted(_undefined_in_elf(code) - {"_GLOBAL_OFFSET_TABLE_"})
+    if code[:4] == b"\xcf\xfa\xed\xfe":
+        return sorted(_undefined_in_macho(code))
+    return []
 
-    u16, u32, u64 = partial(number_at, nbytes=2), partial(number_at, nbytes=4), partial(number_at, nbytes=8)
+
+def _number_at(code: bytes, at: int, nbytes: int) -> int:
+    return int.from_bytes(code[at : at + nbytes], "little")
+
+
+def _undefined_in_macho(code: bytes) -> set[str]:
+    u32 = partial(_number_at, code, nbytes=4)
+    names: set[str] = set()
+    command = 32
+    for _ in range(u32(16)):
+        if u32(command) == 2:  # LC_SYMTAB
+            symbols, count, strings = u32(command + 8), u32(command + 12), u32(command + 16)
+            for symbol in range(symbols, symbols + count * 16, 16):
+                kind = code[symbol + 4]
+                if kind & 0xE0 == 0 and kind & 0x0F == 1:  # no debugger's entry; undefined and external
+                    begin = strings + u32(symbol)
+                    names.add(code[begin : code.index(b"\0", begin)].decode())
+        command += u32(command + 4)
+    return names
+
+
+def _undefined_in_elf(code: bytes) -> set[str]:
+    u16, u32, u64 = (partial(_number_at, code, nbytes=n) for n in (2, 4, 8))
     sections, entry_size, count = u64(0x28), u16(0x3A), u16(0x3C)
     names: set[str] = set()
     for number in range(count):
@@ -119,5 +148,4 @@ def undefined_symbols(code: bytes) -> list[str]:
             if u16(symbol + 6) == 0 and u32(symbol):  # SHN_UNDEF with a name
                 begin = strings + u32(symbol)
                 names.add(code[begin : code.index(b"\0", begin)].decode())
-    names.discard("_GLOBAL_OFFSET_TABLE_")
-    return sorted(names)
+    return names

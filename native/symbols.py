@@ -11,12 +11,24 @@ from typing import Any
 
 from shardc.native import blas
 
-__all__ = ["C_SYMBOLS", "MATH_SYMBOLS", "addresses_for"]
+__all__ = ["C_SYMBOLS", "MATH_SYMBOLS", "PARALLEL", "THREAD_SYMBOLS", "addresses_for"]
 
 #: C library functions that emitted code or LLVM's lowering of memory intrinsics calls.
 C_SYMBOLS = frozenset(
     {"memcpy", "memmove", "memset", "memcmp", "bzero", "malloc", "free", "aligned_alloc", "abort", "clock_gettime"}
 )
+
+
+_THREADS = (
+    "getpid clock_gettime syscall sigfillset pthread_create pthread_attr_init pthread_attr_destroy pthread_sigmask "
+    "pthread_attr_setstacksize pthread_attr_setdetachstate pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock "
+    "pthread_cond_init pthread_cond_wait pthread_cond_broadcast"
+)
+#: What the thread pool calls.
+THREAD_SYMBOLS = frozenset(_THREADS.split())
+
+#: The call of kernels into the thread pool, see `shardc.native.pool`.
+PARALLEL = "shardc_parallel"
 
 _F64 = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod log log10 "
@@ -36,11 +48,15 @@ def addresses_for(names: Iterable[str]) -> tuple[dict[str, int], list[object]]:
     for name in names:
         plain = name.removeprefix("_") if sys.platform == "darwin" else name
         library: Any = None
+        if plain == PARALLEL:
+            found[name], shared = _parallel()
+            keep.append(shared)
+            continue
         if plain in blas.SYMBOLS:
             library = blas.library()
         elif plain in MATH_SYMBOLS:
             library = _libm()
-        elif plain in C_SYMBOLS:
+        elif plain in C_SYMBOLS or plain in THREAD_SYMBOLS:
             library = _libc()
         if library is None:
             continue
@@ -49,6 +65,13 @@ def addresses_for(names: Iterable[str]) -> tuple[dict[str, int], list[object]]:
         found[name] = address
         keep.append(library)
     return found, keep
+
+
+def _parallel() -> tuple[int, object]:
+    """The pool's address; made when the first object needs it."""
+    from shardc.native.pool import pool
+
+    return pool().address(PARALLEL), pool()
 
 
 @lru_cache(maxsize=1)

@@ -9,14 +9,14 @@ from llvmlite import ir
 
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
-from shardc.compiler.kernels.elements import Access, Element, Elements, Index, Recorder
+from shardc.compiler.kernels.elements import Access, Element, Elements, Index, Recorder, bases
 from shardc.compiler.kernels.emitter import Emitter
-from shardc.compiler.kernels.frames import Frame, Loop, Val, deepest
+from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above
 from shardc.hlo.types import DType, Shape
 from shardc.native.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "bind_group", "counter_of", "emit_map", "group_size"]
+__all__ = ["Output", "Span", "bind_group", "counter_of", "emit_map", "group_size"]
 
 #: Transposing loops: elements along the direction of reads per tile, and lanes along that of writes.
 _TILE, _TILE_LANES = 16, 8
@@ -39,8 +39,34 @@ class Output:
         return self.shape.dtype
 
 
-def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output], frame: Frame | None = None) -> None:
-    """Fill, for every index below ``dims``, that element of each output; the loops go into ``frame``."""
+@dataclass(frozen=True)
+class Span:
+    """Chunks [begin, end) of ``count`` that an iteration space is cut into; the bounds are i64 values, begin < end."""
+
+    count: int
+    begin: ir.Value
+    end: ir.Value
+
+    def steps(self, b: ir.IRBuilder, total: int) -> tuple[ir.Value, ir.Value]:
+        """The chunks' share of ``total`` steps of a loop: first and past the last; it may be empty."""
+
+        def at(chunk: ir.Value) -> ir.Value:
+            return b.udiv(b.mul(chunk, constant(I64, total)), constant(I64, self.count))
+
+        return at(self.begin), at(self.end)
+
+
+def emit_map(
+    e: Emitter,
+    dims: Sequence[int],
+    outputs: Sequence[Output],
+    frame: Frame | None = None,
+    span: Span | None = None,
+) -> None:
+    """Fill, for every index below ``dims``, that element of each output; the loops go into ``frame``.
+
+    With ``span`` only those chunks' part of the indices is done; chunk 0 does all where the work cannot be cut.
+    """
     if 0 in dims:
         return
     space, recorder = _plan(e, dims, outputs)
@@ -52,23 +78,65 @@ def emit_map(e: Emitter, dims: Sequence[int], outputs: Sequence[Output], frame: 
     tiled = [] if across is None else groups.pop(across)
     body = _Body(e, space, outputs, stores)
     frame = frame or e.entry
+    cut = None if span is None else _cut(groups, tiled, lanes, recorder, span.count)
+    guard: Branch | None = None
+    if span is not None and cut is None:
+        guard = Branch(frame, frame.builder.icmp_unsigned("==", span.begin, constant(I64, 0)))
+        frame, span = guard.frame, None
+    share: tuple[ir.Value, ir.Value] | None = None
+    if span is not None and (cut is tiled or cut is not groups[-1]):
+        assert cut is not None
+        share = span.steps(frame.builder, -(-group_size(cut) // (_TILE if cut is tiled else 1)))
+        guard = Branch(frame, frame.builder.icmp_unsigned("<", *share))
+        frame = guard.frame
     open_loops: list[Loop] = []
     for group in groups[: len(groups) - 1]:
-        loop = Loop(frame, group_size(group))
+        loop = (
+            Loop(frame, group_size(group)) if share is None or group is not cut else Loop(frame, share[1], 1, share[0])
+        )
         bind_group(e, group, Val((loop.index,), loop.frame))
         open_loops.append(loop)
         frame = loop.frame
     if tiled:
-        loop = Loop(frame, group_size(tiled), _TILE)
+        loop = _tiles(frame, group_size(tiled), share if cut is tiled else None)
         body.tile = (tiled, Val((loop.index,), loop.frame))
         open_loops.append(loop)
         frame, lanes = loop.frame, min(lanes, _TILE_LANES)
     if groups:
-        _inner(e, frame, groups[-1], lanes, body)
+        _inner(e, frame, groups[-1], lanes, body, span if share is None else None)
     else:
         body.emit(frame, ())
     for loop in reversed(open_loops):
         loop.close()
+    if guard is not None:
+        guard.close()
+
+
+def _tiles(frame: Frame, size: int, share: tuple[ir.Value, ir.Value] | None) -> Loop:
+    """The loop over tiles of ``size`` elements, or over a share of them."""
+    if share is None:
+        return Loop(frame, size, _TILE)
+    first, past = (frame.builder.mul(s, constant(I64, _TILE)) for s in share)
+    return Loop(frame, past, _TILE, first)
+
+
+def _cut(
+    groups: list[list[LoopVar]], tiled: list[LoopVar], lanes: int, recorder: Recorder, count: int
+) -> list[LoopVar] | None:
+    """The loop to cut into ``count`` chunks: the outermost long enough, else the longest; None where none may be.
+
+    A fold inside must depend on the loop, or every chunk would do it again.
+    """
+    if not groups:
+        return None
+    steps = [(group_size(g), g) for g in groups[:-1]]
+    if tiled:
+        steps.append((-(-group_size(tiled) // _TILE), tiled))
+    steps.append((group_size(groups[-1]) // lanes, groups[-1]))
+    folds = [frozenset().union(*map(bases, index)) for index, _ in recorder.folded]
+    allowed = [(n, g) for n, g in steps if n > 1 and all(f.intersection(g) for f in folds)]
+    long = next((g for n, g in allowed if n >= count), None)
+    return long or max(allowed, key=lambda a: a[0], default=(0, None))[1]
 
 
 def _across(groups: list[list[LoopVar]], recorder: Recorder) -> int | None:
@@ -179,20 +247,34 @@ def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: 
     memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)
 
 
-def _inner(e: Emitter, frame: Frame, group: list[LoopVar], lanes: int, body: _Body) -> None:
-    """The innermost loop: whole vectors, then one masked vector for the rest."""
+def _inner(e: Emitter, frame: Frame, group: list[LoopVar], lanes: int, body: _Body, span: Span | None = None) -> None:
+    """The innermost loop: whole vectors, then one masked vector for the rest, which is the last chunk's."""
     size = group_size(group)
     whole, rest = divmod(size, lanes)
     if whole:
-        loop = Loop(frame, whole * lanes, lanes)
+        first, past = (0, whole) if span is None else span.steps(frame.builder, whole)
+        some = None if span is None else Branch(frame, frame.builder.icmp_unsigned("<", first, past))
+        inside = frame if some is None else some.frame
+        loop = Loop(inside, _scaled(inside, past, lanes), lanes, _scaled(inside, first, lanes))
         bind_group(e, group, Val((loop.index,), loop.frame), lanes)
         body.emit(loop.frame, ())
         loop.close()
+        if some is not None:
+            some.close()
     if not rest:
         return
+    last = (
+        None if span is None else Branch(frame, frame.builder.icmp_unsigned("==", span.end, constant(I64, span.count)))
+    )
     tail = min(lanes, power_above(rest))
     bind_group(e, group, Val((constant(I64, whole * lanes),), e.entry), tail)
-    body.emit(frame, () if tail == rest else (Rest(counter_of(group), 0, size),))
+    body.emit(frame if last is None else last.frame, () if tail == rest else (Rest(counter_of(group), 0, size),))
+    if last is not None:
+        last.close()
+
+
+def _scaled(frame: Frame, steps: int | ir.Value, by: int) -> int | ir.Value:
+    return steps * by if isinstance(steps, int) else frame.builder.mul(steps, constant(I64, by))
 
 
 def counter_of(group: Sequence[LoopVar]) -> Expr:

@@ -1,0 +1,159 @@
+"""Kernels on several threads: a kernel's *phases*, and into how many chunks a phase's work is cut.
+
+A phase is a function of its own that computes some of ``count`` chunks. The thread pool (`shardc.native.pool`) calls it
+for all of them, in any order, and the kernel goes on when all are done. What a chunk computes depends on shapes and the
+target only, never on the number of threads, so results do not either.
+
+Example, a kernel that sums rows in two phases::
+
+    e = kernel.emitter()
+    partial = allocate(e, 4 * count)
+
+    def sums(part: Part) -> None:
+        p = part.emitter()
+        (place,) = part.shared              # the same memory, seen from the phase's function
+        loop = Loop(p.entry, part.end, 1, part.begin)
+        ...                                 # chunk ``loop.index`` writes element ``loop.index`` of ``place``
+        loop.close()
+        p.finish()
+
+    phase(kernel, e, count, sums, shared=[partial])
+    ...                                     # serial code, or another phase
+    release(e, [partial])
+    e.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from shardc.compiler.kernels.body import Kernel
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.hlo.ir import Computation, Instruction
+from shardc.native.symbols import PARALLEL
+from shardc.native.vector import I32, I64, PTR, constant
+
+__all__ = ["Part", "chunks", "flops_of", "map_chunks", "phase"]
+
+#: What one core does per second, roughly: bytes moved, and simple operations on elements or of products.
+_BYTES, _FLOPS = 8e9, 8e9
+#: Work of less than this many seconds stays on one thread; a chunk has at least so many seconds of work.
+_SERIAL, _CHUNK = 20e-6, 8e-6
+#: Most chunks of a phase: plenty for 64 threads to end together.
+_MOST = 256
+
+#: Elementwise ops that cost many simple ones.
+_COSTLY = {
+    **dict.fromkeys(("divide", "sqrt", "rsqrt", "remainder"), 4),
+    **dict.fromkeys(("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh"), 16),
+    **dict.fromkeys(("sine", "cosine", "erf", "cbrt"), 24),
+    **dict.fromkeys(("power", "tan", "atan2"), 40),
+}
+_FOLDS = frozenset({"reduce", "reduce-window", "dot", "convolution", "select-and-scatter", "sort"})
+_FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "reshape", "bitcast", "iota"})
+
+
+def chunks(*, nbytes: float = 0, flops: float = 0, most: int = _MOST) -> int:
+    """Into how many chunks to cut work that moves ``nbytes`` bytes and does ``flops`` simple operations.
+
+    1 means: not worth a second thread. Depends on its arguments alone; ``most`` is how many pieces the work has.
+    """
+    seconds = max(nbytes / _BYTES, flops / _FLOPS)
+    if seconds < _SERIAL:
+        return 1
+    return max(1, min(_MOST, most, int(seconds / _CHUNK)))
+
+
+def flops_of(instruction: Instruction) -> int:
+    """Simple operations of an elementwise instruction, or of all that a fused computation holds."""
+    called = instruction.attrs.get("calls")
+    if isinstance(called, Computation):
+        return sum(map(flops_of, called))
+    if instruction.opcode in _FREE:
+        return 0
+    leaves = [*instruction.shape.leaves(), *(s for o in instruction.operands for s in o.shape.leaves())]
+    size = max((s.size for s in leaves if s.is_array), default=0)
+    return size * _COSTLY.get(instruction.opcode, 1)
+
+
+def map_chunks(instruction: Instruction) -> int:
+    """`chunks` of an instruction that computes its results element by element."""
+    called = instruction.attrs.get("calls")
+    inside = called if isinstance(called, Computation) else (instruction,)
+    folds = any(i.opcode in _FOLDS for i in inside)
+    results = [s for s in instruction.shape.leaves() if s.is_array]
+    size = sum(s.size for s in results)
+    read = (s for o in instruction.operands for s in o.shape.leaves())
+    # Without a fold an element reads about one element of each operand, however large that is.
+    nbytes = sum(s.nbytes if folds else min(s.nbytes, size * s.dtype.nbytes) for s in read)
+    return chunks(nbytes=nbytes + sum(s.nbytes for s in results), flops=flops_of(instruction))
+
+
+class Part(Kernel):
+    """A phase's function being filled. It is used as a kernel is, and is to compute the chunks [begin, end).
+
+    ``begin`` < ``end`` are i64 values; ``shared`` are the pointers given to `phase`, in that order.
+    """
+
+    def __init__(self, function: ir.Function, kernel: Kernel, shared: int) -> None:
+        super().__init__(function, kernel.instruction, kernel.target)
+        self.begin: ir.Value
+        self.end: ir.Value
+        *rest, self.begin, self.end, _ = function.args
+        self.shared: list[ir.Value] = rest[len(rest) - shared :]
+
+
+def phase(
+    kernel: Kernel, e: Emitter, count: int, emit: Callable[[Part], None], shared: Sequence[ir.Value] = ()
+) -> None:
+    """Compute ``count`` chunks on the pool's threads, in any order, at the current end of ``e.entry``.
+
+    ``e`` is the kernel's emitter. ``emit`` fills the phase's function: it makes an emitter of the part, computes the
+    chunks from ``part.begin`` up to ``part.end``, and finishes the emitter. ``shared`` are further pointers that the
+    phase needs (scratch memory). With one chunk the function is called without the pool.
+    """
+    module = kernel.function.module
+    name = module.get_unique_name(f"{kernel.function.name}.phase")
+    pointers = [*kernel.operands, *kernel.results, *shared]
+    kinds = [PTR] * len(pointers) + [I64, I64, I32]
+    body = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    body.linkage = "internal"
+    body.attributes.add("nounwind")
+    emit(Part(body, kernel, len(shared)))
+    b = e.entry.builder
+    if count <= 1:
+        body.attributes.add("alwaysinline")
+        b.call(body, [*pointers, constant(I64, 0), constant(I64, count), kernel.device])
+        return
+    body.attributes.add("noinline")
+    context = e.slot(ir.ArrayType(PTR, len(pointers) + 1))
+    context.type = PTR  # llvmlite gives it a typed pointer, which is no ``ptr`` to it
+    for n, pointer in enumerate(pointers):
+        b.store(pointer, _place(b, context, n))
+    b.store(kernel.device, _place(b, context, len(pointers)))
+    parallel = module.globals.get(PARALLEL)
+    if parallel is None:
+        parallel = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), PARALLEL)
+    entry = _entry(module, body, len(pointers))
+    entry.type = PTR
+    b.call(parallel, [entry, context, constant(I64, count)])
+
+
+def _place(b: ir.IRBuilder, context: ir.Value, number: int) -> ir.Value:
+    return b.gep(context, [constant(I64, number)], inbounds=True, source_etype=PTR)
+
+
+def _entry(module: ir.Module, body: ir.Function, pointers: int) -> ir.Function:
+    """What the pool calls: ``void (ptr context, i64 begin, i64 end)``."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, I64, I64]), f"{body.name}.entry")
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    context, begin, end = function.args
+    values = [b.load(_place(b, context, n), typ=PTR) for n in range(pointers)]
+    device = b.load(_place(b, context, pointers), typ=I32)
+    b.call(body, [*values, begin, end, device])
+    b.ret_void()
+    return function

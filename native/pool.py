@@ -1,0 +1,528 @@
+"""The thread pool: one per process, shared by all compiled programs in it and by the threads that run their devices.
+
+It is made of IR, like all that runs inside a step. `PARALLEL` is the call that kernels make::
+
+    void shardc_parallel(ptr function, ptr context, i64 count)
+
+It calls ``void function(ptr context, i64 begin, i64 end)`` over disjoint pieces of ``[0, count)`` and returns when all
+are done; the caller works too. Pieces are single indices that threads claim one by one, or all of ``[0, count)`` where
+the caller is alone. Several threads may be inside at once, each with a job slot of its own that all workers serve; a
+caller who finds no free slot does everything itself, and so a piece may itself call the pool.
+
+A job's ``ticket`` holds its generation and the next index. Claiming is a compare-and-swap on both, so a worker that
+looked at a slot before its last job ended cannot take from the next one: a caller closes the ticket before it writes
+the next job's function, context and count, and opens it afterwards.
+
+Workers start at the first job. Without one they watch ``epoch`` for a while (`Pool.configure` says how long) and sleep
+on it: with a futex on Linux, elsewhere with a mutex and a condition of the C library. In a child after ``fork`` there
+are no threads but the caller's, which shows in the process number: everything is reset and new workers start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from shardc.native.jit import Loaded, compile_ir, load_object
+from shardc.native.symbols import PARALLEL
+from shardc.native.target import Target, host_target
+
+__all__ = ["CONFIGURE", "PARALLEL", "SPIN", "STARTED", "SYMBOLS", "Pool", "pool", "pool_ir"]
+
+#: Names in the object: the call of kernels; ``void (i32 workers, i64 spin)``; ``i32 ()``, how many workers there are.
+CONFIGURE, STARTED = "shardc_pool_configure", "shardc_pool_started"
+SYMBOLS = (PARALLEL, CONFIGURE, STARTED)
+
+#: Nanoseconds that a thread without work watches memory before it sleeps: about as long as waking one takes.
+SPIN = 40_000
+
+#: Jobs at a time, and the bytes of a worker's stack.
+_SLOTS, _STACK = 8, 8 << 20
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The pool of this process."""
+
+    loaded: Loaded
+
+    @cached_property
+    def _configure(self) -> Callable[[int, int], None]:
+        return ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int64)(self.address(CONFIGURE))
+
+    def address(self, symbol: str = PARALLEL) -> int:
+        """The address of one of `SYMBOLS`."""
+        return self.loaded.address(symbol)
+
+    def configure(self, workers: int, spin: int = SPIN) -> None:
+        """From now on at most ``workers`` threads help callers; they watch ``spin`` nanoseconds before they sleep."""
+        self._configure(workers, spin)
+
+    def started(self) -> int:
+        """How many workers this process has."""
+        return int(ctypes.CFUNCTYPE(ctypes.c_int32)(self.address(STARTED))())
+
+
+@lru_cache(maxsize=1)
+def pool() -> Pool:
+    """The pool of this process, without workers until `Pool.configure` allows some and a kernel has work for them."""
+    return load_pool()
+
+
+def load_pool(*, futex: bool | None = None) -> Pool:
+    """A pool of its own, which must live as long as the process: its workers never end."""
+    return Pool(load_object(compile_ir(pool_ir(futex=futex), opt=1), SYMBOLS))
+
+
+def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
+    """The IR text for ``target``; ``futex`` overrides how threads sleep."""
+    triple = (target or host_target()).triple
+    wait = _FUTEX if (_futex_number(triple) if futex is None else futex) else _CONDITION
+    pause, declaration = next((p for start, p in _PAUSES.items() if triple.startswith(start)), ("", ""))
+    apple = any(word in triple for word in ("darwin", "macos", "apple"))
+    values = {
+        "SLOTS": _SLOTS,
+        "STACK": _STACK,
+        "CLOCK": 6 if apple else 1,  # CLOCK_MONOTONIC
+        "DETACHED": 2 if apple else 1,  # PTHREAD_CREATE_DETACHED
+        "SETMASK": 3 if apple else 2,  # SIG_SETMASK
+        "PAUSE": pause,
+        "SYS_FUTEX": _futex_number(triple),
+    }
+    text = f'target triple = "{triple}"\n{_TYPES}{declaration}\n{wait}{_SPINNING}{_JOBS}{_STARTING}'
+    for name, value in values.items():
+        text = text.replace(f"${name}$", str(value))
+    return text
+
+
+def _futex_number(triple: str) -> int:
+    """The number of the futex call on Linux, 0 where there is none or none is known."""
+    numbers = {"x86_64": 202, "aarch64": 98}
+    return numbers.get(triple.split("-", maxsplit=1)[0], 0) if "linux" in triple else 0
+
+
+#: What tells a core that it watches memory, and its declaration.
+_PAUSES = {
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+    "arm64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+}
+
+# A slot: ticket, function, context, count; on a cache line of its own: pieces not done, caller sleeps, slot is taken.
+_TYPES = """
+%slot = type { i64, ptr, ptr, i64, [32 x i8], i32, i32, i32, [52 x i8] }
+@slots = internal global [$SLOTS$ x %slot] zeroinitializer, align 128
+@epoch = internal global i32 0, align 64
+@sleepers = internal global i32 0, align 64
+@limit = internal global i32 0, align 64
+@spin = internal global i64 0, align 8
+@started = internal global i32 0, align 4
+@owner = internal global i32 0, align 4
+@starting = internal global i32 0, align 4
+
+declare i32 @getpid()
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_setdetachstate(ptr, i32)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+"""
+
+# sleep_on: return once the word is not ``old`` any more, or earlier. wake: let up to ``count`` sleepers look.
+_FUTEX = """
+declare i64 @syscall(i64, ...)
+
+define internal void @sleep_on(ptr %word, i32 %old) {
+  call i64 (i64, ...) @syscall(i64 $SYS_FUTEX$, ptr %word, i32 128, i32 %old, ptr null)
+  ret void
+}
+
+define internal void @wake(ptr %word, i32 %count) {
+  call i64 (i64, ...) @syscall(i64 $SYS_FUTEX$, ptr %word, i32 129, i32 %count)
+  ret void
+}
+
+define internal void @reset_sleep() {
+  ret void
+}
+"""
+
+_CONDITION = """
+@mutex = internal global [128 x i8] zeroinitializer, align 64
+@condition = internal global [128 x i8] zeroinitializer, align 64
+
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+
+define internal void @sleep_on(ptr %word, i32 %old) {
+entry:
+  call i32 @pthread_mutex_lock(ptr @mutex)
+  br label %look
+look:
+  %now = load atomic i32, ptr %word seq_cst, align 4
+  %same = icmp eq i32 %now, %old
+  br i1 %same, label %wait, label %done
+wait:
+  call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
+  br label %look
+done:
+  call i32 @pthread_mutex_unlock(ptr @mutex)
+  ret void
+}
+
+define internal void @wake(ptr %word, i32 %count) {
+  call i32 @pthread_mutex_lock(ptr @mutex)
+  call i32 @pthread_cond_broadcast(ptr @condition)
+  call i32 @pthread_mutex_unlock(ptr @mutex)
+  ret void
+}
+
+define internal void @reset_sleep() {
+  call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  call i32 @pthread_cond_init(ptr @condition, ptr null)
+  ret void
+}
+"""
+
+_SPINNING = """
+define internal i64 @now() {
+  %time = alloca [2 x i64], align 16
+  call i32 @clock_gettime(i32 $CLOCK$, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %rest.p = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest.p, align 8
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %rest
+  ret i64 %sum
+}
+
+; Watch a word for as long as configured; has it changed from ``old``?
+define internal i1 @watch(ptr %word, i32 %old) {
+entry:
+  %spin = load atomic i64, ptr @spin monotonic, align 8
+  %start = call i64 @now()
+  br label %round
+round:
+  %k = phi i32 [ 0, %entry ], [ %following, %again ], [ 0, %clock ]
+  %now = load atomic i32, ptr %word acquire, align 4
+  %same = icmp eq i32 %now, %old
+  br i1 %same, label %pause, label %changed
+pause:
+  $PAUSE$
+  %following = add i32 %k, 1
+  %more = icmp ult i32 %following, 32
+  br i1 %more, label %again, label %clock
+again:
+  br label %round
+clock:
+  %time = call i64 @now()
+  %spent = sub i64 %time, %start
+  %early = icmp slt i64 %spent, %spin
+  br i1 %early, label %round, label %unchanged
+changed:
+  ret i1 true
+unchanged:
+  ret i1 false
+}
+"""
+
+_JOBS = """
+; Do pieces of a slot's job while there are any; how many were done?
+define internal i32 @work(ptr %slot) {
+entry:
+  %function.p = getelementptr %slot, ptr %slot, i64 0, i32 1
+  %context.p = getelementptr %slot, ptr %slot, i64 0, i32 2
+  %count.p = getelementptr %slot, ptr %slot, i64 0, i32 3
+  %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
+  %waits = getelementptr %slot, ptr %slot, i64 0, i32 6
+  br label %look
+look:
+  %done = phi i32 [ 0, %entry ], [ %done, %claim ], [ %one.more, %finished ]
+  %ticket = load atomic i64, ptr %slot acquire, align 8
+  %function = load atomic ptr, ptr %function.p acquire, align 8
+  %context = load atomic ptr, ptr %context.p acquire, align 8
+  %count = load atomic i64, ptr %count.p acquire, align 8
+  %index = and i64 %ticket, 4294967295
+  %open = icmp ult i64 %index, %count
+  br i1 %open, label %claim, label %nothing
+claim:
+  %following = add i64 %ticket, 1
+  %pair = cmpxchg ptr %slot, i64 %ticket, i64 %following acq_rel monotonic
+  %ours = extractvalue { i64, i1 } %pair, 1
+  br i1 %ours, label %run, label %look
+run:
+  %end = add i64 %index, 1
+  call void %function(ptr %context, i64 %index, i64 %end)
+  %one.more = add i32 %done, 1
+  %before = atomicrmw sub ptr %pending, i32 1 seq_cst
+  %last = icmp eq i32 %before, 1
+  br i1 %last, label %complete, label %finished
+complete:
+  %asleep = load atomic i32, ptr %waits seq_cst, align 4
+  %must.wake = icmp ne i32 %asleep, 0
+  br i1 %must.wake, label %tell, label %finished
+tell:
+  call void @wake(ptr %pending, i32 1)
+  br label %finished
+finished:
+  br label %look
+nothing:
+  ret i32 %done
+}
+
+define internal ptr @worker(ptr %number) {
+entry:
+  %id = ptrtoint ptr %number to i32
+  br label %top
+top:
+  %limit = load atomic i32, ptr @limit acquire, align 4
+  %wanted = icmp slt i32 %id, %limit
+  br i1 %wanted, label %serve, label %unwanted
+unwanted:
+  call void @sleep_on(ptr @limit, i32 %limit)
+  br label %top
+serve:
+  %seen = load atomic i32, ptr @epoch seq_cst, align 4
+  br label %scan
+scan:
+  %k = phi i64 [ 0, %serve ], [ %next, %scan ]
+  %total = phi i32 [ 0, %serve ], [ %sum, %scan ]
+  %slot = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %k
+  %did = call i32 @work(ptr %slot)
+  %sum = add i32 %total, %did
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, $SLOTS$
+  br i1 %more, label %scan, label %scanned
+scanned:
+  %busy = icmp ne i32 %sum, 0
+  br i1 %busy, label %top, label %idle
+idle:
+  %changed = call i1 @watch(ptr @epoch, i32 %seen)
+  br i1 %changed, label %top, label %sleep
+sleep:
+  atomicrmw add ptr @sleepers, i32 1 seq_cst
+  call void @sleep_on(ptr @epoch, i32 %seen)
+  atomicrmw sub ptr @sleepers, i32 1 seq_cst
+  br label %top
+}
+
+define void @shardc_parallel(ptr %function, ptr %context, i64 %count) {
+entry:
+  %limit = load atomic i32, ptr @limit acquire, align 4
+  %helped = icmp sgt i32 %limit, 0
+  %several = icmp ugt i64 %count, 1
+  %few = icmp ult i64 %count, 2147483648
+  %sane = and i1 %several, %few
+  %parallel = and i1 %helped, %sane
+  br i1 %parallel, label %check, label %alone
+check:
+  %ready = call i1 @ready(i32 %limit)
+  br i1 %ready, label %scan, label %alone
+scan:
+  %k = phi i64 [ 0, %check ], [ %next, %taken ]
+  %slot = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %k
+  %busy.p = getelementptr %slot, ptr %slot, i64 0, i32 7
+  %pair = cmpxchg ptr %busy.p, i32 0, i32 1 acq_rel monotonic
+  %ours = extractvalue { i32, i1 } %pair, 1
+  br i1 %ours, label %post, label %taken
+taken:
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, $SLOTS$
+  br i1 %more, label %scan, label %alone
+post:
+  call void @post(ptr %slot, ptr %function, ptr %context, i64 %count)
+  call i32 @work(ptr %slot)
+  call void @join(ptr %slot)
+  store atomic i32 0, ptr %busy.p release, align 4
+  ret void
+alone:
+  %any = icmp ne i64 %count, 0
+  br i1 %any, label %all, label %done
+all:
+  call void %function(ptr %context, i64 0, i64 %count)
+  br label %done
+done:
+  ret void
+}
+
+; Open a slot's next job and call for help.
+define internal void @post(ptr %slot, ptr %function, ptr %context, i64 %count) {
+entry:
+  %function.p = getelementptr %slot, ptr %slot, i64 0, i32 1
+  %context.p = getelementptr %slot, ptr %slot, i64 0, i32 2
+  %count.p = getelementptr %slot, ptr %slot, i64 0, i32 3
+  %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
+  %old = load atomic i64, ptr %slot monotonic, align 8
+  %generation = lshr i64 %old, 32
+  %following = add i64 %generation, 1
+  %open = shl i64 %following, 32
+  %closed = or i64 %open, 4294967295
+  store atomic i64 %closed, ptr %slot seq_cst, align 8
+  store atomic ptr %function, ptr %function.p release, align 8
+  store atomic ptr %context, ptr %context.p release, align 8
+  store atomic i64 %count, ptr %count.p release, align 8
+  %pieces = trunc i64 %count to i32
+  store atomic i32 %pieces, ptr %pending release, align 4
+  store atomic i64 %open, ptr %slot seq_cst, align 8
+  atomicrmw add ptr @epoch, i32 1 seq_cst
+  %sleepers = load atomic i32, ptr @sleepers seq_cst, align 4
+  %asleep = icmp sgt i32 %sleepers, 0
+  br i1 %asleep, label %call, label %done
+call:
+  %helpers = sub i32 %pieces, 1
+  call void @wake(ptr @epoch, i32 %helpers)
+  br label %done
+done:
+  ret void
+}
+
+; Wait until the pieces that others took are done.
+define internal void @join(ptr %slot) {
+entry:
+  %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
+  %waits = getelementptr %slot, ptr %slot, i64 0, i32 6
+  br label %look
+look:
+  %left = load atomic i32, ptr %pending acquire, align 4
+  %complete = icmp eq i32 %left, 0
+  br i1 %complete, label %done, label %watch
+watch:
+  %changed = call i1 @watch(ptr %pending, i32 %left)
+  br i1 %changed, label %look, label %sleep
+sleep:
+  store atomic i32 1, ptr %waits seq_cst, align 4
+  %still = load atomic i32, ptr %pending seq_cst, align 4
+  %late = icmp eq i32 %still, 0
+  br i1 %late, label %awake, label %wait
+wait:
+  call void @sleep_on(ptr %pending, i32 %still)
+  br label %awake
+awake:
+  store atomic i32 0, ptr %waits seq_cst, align 4
+  br label %look
+done:
+  ret void
+}
+"""
+
+_STARTING = """
+; Are there as many workers as wanted (or as can be had) in this process? Starts them.
+define internal i1 @ready(i32 %wanted) {
+entry:
+  %pid = call i32 @getpid()
+  %owner = load atomic i32, ptr @owner acquire, align 4
+  %ours = icmp eq i32 %pid, %owner
+  br i1 %ours, label %count, label %start
+count:
+  %started = load atomic i32, ptr @started acquire, align 4
+  %enough = icmp sge i32 %started, %wanted
+  br i1 %enough, label %yes, label %start
+yes:
+  ret i1 true
+start:
+  %done = call i1 @start(i32 %wanted, i32 %pid)
+  ret i1 %done
+}
+
+; One thread starts workers; others go on alone meanwhile. A lock left by a parent process is taken over.
+define internal i1 @start(i32 %wanted, i32 %pid) {
+entry:
+  %holder = load atomic i32, ptr @starting acquire, align 4
+  %held = icmp eq i32 %holder, %pid
+  br i1 %held, label %no, label %lock
+lock:
+  %pair = cmpxchg ptr @starting, i32 %holder, i32 %pid acq_rel monotonic
+  %locked = extractvalue { i32, i1 } %pair, 1
+  br i1 %locked, label %inside, label %no
+inside:
+  %owner = load atomic i32, ptr @owner acquire, align 4
+  %ours = icmp eq i32 %owner, %pid
+  br i1 %ours, label %create, label %reset
+reset:
+  store [$SLOTS$ x %slot] zeroinitializer, ptr @slots, align 128
+  store atomic i32 0, ptr @sleepers seq_cst, align 4
+  store atomic i32 0, ptr @started seq_cst, align 4
+  call void @reset_sleep()
+  store atomic i32 %pid, ptr @owner seq_cst, align 4
+  br label %create
+create:
+  call void @create(i32 %wanted)
+  store atomic i32 0, ptr @starting release, align 4
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Workers take no signals: those are for the threads of the program.
+define internal void @create(i32 %wanted) {
+entry:
+  %attributes = alloca [128 x i8], align 16
+  %all = alloca [128 x i8], align 16
+  %old = alloca [128 x i8], align 16
+  %thread = alloca i64, align 8
+  call i32 @pthread_attr_init(ptr %attributes)
+  call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK$)
+  call i32 @pthread_attr_setdetachstate(ptr %attributes, i32 $DETACHED$)
+  call i32 @sigfillset(ptr %all)
+  call i32 @pthread_sigmask(i32 $SETMASK$, ptr %all, ptr %old)
+  br label %look
+look:
+  %started = load atomic i32, ptr @started acquire, align 4
+  %more = icmp slt i32 %started, %wanted
+  br i1 %more, label %one, label %done
+one:
+  %id = zext i32 %started to i64
+  %number = inttoptr i64 %id to ptr
+  %failed = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr %number)
+  %good = icmp eq i32 %failed, 0
+  br i1 %good, label %count, label %give.up
+count:
+  %now = add i32 %started, 1
+  store atomic i32 %now, ptr @started release, align 4
+  br label %look
+give.up:
+  store atomic i32 %started, ptr @limit release, align 4
+  br label %done
+done:
+  call i32 @pthread_sigmask(i32 $SETMASK$, ptr %old, ptr null)
+  call i32 @pthread_attr_destroy(ptr %attributes)
+  ret void
+}
+
+define void @shardc_pool_configure(i32 %workers, i64 %spin) {
+entry:
+  store atomic i64 %spin, ptr @spin monotonic, align 8
+  %old = atomicrmw xchg ptr @limit, i32 %workers seq_cst
+  %more = icmp slt i32 %old, %workers
+  br i1 %more, label %look, label %done
+look:
+  %pid = call i32 @getpid()
+  %owner = load atomic i32, ptr @owner acquire, align 4
+  %ours = icmp eq i32 %pid, %owner
+  br i1 %ours, label %call, label %done
+call:
+  call void @wake(ptr @limit, i32 2147483647)
+  br label %done
+done:
+  ret void
+}
+
+define i32 @shardc_pool_started() {
+entry:
+  %pid = call i32 @getpid()
+  %owner = load atomic i32, ptr @owner acquire, align 4
+  %ours = icmp eq i32 %pid, %owner
+  %started = load atomic i32, ptr @started acquire, align 4
+  %answer = select i1 %ours, i32 %started, i32 0
+  ret i32 %answer
+}
+"""
