@@ -17,9 +17,9 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.function import Kernel, loop_kernel
 from shardc.compiler.kernels.loops import element_bits, power_below
-from shardc.compiler.kernels.monoids import any_order
 from shardc.compiler.kernels.registers import part_count, register_type
 from shardc.hlo.ir import Instruction
+from shardc.hlo.monoids import any_order
 from shardc.hlo.opset import WindowDim
 from shardc.native.vector import I64, constant
 

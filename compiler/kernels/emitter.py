@@ -35,10 +35,13 @@ from shardc.compiler.kernels.frames import Frame, Val, apply, deepest
 from shardc.compiler.kernels.registers import register_type
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import DTYPES, DType
+from shardc.hlo.types import DTYPES, DType, Shape
 from shardc.native.vector import I8, I32, I64, constant, shuffle, splat, with_lanes
 
-__all__ = ["Binding", "Emitter"]
+__all__ = ["Binding", "Emitter", "Known"]
+
+#: The element of a value at an index, if there is a shorter way to it than by its rule.
+Known = Callable[[Index, Mask], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,10 @@ class Binding:
 
 
 class Emitter(Elements):
-    """See the module docstring. ``pointers`` tells where the leaves lie."""
+    """See the module docstring. ``pointers`` tells where the leaves lie.
+
+    ``known`` values are asked first: what has been reduced already, or lies in memory for some indices.
+    """
 
     def __init__(
         self, function: ir.Function, pointers: Mapping[Instruction, ir.Value], rules: Any, vector_bits: int
@@ -63,6 +69,7 @@ class Emitter(Elements):
         self.entry = Frame(None, ir.IRBuilder(self._body))
         self.bindings: dict[Var, Binding] = {}
         self._sums: dict[object, Any] = {}
+        self.known: dict[Instruction, Known] = {}
 
     def finish(self) -> None:
         """End the function."""
@@ -136,6 +143,15 @@ class Emitter(Elements):
             place.initializer = ir.Constant(t, bytearray(data))
             place.linkage, place.global_constant, place.align = "internal", True, 64
         return self._load(place, instruction.shape.size, instruction.shape.dtype, offset, mask)
+
+    def _make(self, instruction: Instruction, index: Index, mask: Mask) -> Any:
+        known = self.known.get(instruction)
+        found = None if known is None else known(index, mask)
+        return super()._make(instruction, index, mask) if found is None else found
+
+    def stored(self, place: ir.Value, shape: Shape, offset: Expr, mask: Mask) -> Val:
+        """An element of memory that holds (a part of) a value of ``shape``."""
+        return self._load(place, shape.size, shape.dtype, offset, mask)
 
     def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Val:
         key = ("leaf", instruction, offset, mask)

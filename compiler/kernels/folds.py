@@ -12,8 +12,8 @@ from shardc.compiler.kernels.affine import Condition, Expr, Mask, condition, div
 from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.elements import Elements, Fold, Index
 from shardc.compiler.kernels.indexing import Rule
-from shardc.compiler.kernels.monoids import any_order, identity_of
 from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.monoids import any_order, identity_of
 from shardc.hlo.opset import Window
 from shardc.hlo.types import DTYPES, DType, array_shape
 

@@ -15,10 +15,12 @@ from shardc.compiler.kernels.expansions import EXPANSIONS
 from shardc.compiler.kernels.fourier import emit_fft
 from shardc.compiler.kernels.function import Kernel, fused_kernel, loop_kernel
 from shardc.compiler.kernels.linalg import emit_cholesky, emit_triangular_solve
+from shardc.compiler.kernels.rows import emit_rows
 from shardc.compiler.kernels.selection import emit_select_and_scatter
 from shardc.compiler.kernels.sorting import emit_sort
 from shardc.compiler.kernels.top_k import emit_topk
 from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
+from shardc.compiler.lower.row_plan import plan_rows
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.native.target import Target, host_target
@@ -51,8 +53,13 @@ def emit_kernel(module: ir.Module, instruction: Instruction, name: str, target: 
 
 
 def _fusion(kernel: Kernel) -> None:
-    """The fused computation, evaluated per element of its root (or of each element of a root tuple)."""
-    fused_kernel(kernel, kernel.instruction.attrs["calls"])
+    """Row by row where there are rows, else per element of the root (or of each element of a root tuple)."""
+    computation = kernel.instruction.attrs["calls"]
+    plan = plan_rows(computation)
+    if plan is None:
+        fused_kernel(kernel, computation)
+    else:
+        emit_rows(kernel, computation, plan)
 
 
 def _expanded(kernel: Kernel) -> None:

@@ -15,13 +15,14 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, apply, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above, power_below
 from shardc.compiler.kernels.mapping import bind_group, counter_of, group_size
-from shardc.compiler.kernels.monoids import identity_of
 from shardc.compiler.kernels.registers import is_small_float, part_count, register_type
 from shardc.compiler.kernels.small_floats import round_mantissa
+from shardc.hlo.ir import Computation
+from shardc.hlo.monoids import identity_of
 from shardc.hlo.types import DType
 from shardc.native.vector import I32, I64, constant, intrinsic, shuffle
 
-__all__ = ["emit_fold"]
+__all__ = ["across_lanes", "emit_fold"]
 
 #: Steps that one accumulator lane takes before it is added to a second one.
 _CHUNK = 512
@@ -50,7 +51,7 @@ def emit_fold(e: Emitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
     state.loops(parent)
     results = state.results(parent)
     if lanes > 1:
-        results = _across_lanes(e, results, fold, lanes)
+        results = across_lanes(e, results, fold.reducer, lanes, wide=fold.wide, runs=fold.order == "runs")
     if inits is not None and fold.order != "steps":
         results = e.call(fold.reducer, [*inits, *results], wide=True)
     return [_rounded(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
@@ -289,14 +290,15 @@ class _Fold:
         return self._read(parent, self.slots)
 
 
-def _across_lanes(e: Emitter, values: list[Val], fold: Fold, lanes: int) -> list[Val]:
-    """Halve the lanes until one is left: lane i with lane i + half, or neighbours where they must stay so."""
+def across_lanes(
+    e: Emitter, values: list[Val], reducer: Computation, lanes: int, *, wide: bool = True, runs: bool = False
+) -> list[Val]:
+    """Halve the lanes until one is left: lane i with lane i + half, or (``runs``) with its neighbour."""
     while lanes > 1:
         half = lanes // 2
-        in_runs = fold.order == "runs"
-        lower = [_piece(e, v, range(0, lanes, 2) if in_runs else range(half)) for v in values]
-        upper = [_piece(e, v, range(1, lanes, 2) if in_runs else range(half, lanes)) for v in values]
-        values = e.call(fold.reducer, [*lower, *upper], fold.wide)
+        lower = [_piece(e, v, range(0, lanes, 2) if runs else range(half)) for v in values]
+        upper = [_piece(e, v, range(1, lanes, 2) if runs else range(half, lanes)) for v in values]
+        values = e.call(reducer, [*lower, *upper], wide)
         lanes = half
     return values
 
