@@ -9,7 +9,7 @@ from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 from shardc.launcher.picture import Cell, Cut, Panel, Part, Picture, make_picture
 
-__all__ = ["COLOURS", "picture_svg", "picture_table", "sharding_svg"]
+__all__ = ["COLOURS", "picture_svg", "picture_table", "sharding_svg", "svg_text"]
 
 COLOURS = (
     "#4e79a7",
@@ -43,7 +43,7 @@ def picture_svg(picture: Picture) -> str:
     top = _MARGIN + 22
     for n, line in enumerate((picture.title, *picture.facts)):
         size, colour = (15, _DARK) if n == 0 else (12, _GREY)
-        body.append(_text(_MARGIN, top - 6, line, size, colour))
+        body.append(svg_text(_MARGIN, top - 6, line, size, colour))
         top += 20 if n == 0 else 17
     height = _CELLS_HEIGHT if picture.rows is not None else _VECTOR_HEIGHT
     step = (_GUTTER + _CELLS_WIDTH + _MARGIN, _HEADER + height + (40 if len(picture.panels) > 1 else 16))
@@ -55,7 +55,7 @@ def picture_svg(picture: Picture) -> str:
     longest = max(len(line) for line in (picture.title, *picture.facts))
     width = max(2 * _MARGIN + used * step[0] - _MARGIN, 2 * _MARGIN + 8 * longest)
     total = top + down * step[1] + 20
-    body.append(_text(_MARGIN, total - 10, "numbers in the cells: the devices that hold the part", 11, _GREY))
+    body.append(svg_text(_MARGIN, total - 10, "numbers in the cells: the devices that hold the part", 11, _GREY))
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}" viewBox="0 0 {width} {total}" '
         'font-family="sans-serif">'
@@ -71,7 +71,7 @@ def picture_svg(picture: Picture) -> str:
 def _panel(picture: Picture, panel: Panel | None, x: float, y: float, height: float) -> Iterator[str]:
     """One grid with its row and column labels."""
     if panel is None:
-        yield _text(x + _GUTTER + _CELLS_WIDTH / 2, y + _HEADER + height / 2, "⋯", 28, _GREY, anchor="middle")
+        yield svg_text(x + _GUTTER + _CELLS_WIDTH / 2, y + _HEADER + height / 2, "⋯", 28, _GREY, anchor="middle")
         return
     columns = _extents(picture.columns, _CELLS_WIDTH)
     rows = _extents(picture.rows, height)
@@ -84,11 +84,11 @@ def _panel(picture: Picture, panel: Panel | None, x: float, y: float, height: fl
         for c, (cell, horizontal) in enumerate(zip(row, columns, strict=True)):
             box = (left + horizontal[0], top + vertical[0], horizontal[1] - horizontal[0], vertical[1] - vertical[0])
             if cell is None:
-                yield _text(box[0] + box[2] / 2, box[1] + box[3] / 2 + 5, "⋯", 16, _GREY, anchor="middle")
+                yield svg_text(box[0] + box[2] / 2, box[1] + box[3] / 2 + 5, "⋯", 16, _GREY, anchor="middle")
             else:
                 yield from _cell(cell, box, (_parts(picture.rows)[r], _parts(picture.columns)[c]))
     if panel.label:
-        yield _text(left, top + height + 18, panel.label, 12, _DARK)
+        yield svg_text(left, top + height + 18, panel.label, 12, _DARK)
 
 
 def _parts(cut: Cut | None) -> Sequence[Part | None]:
@@ -114,11 +114,11 @@ def _label(x: float, y: float, part: Part | None, room: float, anchor: str) -> I
     if part is None:
         return
     if part.axes and 5.2 * len(part.axes) <= room:
-        yield _text(x, y - 12 if anchor == "middle" else y - 6, part.axes, 10, _GREY, anchor=anchor)
+        yield svg_text(x, y - 12 if anchor == "middle" else y - 6, part.axes, 10, _GREY, anchor=anchor)
         y = y if anchor == "middle" else y + 6
     size = min(11.0, 1.7 * room / max(len(part.span), 1))
     if size >= 6:
-        yield _text(x, y, part.span, size, _DARK, anchor=anchor)
+        yield svg_text(x, y, part.span, size, _DARK, anchor=anchor)
 
 
 Box = tuple[float, float, float, float]
@@ -142,7 +142,7 @@ def _cell(cell: Cell, box: Box, parts: tuple[Part | None, Part | None]) -> Itera
     size = min(13.0, height * 0.7, 1.75 * width / max(len(text), 1))
     if size >= 5:
         colour = _DARK if any(p is not None and p.padding for p in parts) else "white"
-        yield _text(x + width / 2, y + height / 2 + size / 3, text, size, colour, anchor="middle")
+        yield svg_text(x + width / 2, y + height / 2 + size / 3, text, size, colour, anchor="middle")
 
 
 def _fitting(cell: Cell, width: float) -> str:
@@ -152,10 +152,10 @@ def _fitting(cell: Cell, width: float) -> str:
     return f"{cell.devices[0]} +{len(cell.devices) - 1}"
 
 
-def _text(x: float, y: float, text: str, size: float, colour: str, *, anchor: str = "start", halo: bool = False) -> str:
-    extra = ' paint-order="stroke" stroke="#333" stroke-width="2" stroke-opacity="0.45"' if halo else ""
+def svg_text(x: float, y: float, text: str, size: float, colour: str, *, anchor: str = "start") -> str:
+    """A text element; ``anchor`` is ``start``, ``middle`` or ``end``."""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" fill="{colour}" text-anchor="{anchor}"{extra}>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" fill="{colour}" text-anchor="{anchor}">'
         f"{html.escape(text)}</text>"
     )
 

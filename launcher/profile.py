@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.compiler.profile import ProfilePlan, Record, Site
-from shardc.hlo.files import write_atomically
+from shardc.launcher.atomic import write_text
 from shardc.launcher.job import threads_per_process
 from shardc.launcher.roofline import Roofline, roofline
 
@@ -58,14 +58,15 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``rows``, longest first; ``step_seconds`` is the median of a whole step; ``roofline`` is one device's.
+    """``rows``, longest first; ``step_seconds`` is the median of ``all_steps``, the slowest device's seconds in each
+    step; ``roofline`` is one device's.
 
     ``events`` are the last step's, by device: rows (site, begin, end) in nanoseconds. Print it for a table.
     """
 
     program: str
     rows: tuple[ProfileRow, ...]
-    step_seconds: float
+    all_steps: tuple[float, ...]
     roofline: Roofline
     sites: tuple[Site, ...]
     events: Mapping[int, NDArray[np.int64]]
@@ -73,10 +74,14 @@ class Profile:
     dropped: int
 
     def __str__(self) -> str:
-        lines = [[*COLUMNS], *(list(cells) for cells in table_cells(self.summary()))]
+        lines = [[*COLUMNS], *(list(cells) for cells in table_cells(self.as_dict()["summary"]))]
         widths = [max(len(line[n]) for line in lines) for n in range(len(COLUMNS))]
         text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
         return "\n".join([self.title, *text])
+
+    @property
+    def step_seconds(self) -> float:
+        return statistics.median(self.all_steps)
 
     @property
     def title(self) -> str:
@@ -92,13 +97,19 @@ class Profile:
         return sorted(map(_added, groups.values()), key=lambda r: (-r.seconds, r.site.name))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON: ``kernels`` by site, ``summary`` by function and source line."""
         limits = {"bytes_per_second": self.roofline.bytes_per_second, **self.roofline.flops_per_second}
-        return {"step_seconds": self.step_seconds, "roofline": limits, "kernels": [r.as_dict() for r in self.rows]}
+        return {
+            "title": self.title,
+            "step_seconds": self.step_seconds,
+            "roofline": limits,
+            "summary": [r.as_dict() for r in self.summary()],
+            "kernels": [r.as_dict() for r in self.rows],
+        }
 
     def trace(self, path: str | Path) -> None:
         """Write the last step as a Chrome trace (JSON), which https://ui.perfetto.dev opens: a track per device."""
-        write_atomically(Path(path), json.dumps(self.trace_events()).encode())
+        write_text(Path(path), json.dumps(self.trace_events()))
 
     def trace_events(self) -> dict[str, Any]:
         """The content of `trace`; a process per rank, a thread per device, times in microseconds."""
@@ -132,28 +143,28 @@ def _facts(site: Site) -> dict[str, Any]:
     return {k: v for k, v in facts.items() if k not in ("kind", "name") and v != ""}
 
 
-def table_cells(rows: Sequence[ProfileRow]) -> list[tuple[str, ...]]:
-    """One row of text per site that ran, for `COLUMNS`."""
+def table_cells(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """One line of text for each of ``rows`` (`ProfileRow.as_dict`), under `COLUMNS`."""
     return [
         (
-            r.site.kernel,
-            _place(r.site),
-            _short(r.site.holds, 76),
-            str(r.calls),
-            f"{r.seconds * 1e6:.1f}",
-            f"{r.bytes_per_second / 1e9:.1f}",
-            f"{r.flops_per_second / 1e9:.1f}",
-            f"{100 * r.of_step:.1f}",
-            f"{100 * r.of_roofline:.0f}",
+            r["kernel"],
+            _place(r["op_name"] or r["name"], r["source"]),
+            _short(r["holds"], 76),
+            str(r["calls"]),
+            f"{r['seconds'] * 1e6:.1f}",
+            f"{r['bytes_per_second'] / 1e9:.1f}",
+            f"{r['flops_per_second'] / 1e9:.1f}",
+            f"{100 * r['of_step']:.1f}",
+            f"{100 * r['of_roofline']:.0f}",
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
-def _place(site: Site) -> str:
+def _place(name: str, source: str) -> str:
     """What the program calls it, and file:line."""
-    source = site.source.rpartition("/")[2]
-    return _short(site.op_name or site.name, 40) + (f" ({source})" if source else "")
+    line = source.rpartition("/")[2]
+    return _short(name, 40) + (f" ({line})" if line else "")
 
 
 def _short(text: str, most: int) -> str:
@@ -190,7 +201,8 @@ def _profile(name: str, plan: ProfilePlan, everybody: Sequence[Any], limits: Roo
         {d: r for _, records, _ in everybody for d, r in records[n].items()} for n in range(count)
     ]
     ranks = {d: rank for rank, records, _ in everybody for d in records[-1]}
-    step = statistics.median(max(s[n] for _, _, s in everybody) for n in range(len(merged)))
+    all_steps = tuple(max(s[n] for _, _, s in everybody) for n in range(len(merged)))
+    step = statistics.median(all_steps)
     calls = merged[-1][min(ranks)].calls
     times = np.median([np.max([r.nanoseconds for r in found.values()], axis=0) for found in merged], axis=0) * 1e-9
     rows = []
@@ -203,6 +215,6 @@ def _profile(name: str, plan: ProfilePlan, everybody: Sequence[Any], limits: Roo
     rows.sort(key=lambda r: (-r.seconds, r.site.name))
     last = merged[-1]
     return Profile(
-        name, tuple(rows), step, limits, plan.sites, {d: r.events for d, r in last.items()}, ranks,
+        name, tuple(rows), all_steps, limits, plan.sites, {d: r.events for d, r in last.items()}, ranks,
         sum(r.dropped for r in last.values()),
     )  # fmt: skip

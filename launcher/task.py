@@ -30,7 +30,10 @@ __all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to do with an executable: ``steps`` 0 runs it once on its inputs, more times it."""
+    """What to do with an executable: ``steps`` 0 runs it once on its inputs, more times it.
+
+    ``profile`` is for one that was compiled for profiling; ``trace`` names the file for the last step's events.
+    """
 
     inputs: str = ""
     outputs: str = ""
@@ -38,6 +41,8 @@ class Task:
     steps: int = 0
     warmup: int = 0
     devices_per_rank: int = 0
+    profile: bool = False
+    trace: str = ""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -68,6 +73,8 @@ def run_task(executable: Executable, task: Task, config: Config) -> Outcome:
         "seconds": executable.seconds,
         "peak_bytes": executable.memory.get("peak_bytes", 0),
     }
+    if task.profile:
+        return {**outcome, **_profile(compiled, arguments, task)}
     if task.steps:
         return {**outcome, **_time_steps(compiled, arguments, task)}
     start = time.perf_counter()
@@ -115,6 +122,24 @@ def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
         "fastest_step_seconds": min(seconds),
         "slowest_step_seconds": max(seconds),
         "collectives_per_step": driver.collectives_done // driver.steps,
+    }
+
+
+def _profile(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
+    """Times of steps, and of the kernels in them."""
+    from shardc.launcher.profile import profile_steps
+
+    driver = compiled.driver
+    profile = profile_steps(compiled, arguments, task.steps, task.warmup)
+    if task.trace and driver.transport.process_index == 0:
+        profile.trace(task.trace)
+    return {
+        "steps": task.steps,
+        "step_seconds": profile.step_seconds,
+        "fastest_step_seconds": min(profile.all_steps),
+        "slowest_step_seconds": max(profile.all_steps),
+        "collectives_per_step": driver.collectives_done // driver.steps,
+        "profile": profile.as_dict(),
     }
 
 

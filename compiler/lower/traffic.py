@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from shardc.compiler.lower.lowered import BufferPlan, Collective, Copy, Kernel, Step
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step
 from shardc.hlo.ir import Instruction, users_of
 from shardc.partitioner.flops import instruction_flops
 
@@ -36,14 +36,11 @@ def step_traffic(step: Step, plan: BufferPlan) -> Traffic:
     Example: a kernel that adds two ``f32[1000]`` reads 8000 bytes, writes 4000 and makes 1000 operations.
     """
     if isinstance(step, Copy):
-        moved = 0 if plan.ref(step.source) == plan.ref(step.target) else step.target.nbytes
+        moved = 0 if _same_place(plan, step.source, step.target) else step.target.nbytes
         return Traffic(moved, moved)
     if not isinstance(step, Kernel | Collective):
         return Traffic(0, 0)
-    in_place = {
-        (r, o) for r, o in step.in_place
-        if plan.ref(step.results[r]) == plan.ref(step.operands[o])
-    }  # fmt: skip
+    in_place = {(r, o) for r, o in step.in_place if _same_place(plan, step.results[r], step.operands[o])}
     i = step.instruction
     if i.opcode == "fusion":
         return _fusion(step, bool(in_place))
@@ -56,6 +53,15 @@ def step_traffic(step: Step, plan: BufferPlan) -> Traffic:
         new = i.operands[_UPDATES[i.opcode]].shape.nbytes
         read[0], written[0] = (new if i.opcode == "scatter" else 0), new
     return Traffic(sum(read), sum(written), flops)
+
+
+def _same_place(plan: BufferPlan, a: Buffer, b: Buffer) -> bool:
+    """Are both the same memory, when drivers pass donated arguments as results?"""
+    one, other = plan.ref(a), plan.ref(b)
+    spaces = {one.space: one.index, other.space: other.index}
+    if set(spaces) == {"argument", "result"}:
+        return (spaces["result"], spaces["argument"]) in plan.aliases and one.offset == other.offset
+    return one == other
 
 
 def _fusion(step: Kernel | Collective, in_place: bool) -> Traffic:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardc.cli import demo, explain, mpiexec, ops, partition, propagate, run, verify, visualize
+from shardc.cli import ahead, bench, demo, explain, mpiexec, ops, partition, propagate, run, verify, visualize
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 
@@ -44,8 +44,9 @@ def options(
 app.command()(propagate.propagate)
 app.command()(partition.partition)
 app.command()(run.run)
+app.command("compile")(ahead.compile_program)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
-app.command()(run.bench)
+app.command()(bench.bench)
 app.command()(explain.explain)
 app.command()(visualize.visualize)
 app.command()(verify.verify)

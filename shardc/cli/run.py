@@ -1,4 +1,4 @@
-"""``shardc run`` and ``shardc bench``: compile a program and run it on virtual devices or MPI ranks."""
+"""``shardc run``: compile a program and run it on virtual devices or MPI ranks; also what `shardc.cli.bench` shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from shardc.cli.options import (
 )
 from shardc.cli.view import View, bytes_text, seconds_text
 
-__all__ = ["bench", "run", "show_outcome"]
+__all__ = [
+    "DeviceOption", "InputsOption", "PerRankOption", "RanksOption", "SeedOption", "absolute", "execute", "run",
+    "show_outcome",
+]  # fmt: skip
 
 InputsOption = Annotated[Path | None, typer.Option("--inputs", metavar="IN.npz", help="Arguments in0, in1, ...")]
 OutputsOption = Annotated[Path | None, typer.Option("--outputs", metavar="OUT.npz", help="Write out0, out1, ... here.")]
@@ -52,44 +55,20 @@ def run(
     """
     from shardc.launcher.task import Task
 
-    task = Task(_path(inputs), _path(outputs), seed, devices_per_rank=devices_per_rank)
+    task = Task(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
-    _execute(View(json, verbose, quiet), program, task, ranks, device)
+    execute(View(json, verbose, quiet), program, task, ranks, device)
 
 
-def bench(
-    file: FileArgument,
-    *,
-    steps: Annotated[int, typer.Option("--steps", metavar="K", min=1, help="Steps to time.")] = 20,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps before the clock starts.")] = 3,
-    inputs: InputsOption = None,
-    ranks: RanksOption = 0,
-    devices_per_rank: PerRankOption = 0,
-    device: DeviceOption = "cpu",
-    seed: SeedOption = 0,
-    mesh: MeshOption = "",
-    annotate: AnnotateOption = None,
-    annotations: AnnotationsOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Time the stages of compilation and the steps of a program (median over --steps).
-
-    Example: shardc bench step.hlo --ranks 4 --steps 100
-    """
-    from shardc.launcher.task import Task
-
-    task = Task(_path(inputs), "", seed, steps, warmup, devices_per_rank)
-    program = (file, mesh, annotate, annotations)
-    _execute(View(json, verbose, quiet), program, task, ranks, device)
-
-
-def _path(path: Path | None) -> str:
+def absolute(path: Path | None) -> str:
+    """The path as text for a `Task`, empty for None."""
     return str(path.absolute()) if path is not None else ""
 
 
-def _execute(view: View, program: tuple[Any, ...], task: Any, ranks: int, device: str) -> None:
+def execute(
+    view: View, program: tuple[Any, ...], task: Any, ranks: int, device: str, memory_picture: Path | None = None
+) -> None:
+    """Compile ``program`` (the arguments of `open_program`), carry out ``task`` on it, and show the outcome."""
     from shardc.hlo.errors import InputError
     from shardc.launcher.mpi_environment import detect_launcher
     from shardc.launcher.stages import job_config
@@ -106,7 +85,10 @@ def _execute(view: View, program: tuple[Any, ...], task: Any, ranks: int, device
 
     def make() -> Any:
         _check_request(task, ranks)
-        compiled = open_program(*program).partition().compile(device)
+        partitioned = open_program(*program).partition()
+        compiled = partitioned.compile(device, profile=task.profile)
+        if memory_picture is not None:
+            partitioned.memory_picture(memory_picture)
         seconds.update(compiled.seconds)
         executable = compiled.executable
         view.detail(f"compiled {executable.name} for {executable.num_devices} devices: {_times(seconds)}")
@@ -139,7 +121,8 @@ def _check_request(task: Any, ranks: int) -> None:
         check(None, find_library())
     if task.inputs and not Path(task.inputs).is_file():
         raise InputError(f"there is no file {task.inputs}", fix="--inputs names an .npz file with in0, in1, ...")
-    check_writable(Path(task.outputs) if task.outputs else None)
+    for path in (task.outputs, task.trace):
+        check_writable(Path(path) if path else None)
 
 
 def show_outcome(view: View, outcome: dict[str, Any]) -> None:
@@ -162,6 +145,10 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
         f"{outcome['collectives_per_step']} collectives per step; "
         f"{bytes_text(outcome['peak_bytes'])} per device"
     )
+    if "profile" in outcome:
+        from shardc.launcher.profile import COLUMNS, table_cells
+
+        view.table(outcome["profile"]["title"], COLUMNS, table_cells(outcome["profile"]["summary"]))
 
 
 def _times(seconds: dict[str, float]) -> str:

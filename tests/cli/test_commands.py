@@ -138,6 +138,18 @@ def test_bench(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "step: median" in capsys.readouterr().out
 
 
+def test_bench_profile(mlp: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = ["--trace", str(tmp_path / "t.json"), "--memory-svg", str(tmp_path / "m.svg")]
+    outcome = run_json(capsys, "bench", mlp, "--steps", "2", "--warmup", "0", *files)
+    assert {"kernel", "collective"} <= {k["kind"] for k in outcome["profile"]["kernels"]}
+    assert outcome["profile"]["roofline"]["bytes_per_second"] > 0
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert (tmp_path / "m.svg").read_text().startswith("<svg")
+    assert main(["bench", mlp, "--steps", "2", "--profile"]) == 0
+    assert "% of roofline" in capsys.readouterr().out
+    assert main(["bench", mlp, "--trace", str(tmp_path / "nowhere" / "t.json")]) == 2
+
+
 def test_explain(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", mlp]) == 0
     text = capsys.readouterr().out

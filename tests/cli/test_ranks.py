@@ -74,6 +74,14 @@ def test_bench(folder: Path) -> None:
     assert (facts["ranks"], facts["steps"]) == (4, 3)
 
 
+def test_bench_profile(folder: Path) -> None:
+    files = ("--trace", "t.json")
+    facts = outcome(shardc(folder, "bench", "mlp.hlo", "--ranks", "2", "--steps", "2", "--json", *files))
+    assert any(k["kind"] == "collective" for k in facts["profile"]["kernels"])
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    assert {(e["pid"], e["tid"]) for e in events} == {(0, 0), (0, 1), (1, 2), (1, 3)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
