@@ -1,29 +1,33 @@
-"""Convolution as a matrix product of patches, one index of the outermost output dimension at a time.
+"""Convolutions: products of patches and kernel through BLAS, block by block; see `conv_roles` for who is who.
 
-Output rows are positions (all output dimensions but the features), depth is the kernel's own dimensions in their own
-order, so that the kernel is never copied. Patches are gathered by the same element rules as every loop kernel; where
-the input's features are not its fastest dimension they are laid out with positions fastest. Grouped convolutions,
-integers and unusual output orders are direct loops.
+A block of rows gathers its patches into a buffer that stays in a core's cache and multiplies them at once. Where rows
+are many, chunks of rows run in parallel. Where depth is long and the result small (gradients of weights), chunks of
+depth do, each into a sum of its own, and a fixed tree adds those up. Patches that lie in the input as a matrix are not
+copied.
 """
 
 from __future__ import annotations
 
-import math
+from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.kernels.affine import Condition, Expr, Mask
-from shardc.compiler.kernels.contraction import Matrix, convert_all, gemm, gemm_type
-from shardc.compiler.kernels.elements import Element, Elements, Index
+from shardc.compiler.kernels.affine import Expr, Mask
+from shardc.compiler.kernels.bits import scalar_op
+from shardc.compiler.kernels.body import Kernel
+from shardc.compiler.kernels.contraction import gemm_type
+from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, starts_of, variants
+from shardc.compiler.kernels.conv_roles import Roles, cut
+from shardc.compiler.kernels.conv_slab import parameter
+from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
-from shardc.compiler.kernels.folds import converted, window_position
-from shardc.compiler.kernels.frames import Frame, Loop, Val
-from shardc.compiler.kernels.function import Kernel, loop_kernel
+from shardc.compiler.kernels.folds import converted
+from shardc.compiler.kernels.frames import Loop, Val
+from shardc.compiler.kernels.function import loop_kernel
 from shardc.compiler.kernels.mapping import Output, emit_map
-from shardc.compiler.kernels.registers import memory_type
+from shardc.compiler.kernels.parallel import Part, chunks, phase
+from shardc.compiler.kernels.registers import memory_type, part_count
 from shardc.compiler.kernels.scratch import allocate, release
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import Window
 from shardc.hlo.types import DType, array_shape
 from shardc.native.vector import I64, constant
 
@@ -31,130 +35,164 @@ __all__ = ["emit_convolution"]
 
 #: Fewer multiplications than this per product are direct loops.
 _SMALL = 4096
+#: BLAS has kernels that need no packing for products of at most so many multiplications (with 512-bit registers).
+_UNPACKED = 1_000_000
+#: Bytes of a block's patches that leave room in a core's cache.
+_PATCHES = 1 << 18
+#: Bytes that sums over parts of the depth may take together, and how many of them there are at most.
+_SUMS, _MOST_SUMS = 1 << 21, 32
 
 
 def emit_convolution(kernel: Kernel) -> None:
     """Patches and BLAS where the shapes allow, direct loops elsewhere."""
     i = kernel.instruction
     kind = gemm_type(i)
-    plan = _Plan(i)
-    if kind is None or not plan.fits:
+    roles = Roles(i)
+    work = roles.work // max(roles.groups, 1)
+    if kind is None or 0 in (roles.output.size, roles.input.size, roles.kernel.size) or work < _SMALL:
         loop_kernel(kernel)
         return
-    e = kernel.emitter()
-    scratch: list[ir.Value] = []
-    filters = kernel.operands[1]
-    if i.operands[1].shape.dtype is not kind:
-        filters = allocate(e, plan.filters.size * kind.nbytes)
-        scratch.append(filters)
-        emit_map(e, plan.filters.dims, [Output(filters, array_shape(kind, *plan.filters.dims), plan.filter(kind))])
-    out = kernel.results[0]
-    if i.shape.dtype is not kind:
-        out = allocate(e, i.shape.size * kind.nbytes)
-        scratch.append(out)
-    patches = allocate(e, plan.rows * plan.depth * kind.nbytes)
-    scratch.append(patches)
-    _products(e, plan, kind, filters, patches, out)
-    if out is not kernel.results[0]:
-        convert_all(e, out, kind, kernel.results[0], i.shape)
-    release(e, scratch)
-    e.finish()
+    _Patches(kernel, roles, kind).emit()
 
 
-def _products(e: Emitter, plan: _Plan, kind: DType, filters: ir.Value, patches: ir.Value, out: ir.Value) -> None:
-    """For each outermost output index: gather patches, multiply."""
-    outer = e.source.loop(plan.outer)
-    loop = Loop(e.entry, plan.outer)
-    e.bind(outer, Val((loop.index,), loop.frame))
-    _gather(e, plan, kind, patches, Expr.of(outer), loop.frame)
-    b = loop.frame.builder
-    offset = b.mul(loop.index, constant(I64, plan.rows * plan.features * (2 if kind.is_complex else 1)))
-    place = b.gep(out, [offset], source_etype=memory_type(kind))
-    rows, depth, features = plan.rows, plan.depth, plan.features
-    filters_last = plan.filter_features_last
-    positions_first = not plan.positions_fastest
-    if plan.out_features_last:
-        left = Matrix(patches, depth if positions_first else rows, not positions_first, ())
-        right = Matrix(filters, features if filters_last else depth, not filters_last, ())
-        gemm(b, kind, (rows, features, depth), left, right, place)
-    else:
-        left = Matrix(filters, features if filters_last else depth, filters_last, ())
-        right = Matrix(patches, depth if positions_first else rows, positions_first, ())
-        gemm(b, kind, (features, rows, depth), left, right, place)
-    loop.close()
+class _Patches:
+    """The kernel of one convolution as products of patches."""
 
+    def __init__(self, kernel: Kernel, roles: Roles, kind: DType) -> None:
+        self.kernel, self.roles, self.kind = kernel, roles, kind
+        self.instruction = kernel.instruction
+        packed = self._packs()
+        if packed:
+            roles.depth = roles.depth_as_read
+        self.plan = self._cut(packed)
 
-def _gather(e: Emitter, plan: _Plan, kind: DType, patches: ir.Value, outer: Expr, frame: Frame) -> None:
-    """The patch matrix of one outermost index, (positions, depth) or the other way round."""
-    positions, depth = len(plan.row_sizes), plan.depth_sizes
-    sizes = (*depth, *plan.row_sizes) if plan.positions_fastest else (*plan.row_sizes, *depth)
+    def emit(self) -> None:
+        kernel = self.kernel
+        e = kernel.emitter()
+        scratch: list[ir.Value] = []
+        filters = kernel.operands[1]
+        if self.plan.packed:
+            filters = allocate(e, self.roles.kernel.size * self.kind.nbytes)
+            scratch.append(filters)
+            self._pack(e, filters)
+        if self.plan.sums:
+            sums = allocate(e, self.plan.sums * self.roles.output.size * self.kind.nbytes)
+            scratch.append(sums)
+            phase(kernel, e, self.plan.sums, self._sum_part, [filters, sums])
+            phase(kernel, e, 1, self._add_part, [filters, sums])
+        else:
+            blocks = self.roles.groups * self.plan.rows.count
+            count = chunks(flops=self.roles.work / 4, most=blocks)
+            phase(kernel, e, count, partial(self._rows_part, count), [filters])
+        release(e, scratch)
+        e.finish()
 
-    def element(e: Elements, index: Index, mask: Mask) -> object:
-        cut = len(depth) if plan.positions_fastest else positions
-        first, second = index[:cut], index[cut:]
-        inner, where = (first, second) if plan.positions_fastest else (second, first)
-        return plan.patch(e, (outer, *where), inner, mask, kind)
+    # How it is cut.
 
-    emit_map(e, sizes, [Output(patches, array_shape(kind, *sizes), element)], frame)
+    def _packs(self) -> bool:
+        """Is the kernel copied, features last and in the product's type?
 
+        It must be in another type; it is when that is cheap and spares slow products or element-wise gathering.
+        """
+        roles = self.roles
+        if roles.kernel.dtype is not self.kind:
+            return True
+        natural = roles.kernel_feature_dim == roles.kernel.rank - 1 and roles.depth_as_read == roles.depth
+        small = roles.kernel.nbytes <= max(1 << 20, (roles.input.nbytes + roles.output.nbytes) // 4)
+        return not natural and small and roles.row_count >= 32
 
-class _Plan:
-    """Sizes and orders of the product that a convolution is."""
+    def _cut(self, packed: bool) -> Plan:
+        roles = self.roles
+        work = _PATCHES // self.kind.nbytes
+        if self.kernel.target.vector_bits >= 512 and roles.features <= 1024:
+            work = min(work, max(64, _UNPACKED // roles.features))
+        rows, depth = roles.row_count, roles.depth_count
+        first = 0 if packed else roles.first_depth()
+        result = roles.output.size * self.kind.nbytes
+        if depth >= 4 * rows and result * 8 <= _SUMS and roles.groups == 1:
+            width = rows if work // rows >= 16 else max(1, work // 32)
+            by_depth = cut(roles.depth, max(1, work // width), first)
+            sums = chunks(flops=roles.work / 4, most=min(_MOST_SUMS, _SUMS // result, by_depth.count))
+            return Plan(roles, self.kind, cut(roles.rows, width, roles.first_row()), by_depth, sums, packed)
+        length = depth if work // depth >= 8 else max(1, work // 32)
+        by_rows = cut(roles.rows, max(1, work // length), roles.first_row())
+        return Plan(roles, self.kind, by_rows, cut(roles.depth, length, first), 0, packed)
 
-    def __init__(self, i: Instruction) -> None:
-        self.instruction = i
-        self.labels = i.attrs["dim_labels"]
-        self.window = i.attrs.get("window", Window(())).dims
-        self.input, self.filters = (o.shape for o in i.operands)
-        d = self.labels
-        rank = i.shape.rank
-        self.features = i.shape.dims[d.out_feature]
-        self.row_dims = [k for k in range(rank) if k != d.out_feature]
-        self.outer = i.shape.dims[0] if rank else 1
-        self.row_sizes = tuple(i.shape.dims[k] for k in self.row_dims[1:])
-        self.rows = math.prod(self.row_sizes)
-        self.depth_dims = [k for k in range(rank) if k != d.rhs_output_feature]
-        self.depth_sizes = tuple(self.filters.dims[k] for k in self.depth_dims)
-        self.depth = math.prod(self.depth_sizes)
-        self.filter_features_last = d.rhs_output_feature == rank - 1
-        self.out_features_last = d.out_feature == rank - 1
-        self.positions_fastest = d.lhs_feature != self.input.rank - 1
+    # Phases.
 
-    @property
-    def fits(self) -> bool:
-        """Ungrouped, features first or last in kernel and (each outermost slice of the) output, worth a product."""
-        a, d = self.instruction.attrs, self.labels
-        ungrouped = a.get("feature_group_count", 1) == 1 and a.get("batch_group_count", 1) == 1
-        rank = self.instruction.shape.rank
-        ends = d.rhs_output_feature in (0, rank - 1) and d.out_feature in (1, rank - 1) and d.out_feature != 0
-        work = self.rows * self.depth * self.features
-        return ungrouped and ends and work >= _SMALL and self.input.size > 0
-
-    def filter(self, kind: DType) -> Element:
-        """Elements of the kernel in the product's type."""
+    def _pack(self, e: Emitter, place: ir.Value) -> None:
+        """The kernel as (depth..., all features)."""
+        roles = self.roles
         operand = self.instruction.operands[1]
+        sizes = (*(r.size for r in roles.depth), roles.groups * roles.features)
 
         def element(e: Elements, index: Index, mask: Mask) -> object:
-            return converted(e, e.value(operand, index, mask), operand.shape.dtype, kind)
+            at = dict(zip((r.own for r in roles.depth), index, strict=False)) | {roles.kernel_feature_dim: index[-1]}
+            value = e.value(operand, tuple(at[d] for d in range(roles.kernel.rank)), mask)
+            return converted(e, value, operand.shape.dtype, self.kind)
 
-        return element
+        emit_map(e, sizes, [Output(place, array_shape(self.kind, *sizes), element)])
 
-    def patch(self, e: Elements, where: Index, inner: Index, mask: Mask, kind: DType) -> object:
-        """The input element that output position ``where`` multiplies with kernel position ``inner``, or zero."""
-        d = self.labels
-        operand = self.instruction.operands[0]
-        out = dict(zip(self.row_dims, where, strict=True))
-        filters = dict(zip(self.depth_dims, inner, strict=True))
-        at = {d.lhs_batch: out[d.out_batch], d.lhs_feature: filters[d.rhs_input_feature]}
-        conditions: list[Condition] = []
-        for number, w in enumerate(self.window):
-            dim = d.lhs_spatial[number]
-            offset = filters[d.rhs_spatial[number]]
-            position, tests = window_position(e, out[d.out_spatial[number]], offset, self.input.dims[dim], w)
-            if tests is None:
-                return e.constant(0, kind)
-            at[dim] = position
-            conditions.extend(tests)
-        index = tuple(at[k] for k in range(self.input.rank))
-        value = converted(e, e.value(operand, index, (*mask, *conditions)), operand.shape.dtype, kind)
-        return e.choose(conditions, value, e.constant(0, kind)) if conditions else value
+    def _rows_part(self, count: int, part: Part) -> None:
+        """Chunks of the blocks of rows, each block over the whole depth."""
+        plan, groups = self.plan, self.roles.groups
+        direct = self.roles.output.dtype is self.kind
+        blocks = Blocks(plan, part, part.shared[0], part.results[0] if direct else None)
+        e = blocks.e
+        chunk = Loop(e.entry, part.end, 1, part.begin)
+        first, past = _share(chunk, groups * plan.rows.count, count)
+        loop = Loop(chunk.frame, past, 1, first)
+        b = loop.frame.builder
+        group = e.source.loop(groups)
+        e.bind(group, Val((b.udiv(loop.index, constant(I64, plan.rows.count)),), loop.frame))
+        starts, piece = starts_of(e, loop.frame, plan.rows, b.urem(loop.index, constant(I64, plan.rows.count)))
+        for frame, sizes in variants(loop.frame, plan.rows, piece):
+            blocks.whole_depth(frame, Expr.of(group), Range(starts, sizes))
+        loop.close()
+        chunk.close()
+        blocks.finish()
+
+    def _sum_part(self, part: Part) -> None:
+        """For chunks of the depth, the sum over each."""
+        filters, sums = part.shared
+        plan = self.plan
+        blocks = Blocks(plan, part, filters, sums)
+        e = blocks.e
+        chunk = Loop(e.entry, part.end, 1, part.begin)
+        b = chunk.frame.builder
+        offset = b.mul(chunk.index, constant(I64, self.roles.output.size * part_count(self.kind)))
+        blocks.out = b.gep(sums, [offset], source_etype=memory_type(self.kind))
+        first, past = _share(chunk, plan.depth.count, plan.sums)
+        loop = Loop(chunk.frame, past, 1, first)
+        fresh = loop.frame.builder.icmp_unsigned("==", loop.index, first)
+        starts, piece = starts_of(e, loop.frame, plan.depth, loop.index)
+        for frame, sizes in variants(loop.frame, plan.depth, piece):
+            blocks.all_rows(frame, Range(starts, sizes), fresh)
+        loop.close()
+        chunk.close()
+        blocks.finish()
+
+    def _add_part(self, part: Part) -> None:
+        """The sums over parts of the depth, added up by a fixed tree."""
+        roles = self.roles
+        leaf = parameter(array_shape(self.kind, self.plan.sums, *roles.output.dims))
+        e = part.emitter({leaf: part.shared[1]})
+        total = scalar_op("add", self.kind, self.kind, self.kind)
+
+        def element(e: Elements, index: Index, mask: Mask) -> object:
+            values = [e.value(leaf, (Expr(n), *index), mask) for n in range(self.plan.sums)]
+            while len(values) > 1:
+                odd = values[len(values) - len(values) % 2 :]
+                values = [e.elementwise(total, [x, y]) for x, y in zip(values[::2], values[1::2], strict=False)] + odd
+            return converted(e, values[0], self.kind, roles.output.dtype)
+
+        emit_map(e, roles.output.dims, [Output(part.results[0], roles.output, element)])
+        e.finish()
+
+
+def _share(chunk: Loop, total: int, count: int) -> tuple[ir.Value, ir.Value]:
+    """The part [first, past) of ``total`` that chunk number ``chunk.index`` of ``count`` takes; never empty."""
+    b = chunk.frame.builder
+    ends = (chunk.index, b.add(chunk.index, constant(I64, 1)))
+    first, past = (b.udiv(b.mul(n, constant(I64, total)), constant(I64, count)) for n in ends)
+    return first, past

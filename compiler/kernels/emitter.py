@@ -69,6 +69,7 @@ class Emitter(Elements):
         self.entry = Frame(None, ir.IRBuilder(self._body))
         self.bindings: dict[Var, Binding] = {}
         self._sums: dict[object, Any] = {}
+        self._written: dict[Instruction, Frame] = {}
         self.known: dict[Instruction, Known] = {}
 
     def finish(self) -> None:
@@ -76,9 +77,10 @@ class Emitter(Elements):
         self._slots.branch(self._body)
         self.entry.builder.ret_void()
 
-    def with_leaf(self, instruction: Instruction, pointer: ir.Value) -> Emitter:
-        """This emitter, with one more value in memory."""
+    def with_leaf(self, instruction: Instruction, pointer: ir.Value, frame: Frame | None = None) -> Emitter:
+        """This emitter, with one more value in memory, written in ``frame`` (default: before everything else)."""
         self.pointers = {**self.pointers, instruction: pointer}
+        self._written[instruction] = frame or self.entry
         self.leaves = frozenset(self.pointers)
         return self
 
@@ -142,7 +144,7 @@ class Emitter(Elements):
             place = ir.GlobalVariable(module, t, name)
             place.initializer = ir.Constant(t, bytearray(data))
             place.linkage, place.global_constant, place.align = "internal", True, 64
-        return self._load(place, instruction.shape.size, instruction.shape.dtype, offset, mask)
+        return self._load(place, instruction.shape.size, instruction.shape.dtype, offset, mask, self.entry)
 
     def _make(self, instruction: Instruction, index: Index, mask: Mask) -> Any:
         known = self.known.get(instruction)
@@ -151,14 +153,15 @@ class Emitter(Elements):
 
     def stored(self, place: ir.Value, shape: Shape, offset: Expr, mask: Mask) -> Val:
         """An element of memory that holds (a part of) a value of ``shape``."""
-        return self._load(place, shape.size, shape.dtype, offset, mask)
+        return self._load(place, shape.size, shape.dtype, offset, mask, self.entry)
 
     def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Val:
         key = ("leaf", instruction, offset, mask)
         found = self._sums.get(key)
         if found is None or not found.frame.open:
             shape = instruction.shape
-            found = self._load(self.pointers[instruction], shape.size, shape.dtype, offset, mask)
+            frame = self._written.get(instruction, self.entry)
+            found = self._load(self.pointers[instruction], shape.size, shape.dtype, offset, mask, frame)
             self._sums[key] = found
         return found
 
@@ -205,7 +208,7 @@ class Emitter(Elements):
 
     # Memory.
 
-    def _load(self, base: ir.Value, size: int, dtype: DType, offset: Expr, mask: Mask) -> Val:
+    def _load(self, base: ir.Value, size: int, dtype: DType, offset: Expr, mask: Mask, frame: Frame) -> Val:
         low, high = offset.range
         if low >= 0 and high <= size:
             mask = tuple(c for c in mask if isinstance(c, Rest))
@@ -214,30 +217,30 @@ class Emitter(Elements):
         if vector is not None or step not in (0, 1, -1):
             offsets = self.index(offset)
             values = [offsets] if holds is None else [offsets, holds]
-            return apply(lambda b, o, m=None: memory.gather(b, base, o, dtype, m), values, self.entry)
+            return apply(lambda b, o, m=None: memory.gather(b, base, o, dtype, m), values, frame)
         if step == 0:
-            return self._load_scalar(base, dtype, at, holds)
+            return self._load_scalar(base, dtype, at, holds, frame)
         if step == -1:
             at = apply(lambda b, o: b.sub(o, constant(I64, lanes - 1)), [at], self.entry)
             holds = None if holds is None else self._reversed(holds, lanes)
         if holds is None:
-            result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [at], self.entry, lanes)
+            result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [at], frame, lanes)
         elif holds.lanes == 1 and size >= lanes:
             clamp = lambda b, o, m: b.select(m, o, constant(I64, 0))  # noqa: E731
             safe = apply(clamp, [at, holds], self.entry)
-            result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [safe], self.entry, lanes)
+            result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [safe], frame, lanes)
         else:
             wide = Val(holds.wide(lanes), holds.frame, lanes)
-            frame = deepest([at, wide], self.entry)
+            frame = deepest([at, wide], frame)
             result = Val(memory.load(frame.builder, base, at.value, dtype, lanes, wide.value), frame, lanes)
         return self._reversed(result, lanes) if step == -1 else result
 
-    def _load_scalar(self, base: ir.Value, dtype: DType, at: Val, holds: Val | None) -> Val:
+    def _load_scalar(self, base: ir.Value, dtype: DType, at: Val, holds: Val | None, frame: Frame) -> Val:
         if holds is not None:
             if holds.lanes > 1:
                 holds = apply_uniform(memory.any_lane, [holds], self.entry, 1)
             at = apply(lambda b, o, m: b.select(m, o, constant(I64, 0)), [at, holds], self.entry)
-        return apply(lambda b, o: memory.load(b, base, o, dtype, 1), [at], self.entry)
+        return apply(lambda b, o: memory.load(b, base, o, dtype, 1), [at], frame)
 
     def _reversed(self, v: Val, lanes: int) -> Val:
         def emit(b: ir.IRBuilder, x: Any) -> Any:

@@ -1,0 +1,103 @@
+"""The part of the input that a block of a convolution reads, padded, dilated and in the product's type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from shardc.compiler.kernels.affine import Condition, Expr, Mask, condition, divmod_expr
+from shardc.compiler.kernels.conv_roles import Reading
+from shardc.compiler.kernels.elements import Elements, Index
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.folds import converted
+from shardc.compiler.kernels.frames import Frame
+from shardc.compiler.kernels.mapping import Output, emit_map
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import DType, Shape, array_shape
+from shardc.native.vector import I1, I8, I64, constant, intrinsic
+
+__all__ = ["Slab", "clear", "parameter"]
+
+
+def parameter(shape: Shape) -> Instruction:
+    """A value that lies in memory."""
+    return Instruction("parameter", shape, attrs={"index": 0})
+
+
+def clear(b: ir.IRBuilder, place: ir.Value, nbytes: int) -> None:
+    """Zeros."""
+    intrinsic(b, "llvm.memset", ir.VoidType(), [place, constant(I8, 0), constant(I64, nbytes), constant(I1, 0)])
+
+
+class Slab:
+    """A block's part of ``operand`` in memory of its own.
+
+    Along dimensions of which every block reads the same part, borders are zeros that are written first, and the copy is
+    of what exists; along the others each position has its condition. So long runs in between are copied as vectors.
+    """
+
+    def __init__(self, reading: Reading, operand: Instruction, kind: DType, place: ir.Value) -> None:
+        self.reading = reading
+        self.operand = operand
+        self.kind = kind
+        self.place = place
+        self.shape = array_shape(kind, *reading.extents)
+        self.leaf = parameter(self.shape)
+
+    def fill(self, e: Emitter, frame: Frame, origin: Index) -> None:
+        """Copy what lies from ``origin``."""
+        axes = [_Axis(o, *sizes) for o, *sizes in zip(origin, *self._sizes(), strict=True)]
+        if any(a.count != a.extent for a in axes):
+            clear(frame.builder, self.place, self.shape.nbytes)
+        if any(a.count <= 0 for a in axes):
+            return
+
+        def element(e: Elements, index: Index, mask: Mask) -> object:
+            found = [a.read(e, x) for a, x in zip(axes, index, strict=True)]
+            conditions = tuple(c for _, tests in found for c in tests)
+            value = e.value(self.operand, tuple(at for at, _ in found), (*mask, *conditions))
+            value = converted(e, value, self.operand.shape.dtype, self.kind)
+            return e.choose(conditions, value, e.constant(0, self.kind)) if conditions else value
+
+        def place(e: Elements, index: Index) -> Index:
+            return tuple(a.write(x) for a, x in zip(axes, index, strict=True))
+
+        emit_map(e, [a.count for a in axes], [Output(self.place, self.shape, element, place)], frame)
+
+    def _sizes(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+        roles = self.reading.roles
+        return self.shape.dims, roles.input.dims, roles.dilation
+
+
+class _Axis:
+    """One dimension: ``extent`` positions from ``origin`` of an input of ``size``, ``dilation`` apart."""
+
+    def __init__(self, origin: Expr, extent: int, size: int, dilation: int) -> None:
+        self.origin, self.extent, self.size, self.dilation = origin, extent, size, dilation
+        low, _ = origin.range
+        #: Every block reads this part, or all that any block reads exists.
+        self.fixed = not origin.terms
+        if self.fixed:
+            self.first = max(0, -(-low // dilation))
+            self.count = min(size, (low + extent - 1) // dilation + 1) - self.first
+        else:
+            self.first, self.count = 0, extent
+
+    def read(self, e: Elements, x: Expr) -> tuple[Expr, list[Condition]]:
+        """The index in the input, and the conditions under which it exists."""
+        if self.fixed:
+            return x + self.first, []
+        position = x + self.origin
+        tests = [condition(position, 0, (self.size - 1) * self.dilation + 1)]
+        if self.dilation > 1:
+            # Positions may be negative: dividing those is harmless once they count from a multiple further down.
+            shift = -(position.range[0] // self.dilation) if position.range[0] < 0 else 0
+            position, rest = divmod_expr(e.source, position + shift * self.dilation, self.dilation)
+            position = position - shift
+            tests.append(condition(rest, 0, 1))
+        return position, [t for t in tests if isinstance(t, Condition)]
+
+    def write(self, x: Expr) -> Expr:
+        """The place in the slab."""
+        return (x + self.first) * self.dilation - self.origin if self.fixed else x
