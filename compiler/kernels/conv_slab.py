@@ -55,7 +55,9 @@ class Slab:
 
         def element(e: Elements, index: Index, mask: Mask) -> object:
             found = [a.read(e, x) for a, x in zip(axes, index, strict=True)]
-            conditions = tuple(c for _, tests in found for c in tests)
+            if any(test is False for _, tests in found for test in tests):
+                return e.constant(0, self.kind)
+            conditions = tuple(c for _, tests in found for c in tests if isinstance(c, Condition))
             value = e.value(self.operand, tuple(at for at, _ in found), (*mask, *conditions))
             value = converted(e, value, self.operand.shape.dtype, self.kind)
             return e.choose(conditions, value, e.constant(0, self.kind)) if conditions else value
@@ -84,8 +86,8 @@ class _Axis:
         else:
             self.first, self.count = 0, extent
 
-    def read(self, e: Elements, x: Expr) -> tuple[Expr, list[Condition]]:
-        """The index in the input, and the conditions under which it exists."""
+    def read(self, e: Elements, x: Expr) -> tuple[Expr, list[Condition | bool]]:
+        """The index in the input, and the conditions under which it exists (False: never)."""
         if self.fixed:
             return x + self.first, []
         position = x + self.origin
@@ -96,7 +98,7 @@ class _Axis:
             position, rest = divmod_expr(e.source, position + shift * self.dilation, self.dilation)
             position = position - shift
             tests.append(condition(rest, 0, 1))
-        return position, [t for t in tests if isinstance(t, Condition)]
+        return position, tests
 
     def write(self, x: Expr) -> Expr:
         """The place in the slab."""

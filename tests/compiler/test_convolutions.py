@@ -1,0 +1,101 @@
+"""Convolutions by blocks against the evaluator: any order of dimensions, windows, groups, types, ways to cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardc.compiler.kernels import conv_blocks, convolution
+from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.types import array_shape as f
+from tests.compiler.kernel_runner import compile_and_run, expected, instruction
+from tests.compiler.property_support import small
+
+
+@st.composite
+def window_dims(draw: st.DrawFn, size: int) -> WindowDim:
+    """A window that fits ``size`` positions."""
+    taps, stride = draw(st.integers(1, min(4, size))), draw(st.integers(1, 3))
+    dilations = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (3, 2)]))
+    low, high = draw(st.integers(-1, 3)), draw(st.integers(-1, 3))
+    if (size - 1) * dilations[0] + 1 + low + high < (taps - 1) * dilations[1] + 1:
+        low, high = taps * 2, taps * 2
+    return WindowDim(taps, stride, low, high, *dilations, draw(st.booleans()))
+
+
+@st.composite
+def convolutions(draw: st.DrawFn, dtype: str) -> Instruction:
+    """A random convolution, of any rank, order of dimensions and grouping."""
+    space = draw(st.lists(st.integers(2, 9), max_size=3))
+    window = tuple(draw(window_dims(n)) for n in space)
+    feature_groups, batch_groups = draw(st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (3, 1), (1, 2)]))
+    channels, batch = draw(st.integers(1, 4)), draw(st.integers(1, 5)) * batch_groups
+    features = draw(st.integers(1, 6)) * feature_groups * batch_groups
+    left, right = [batch, channels * feature_groups, *space], [channels, features, *(w.size for w in window)]
+    roles = [draw(st.permutations(range(len(space) + 2))) for _ in range(3)]
+    labels = ConvDims(*(part for r in roles for part in (r[0], r[1], tuple(r[2:]))))
+    sizes = [[n for _, n in sorted(zip(r, s, strict=True))] for r, s in zip(roles, (left, right), strict=False)]
+    return instruction(
+        "convolution", *(f(dtype, *s) for s in sizes), window=Window(window), dim_labels=labels,
+        feature_group_count=feature_groups, batch_group_count=batch_groups,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cut_small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Products of any size go by blocks."""
+    monkeypatch.setattr(convolution, "_SMALL", 1)
+    return monkeypatch
+
+
+def agrees(i: Instruction, seed: int = 0) -> None:
+    """Whole numbers, so that sums in any order are exact."""
+    arguments = [small(o.shape, seed + n) for n, o in enumerate(i.operands)]
+    (got,), (wanted,) = compile_and_run(i, arguments), expected(i, arguments)
+    assert got.dtype == wanted.dtype
+    assert (got == wanted).all(), f"{[str(o.shape) for o in i.operands]} {dict(i.attrs)}"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "c64"])
+@pytest.mark.parametrize("patches", [64, 1000, 1 << 18])
+def test_random_convolutions(dtype: str, patches: int, cut_small: pytest.MonkeyPatch) -> None:
+    """Blocks of few patches, so that every loop is cut, with a smaller last piece where that comes up."""
+    cut_small.setattr(convolution, "_PATCHES", patches)
+    cut_small.setattr(conv_blocks, "_SHARED_SLAB", patches)
+
+    @settings(max_examples=12, deadline=None)
+    @given(convolutions(dtype), st.integers(0, 99))
+    def run(i: Instruction, seed: int) -> None:
+        agrees(i, seed)
+
+    run()
+
+
+NHWC = ConvDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+#: A weight gradient as JAX writes it: images are features, features images.
+WEIGHTS = ConvDims(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "c128"])
+@pytest.mark.parametrize("patches", [4000, 1 << 18])
+def test_sums_over_depth(dtype: str, patches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small result over a long depth: partial sums, added up by a tree."""
+    monkeypatch.setattr(convolution, "_PATCHES", patches)
+    window = Window((WindowDim(13, 1, 1, 1), WindowDim(16, 1, 1, 1)))
+    agrees(
+        instruction("convolution", f(dtype, 37, 13, 16, 5), f(dtype, 37, 13, 16, 6), window=window, dim_labels=WEIGHTS)
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_patches_that_lie_in_the_input(stride: int) -> None:
+    """1x1 windows need no patches."""
+    window = Window((WindowDim(1, stride), WindowDim(1, stride)))
+    agrees(instruction("convolution", f("f32", 3, 14, 14, 40), f("f32", 1, 1, 40, 24), window=window, dim_labels=NHWC))
+
+
+def test_images_that_do_not_fit_a_block() -> None:
+    window = Window((WindowDim(5, 2, 2, 2), WindowDim(5, 2, 2, 2)))
+    agrees(instruction("convolution", f("f32", 2, 101, 57, 3), f("f32", 5, 5, 3, 19), window=window, dim_labels=NHWC))
