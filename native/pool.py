@@ -2,20 +2,23 @@
 
 It is made of IR, like all that runs inside a step. `PARALLEL` is the call that kernels make::
 
-    void shardc_parallel(ptr function, ptr context, i64 count)
+    void shardc_parallel(ptr function, ptr context, i64 count, i64 nanoseconds)
 
 It calls ``void function(ptr context, i64 begin, i64 end)`` over disjoint pieces of ``[0, count)`` and returns when all
 are done; the caller works too. Pieces are single indices that threads claim one by one, or all of ``[0, count)`` where
-the caller is alone. Several threads may be inside at once, each with a job slot of its own that all workers serve; a
-caller who finds no free slot does everything itself, and so a piece may itself call the pool.
+the caller is alone. ``nanoseconds`` is about what all of it takes one thread. Several threads may be inside at once,
+each with a job slot of its own that all workers serve; a caller who finds no free slot does everything itself, and so a
+piece may itself call the pool.
 
 A job's ``ticket`` holds its generation and the next index. Claiming is a compare-and-swap on both, so a worker that
 looked at a slot before its last job ended cannot take from the next one: a caller closes the ticket before it writes
 the next job's function, context and count, and opens it afterwards.
 
 Workers start at the first job. Without one they watch ``epoch`` for a while (`Pool.configure` says how long) and sleep
-on it: with a futex on Linux, elsewhere with a mutex and a condition of the C library. In a child after ``fork`` there
-are no threads but the caller's, which shows in the process number: everything is reset and new workers start.
+on it: with a futex on Linux, elsewhere with a mutex and a condition of the C library. Waking a sleeper takes the caller
+as long as a small job (tens of microseconds on virtual machines), so it is done when the work posted since the last
+time adds up to that (`_WAKE`). In a child after ``fork`` there are no threads but the caller's, which shows in the
+process number: everything is reset and new workers start.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ CONFIGURE, STARTED = "shardc_pool_configure", "shardc_pool_started"
 SYMBOLS = (PARALLEL, CONFIGURE, STARTED)
 
 #: Nanoseconds that a thread without work watches memory before it sleeps: about as long as waking one takes.
-SPIN = 40_000
+SPIN = 50_000
+
+#: Nanoseconds of work that are worth waking sleepers.
+_WAKE = 50_000
 
 #: Jobs at a time, and the bytes of a worker's stack.
 _SLOTS, _STACK = 8, 8 << 20
@@ -73,7 +79,7 @@ def pool() -> Pool:
 
 def load_pool(*, futex: bool | None = None) -> Pool:
     """A pool of its own, which must live as long as the process: its workers never end."""
-    return Pool(load_object(compile_ir(pool_ir(futex=futex), opt=1), SYMBOLS))
+    return Pool(load_object(compile_ir(pool_ir(futex=futex), opt=0), SYMBOLS))
 
 
 def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
@@ -85,6 +91,7 @@ def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
     values = {
         "SLOTS": _SLOTS,
         "STACK": _STACK,
+        "WAKE": _WAKE,
         "CLOCK": 6 if apple else 1,  # CLOCK_MONOTONIC
         "DETACHED": 2 if apple else 1,  # PTHREAD_CREATE_DETACHED
         "SETMASK": 3 if apple else 2,  # SIG_SETMASK
@@ -117,6 +124,7 @@ _TYPES = """
 @epoch = internal global i32 0, align 64
 @sleepers = internal global i32 0, align 64
 @limit = internal global i32 0, align 64
+@unshared = internal global i64 0, align 64
 @spin = internal global i64 0, align 8
 @started = internal global i32 0, align 4
 @owner = internal global i32 0, align 4
@@ -279,11 +287,13 @@ nothing:
   ret i32 %done
 }
 
+; Who found work watches for more; who was woken for nothing sleeps at once, since somebody else may want the core.
 define internal ptr @worker(ptr %number) {
 entry:
   %id = ptrtoint ptr %number to i32
   br label %top
 top:
+  %warm = phi i1 [ false, %entry ], [ false, %unwanted ], [ true, %scanned ], [ true, %watching ], [ false, %sleep ]
   %limit = load atomic i32, ptr @limit acquire, align 4
   %wanted = icmp slt i32 %id, %limit
   br i1 %wanted, label %serve, label %unwanted
@@ -306,6 +316,8 @@ scanned:
   %busy = icmp ne i32 %sum, 0
   br i1 %busy, label %top, label %idle
 idle:
+  br i1 %warm, label %watching, label %sleep
+watching:
   %changed = call i1 @watch(ptr @epoch, i32 %seen)
   br i1 %changed, label %top, label %sleep
 sleep:
@@ -315,7 +327,7 @@ sleep:
   br label %top
 }
 
-define void @shardc_parallel(ptr %function, ptr %context, i64 %count) {
+define void @shardc_parallel(ptr %function, ptr %context, i64 %count, i64 %nanoseconds) {
 entry:
   %limit = load atomic i32, ptr @limit acquire, align 4
   %helped = icmp sgt i32 %limit, 0
@@ -340,6 +352,7 @@ taken:
   br i1 %more, label %scan, label %alone
 post:
   call void @post(ptr %slot, ptr %function, ptr %context, i64 %count)
+  call void @call_help(i64 %count, i64 %nanoseconds)
   call i32 @work(ptr %slot)
   call void @join(ptr %slot)
   store atomic i32 0, ptr %busy.p release, align 4
@@ -354,7 +367,7 @@ done:
   ret void
 }
 
-; Open a slot's next job and call for help.
+; Open a slot's next job.
 define internal void @post(ptr %slot, ptr %function, ptr %context, i64 %count) {
 entry:
   %function.p = getelementptr %slot, ptr %slot, i64 0, i32 1
@@ -374,12 +387,33 @@ entry:
   store atomic i32 %pieces, ptr %pending release, align 4
   store atomic i64 %open, ptr %slot seq_cst, align 8
   atomicrmw add ptr @epoch, i32 1 seq_cst
+  ret void
+}
+
+; Wake sleepers if too few workers are awake for a job, and work enough has met too few.
+define internal void @call_help(i64 %count, i64 %nanoseconds) {
+entry:
   %sleepers = load atomic i32, ptr @sleepers seq_cst, align 4
   %asleep = icmp sgt i32 %sleepers, 0
-  br i1 %asleep, label %call, label %done
+  br i1 %asleep, label %compare, label %done
+compare:
+  %pieces = trunc i64 %count to i32
+  %others = sub i32 %pieces, 1
+  %limit = load atomic i32, ptr @limit acquire, align 4
+  %enough = icmp slt i32 %others, %limit
+  %useful = select i1 %enough, i32 %others, i32 %limit
+  %awake = sub i32 %limit, %sleepers
+  %missing = sub i32 %useful, %awake
+  %few = icmp sgt i32 %missing, 0
+  br i1 %few, label %add, label %done
+add:
+  %before = atomicrmw add ptr @unshared, i64 %nanoseconds monotonic
+  %total = add i64 %before, %nanoseconds
+  %much = icmp sge i64 %total, $WAKE$
+  br i1 %much, label %call, label %done
 call:
-  %helpers = sub i32 %pieces, 1
-  call void @wake(ptr @epoch, i32 %helpers)
+  store atomic i64 0, ptr @unshared monotonic, align 8
+  call void @wake(ptr @epoch, i32 %missing)
   br label %done
 done:
   ret void

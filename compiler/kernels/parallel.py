@@ -34,11 +34,12 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.hlo.ir import Computation, Instruction
 from shardc.native.symbols import PARALLEL
 from shardc.native.vector import I32, I64, PTR, constant
+from shardc.partitioner.flops import instruction_flops
 
-__all__ = ["Part", "chunks", "flops_of", "map_chunks", "phase"]
+__all__ = ["Part", "chunks", "flops_of", "map_chunks", "phase", "products_of"]
 
-#: What one core does per second, roughly: bytes moved, and simple operations on elements or of products.
-_BYTES, _FLOPS = 8e9, 8e9
+#: What one core does per second, roughly: bytes moved, simple operations on elements, multiply-adds of products.
+_BYTES, _FLOPS, _PRODUCTS = 16e9, 8e9, 40e9
 #: Work of less than this many seconds stays on one thread; a chunk has at least so many seconds of work.
 _SERIAL, _CHUNK = 20e-6, 8e-6
 #: Most chunks of a phase: plenty for 64 threads to end together.
@@ -55,15 +56,21 @@ _FOLDS = frozenset({"reduce", "reduce-window", "dot", "convolution", "select-and
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "reshape", "bitcast", "iota"})
 
 
-def chunks(*, nbytes: float = 0, flops: float = 0, most: int = _MOST) -> int:
-    """Into how many chunks to cut work that moves ``nbytes`` bytes and does ``flops`` simple operations.
+def chunks(*, nbytes: float = 0, flops: float = 0, products: float = 0, most: int = _MOST) -> int:
+    """Into how many chunks to cut work that moves ``nbytes`` bytes, does ``flops`` simple operations on elements and
+    ``products`` multiply-adds of matrix products.
 
     1 means: not worth a second thread. Depends on its arguments alone; ``most`` is how many pieces the work has.
     """
-    seconds = max(nbytes / _BYTES, flops / _FLOPS)
+    seconds = _seconds(nbytes, flops, products)
     if seconds < _SERIAL:
         return 1
     return max(1, min(_MOST, most, int(seconds / _CHUNK)))
+
+
+def _seconds(nbytes: float, flops: float, products: float) -> float:
+    """Of one core."""
+    return max(nbytes / _BYTES, flops / _FLOPS + products / _PRODUCTS)
 
 
 def flops_of(instruction: Instruction) -> int:
@@ -78,8 +85,16 @@ def flops_of(instruction: Instruction) -> int:
     return size * _COSTLY.get(instruction.opcode, 1)
 
 
-def map_chunks(instruction: Instruction) -> int:
-    """`chunks` of an instruction that computes its results element by element."""
+def products_of(instruction: Instruction) -> int:
+    """Multiply-adds of a product or convolution, or of all that a fused computation holds."""
+    called = instruction.attrs.get("calls")
+    if isinstance(called, Computation):
+        return sum(map(products_of, called))
+    return instruction_flops(instruction) // 2 if instruction.opcode in ("dot", "convolution") else 0
+
+
+def _traffic(instruction: Instruction) -> int:
+    """Bytes that an instruction reads and writes."""
     called = instruction.attrs.get("calls")
     inside = called if isinstance(called, Computation) else (instruction,)
     folds = any(i.opcode in _FOLDS for i in inside)
@@ -88,7 +103,12 @@ def map_chunks(instruction: Instruction) -> int:
     read = (s for o in instruction.operands for s in o.shape.leaves())
     # Without a fold an element reads about one element of each operand, however large that is.
     nbytes = sum(s.nbytes if folds else min(s.nbytes, size * s.dtype.nbytes) for s in read)
-    return chunks(nbytes=nbytes + sum(s.nbytes for s in results), flops=flops_of(instruction))
+    return nbytes + sum(s.nbytes for s in results)
+
+
+def map_chunks(instruction: Instruction) -> int:
+    """`chunks` of an instruction that computes its results element by element."""
+    return chunks(nbytes=_traffic(instruction), flops=flops_of(instruction))
 
 
 class Part(Kernel):
@@ -135,10 +155,12 @@ def phase(
     b.store(kernel.device, _place(b, context, len(pointers)))
     parallel = module.globals.get(PARALLEL)
     if parallel is None:
-        parallel = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), PARALLEL)
+        parallel = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64]), PARALLEL)
     entry = _entry(module, body, len(pointers))
     entry.type = PTR
-    b.call(parallel, [entry, context, constant(I64, count)])
+    i = kernel.instruction
+    seconds = _seconds(_traffic(i), flops_of(i), products_of(i))
+    b.call(parallel, [entry, context, constant(I64, count), constant(I64, int(seconds * 1e9))])
 
 
 def _place(b: ir.IRBuilder, context: ir.Value, number: int) -> ir.Value:

@@ -1,0 +1,152 @@
+"""The thread pool: every index once, whoever calls, however many workers there are, in children too."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardc.native import jit
+from shardc.native.pool import PARALLEL, Pool, load_pool, pool_ir
+from shardc.native.target import Target
+
+#: ``many(counters, count, times, nested)``: so many jobs, each adding 1 to ``count`` counters; with ``nested`` every
+#: index is a job of its own over the ``nested`` counters behind its number.
+CALLERS = """
+declare void @shardc_parallel(ptr, ptr, i64, i64)
+
+define void @add(ptr %counters, i64 %begin, i64 %end) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %p = getelementptr i64, ptr %counters, i64 %k
+  %v = load i64, ptr %p
+  %w = add i64 %v, 1
+  store i64 %w, ptr %p
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define void @outer(ptr %counters, i64 %begin, i64 %end) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %p = getelementptr [16 x i64], ptr %counters, i64 %k
+  call void @shardc_parallel(ptr @add, ptr %p, i64 16, i64 1000000)
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define void @many(ptr %counters, i64 %count, i64 %times, i64 %nested) {
+entry:
+  %deep = icmp ne i64 %nested, 0
+  %function = select i1 %deep, ptr @outer, ptr @add
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void @shardc_parallel(ptr %function, ptr %counters, i64 %count, i64 1000000)
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %times
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+@cache
+def made(futex: bool) -> tuple[Pool, jit.Loaded]:
+    pool = load_pool(futex=futex)
+    return pool, jit.load_object(jit.compile_ir(CALLERS), ["many"], {PARALLEL: pool.address()})
+
+
+def many(futex: bool, counters: Any, count: int, times: int, nested: int = 0) -> None:
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    signature(made(futex)[1].address("many"))(counters.ctypes.data, count, times, nested)
+
+
+HOW = pytest.mark.parametrize("futex", [True, False], ids=["futex", "condition"])
+
+
+@HOW
+@pytest.mark.parametrize("workers", [0, 1, 3, 8])
+@pytest.mark.parametrize("spin", [0, 20_000])
+def test_every_index_once_per_job(futex: bool, workers: int, spin: int) -> None:
+    made(futex)[0].configure(workers, spin)
+    for count in (0, 1, 2, 3, 7, 64, 257):
+        counters = np.zeros(300, np.int64)
+        many(futex, counters, count, 20)
+        assert (counters[:count] == 20).all()
+        assert not counters[count:].any()
+    assert made(futex)[0].started() >= workers
+
+
+@HOW
+def test_several_callers_share_the_workers(futex: bool) -> None:
+    made(futex)[0].configure(3)
+    counters = [np.zeros(40, np.int64) for _ in range(12)]  # more callers than job slots
+    threads = [threading.Thread(target=many, args=(futex, c, 33, 300)) for c in counters]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for c in counters:
+        assert (c[:33] == 300).all()
+        assert not c[33:].any()
+
+
+@HOW
+def test_a_piece_may_call_the_pool(futex: bool) -> None:
+    made(futex)[0].configure(3)
+    counters = np.zeros((20, 16), np.int64)
+    many(futex, counters, 20, 10, nested=1)
+    assert (counters == 10).all()
+
+
+@HOW
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_process_starts_workers_of_its_own(futex: bool) -> None:
+    pool = made(futex)[0]
+    pool.configure(2)
+    counters = np.zeros(64, np.int64)
+    many(futex, counters, 64, 5)
+    before = pool.started()
+    child = os.fork()
+    if child == 0:  # nothing but the pool runs here
+        ok = pool.started() == 0
+        many(futex, counters, 64, 5)
+        ok = ok and pool.started() == 2 and bool((counters == 10).all())
+        os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    many(futex, counters, 64, 5)
+    assert (counters == 10).all()
+    assert pool.started() == before
+
+
+@pytest.mark.parametrize(
+    ("triple", "words"),
+    [
+        ("x86_64-unknown-linux-gnu", ["syscall", "x86.sse2.pause"]),
+        ("aarch64-unknown-linux-gnu", ["syscall(i64 98", "aarch64.hint"]),
+        ("arm64-apple-darwin23.0.0", ["pthread_cond_wait", "clock_gettime(i32 6", "aarch64.hint"]),
+        ("riscv64-unknown-linux-gnu", ["pthread_cond_wait"]),
+    ],
+)
+def test_how_threads_sleep_depends_on_the_target(triple: str, words: list[str]) -> None:
+    text = pool_ir(Target(triple, "", ""))
+    assert "$" not in text
+    for word in words:
+        assert word in text
