@@ -17,7 +17,7 @@ from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.memory import DeviceMemory
 from shardc.collectives.reduction import reduce_members
 
-__all__ = ["Engine", "Limits", "Piece"]
+__all__ = ["Engine", "Limits", "Piece", "overlaps"]
 
 Array = NDArray[Any]
 Group = tuple[int, ...]
@@ -104,7 +104,7 @@ class _Work:
         self.memories = memories
         self.engine = engine
         self.size = len(members[0]) if members else 1
-        copy = _overlaps(call)
+        copy = overlaps(call)
         self.sources = {
             (device, i): memory.view(o.operand, o.dtype).copy() if copy else memory.view(o.operand, o.dtype)
             for device, memory in memories.items()
@@ -262,7 +262,7 @@ class _Work:
                     result.view(np.uint8)[...] = 0
 
 
-def _overlaps(call: CollectiveCall) -> bool:
+def overlaps(call: CollectiveCall) -> bool:
     """May writing a result destroy an operand that is still to be read?
 
     An all-reduce in place may not: a range is read by everybody before it is written.

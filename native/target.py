@@ -10,7 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-__all__ = ["CPUS", "Target", "host_target", "named_target", "target_machine"]
+__all__ = ["CPUS", "SYSTEMS", "Target", "host_target", "named_target", "target_machine"]
 
 _V2 = "+cx16,+popcnt,+sahf,+sse3,+sse4.1,+sse4.2,+ssse3"
 _V3 = f"{_V2},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
@@ -29,8 +29,8 @@ CPUS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "neoverse-v1": ("aarch64", "+neon,+fullfp16,+bf16"),
     }
 )
-#: What follows the architecture in a triple.
-_SYSTEMS: Mapping[str, str] = MappingProxyType({"linux": "unknown-linux-gnu", "macos": "apple-macosx"})
+#: Operating systems by name: what follows the architecture in a triple.
+SYSTEMS: Mapping[str, str] = MappingProxyType({"linux": "unknown-linux-gnu", "macos": "apple-macosx"})
 
 #: Widest vector registers by feature, in bits; the first feature that a CPU has decides.
 _VECTOR_BITS = (("+avx512f", 512), ("+avx", 256), ("+sse2", 128), ("+neon", 128))
@@ -88,7 +88,7 @@ def named_target(cpu: str, system: str = "") -> Target:
     architecture = "arm64" if system == "macos" and architecture == "aarch64" else architecture
     architecture = "aarch64" if system == "linux" and architecture == "arm64" else architecture
     name = "generic" if cpu == "aarch64" else cpu
-    return Target(f"{architecture}-{_SYSTEMS[system]}", name, features)
+    return Target(f"{architecture}-{SYSTEMS[system]}", name, features)
 
 
 def target_machine(target: Target | None = None, *, opt: int = 2) -> Any:

@@ -1,0 +1,1 @@
+"""Ahead of time: an executable as objects, C headers and sources that link without Python."""

@@ -1,0 +1,249 @@
+"""Ahead of time: the files link with cc, run without Python, and give the bits that the process itself computes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardc
+from shardc.compiler.ahead.example import link
+from shardc.compiler.ahead.program import AheadProgram, identifier
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.ahead import compile_ahead, write_ahead
+from shardc.launcher.layout import Layout
+from shardc.native import blas
+from shardc.native.target import CPUS
+from tests.cli.programs import MLP, PLAIN
+
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+
+#: Every kind of collective, an uneven size, a loop with an all-reduce inside, on 4 devices given as they are.
+COLLECTIVES = """HloModule all_kinds, num_partitions=4, entry_computation_layout={()->()}
+
+sum { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] add(a, b) }
+most { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] maximum(a, b) }
+
+body {
+  p = (s32[], TYPE[SIZE]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  v = TYPE[SIZE] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  m = s32[] add(n, one)
+  r = TYPE[SIZE] all-reduce(v), channel_id=9, use_global_device_ids=true, replica_groups={{0,3},{1,2}}, to_apply=sum
+  ROOT t = (s32[], TYPE[SIZE]) tuple(m, r)
+}
+
+cond {
+  p = (s32[], TYPE[SIZE]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  k = s32[] constant(2)
+  ROOT l = pred[] compare(n, k), direction=LT
+}
+
+ENTRY main {
+  x = TYPE[SIZE] parameter(0)
+  a = TYPE[SIZE] all-reduce(x), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3}}, to_apply=sum
+  b = TYPE[SIZE] all-reduce(x), channel_id=2, use_global_device_ids=true, replica_groups={{0,2},{1,3}}, to_apply=most
+  g = TYPE[2,SIZE] all-gather(y), channel_id=3, use_global_device_ids=true, replica_groups={{1,0},{2,3}}, dimensions={0}
+  y = TYPE[1,SIZE] reshape(x)
+  f = TYPE[4,CHUNK] reshape(x)
+  s = TYPE[1,CHUNK] reduce-scatter(f), channel_id=4, use_global_device_ids=true, replica_groups={{3,1,0,2}}, \
+    dimensions={0}, to_apply=sum
+  t = TYPE[4,CHUNK] all-to-all(f), channel_id=5, replica_groups={{0,1,2,3}}, dimensions={0}
+  p = TYPE[SIZE] collective-permute(x), channel_id=6, source_target_pairs={{0,1},{1,3},{3,0}}
+  zero = s32[] constant(0)
+  start = (s32[], TYPE[SIZE]) tuple(zero, x)
+  w = (s32[], TYPE[SIZE]) while(start), condition=cond, body=body
+  l = TYPE[SIZE] get-tuple-element(w), index=1
+  ROOT out = (TYPE[SIZE], TYPE[SIZE], TYPE[2,SIZE], TYPE[1,CHUNK], TYPE[4,CHUNK], TYPE[SIZE], TYPE[SIZE]) \
+    tuple(a, b, g, s, t, p, l)
+}
+"""
+
+
+def collectives(dtype: str, size: int) -> str:
+    lines = COLLECTIVES.replace("TYPE", dtype).replace("SIZE", str(size)).replace("CHUNK", str(size // 4))
+    text = lines.replace("\n  y = ", "\n  Y = ").splitlines()
+    y = next(i for i, line in enumerate(text) if line.startswith("  Y = "))
+    text.insert(y - 1, text.pop(y).replace("  Y", "  y"))
+    return "\n".join(text).replace(", entry_computation_layout={()->()}", "")
+
+
+def prepared(tmp_path: Path, text: str, **options: Any) -> tuple[AheadProgram, Any]:
+    """The program, its files in ``tmp_path``, and the same compiled in this process."""
+    file = tmp_path / "program.hlo"
+    file.write_text(text)
+    partitioned = shardc.load(file).propagate().partition()
+    program = compile_ahead(partitioned, **options)
+    write_ahead(program, tmp_path)
+    return program, partitioned.compile()
+
+
+def random_arguments(compiled: Any) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(s.dims) * 3 for s in compiled.parameter_shapes]
+    return [v.astype(s.dtype.numpy) for v, s in zip(values, compiled.parameter_shapes, strict=True)]
+
+
+def write_inputs(folder: Path, compiled: Any, arguments: list[np.ndarray[Any, Any]]) -> None:
+    executable = compiled.executable
+    for number, (value, spec) in enumerate(zip(arguments, executable.arguments, strict=True)):
+        layout = Layout.of(spec, executable.num_devices)
+        for device, position in enumerate(layout.positions):
+            block = np.zeros(layout.local_bytes, np.uint8)
+            layout.fill(block, value, position)
+            name = f"in{number}.{device}.bin" if executable.num_devices > 1 else f"in{number}.bin"
+            (folder / name).write_bytes(block.tobytes())
+
+
+def check_outputs(folder: Path, compiled: Any, results: list[Any]) -> None:
+    """Files and in-process results have the same bits on every device."""
+    executable = compiled.executable
+    for number, (result, spec) in enumerate(zip(results, executable.results, strict=True)):
+        layout = Layout.of(spec, executable.num_devices)
+        whole = np.asarray(result)
+        for device, position in enumerate(layout.positions):
+            name = f"out{number}.{device}.bin" if executable.num_devices > 1 else f"out{number}.bin"
+            block = np.frombuffer((folder / name).read_bytes(), np.uint8)
+            part = layout.without_padding(block, position)
+            assert part.tobytes() == np.ascontiguousarray(whole[layout.region(position)]).tobytes(), (number, device)
+
+
+def run_both(folder: Path, program: AheadProgram, compiled: Any, *launcher: str) -> None:
+    """The files' results against the process's. Both let OpenBLAS take the same kernels."""
+    name = blas.library().scipy_openblas_get_corename
+    name.restype = ctypes.c_char_p
+    environment = {**os.environ, "OPENBLAS_CORETYPE": name().decode()}
+    arguments = random_arguments(compiled)
+    write_inputs(folder, compiled, arguments)
+    command = [*launcher, str(folder / f"{program.name}_main"), str(folder)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60, env=environment)
+    check_outputs(folder, compiled, compiled.run(arguments))
+
+
+@needs_cc
+def test_one_device(tmp_path: Path) -> None:
+    program, compiled = prepared(tmp_path, PLAIN)
+    shared, _ = link(program, tmp_path)
+    assert shared.name == "libplain.so"
+    run_both(tmp_path, program, compiled)
+    manifest = json.loads((tmp_path / "plain.json").read_text())
+    assert [a["name"] for a in manifest["arguments"]] == ["x", "n"]
+    assert manifest["arguments"][0]["shape"] == [7, 5]
+    assert manifest["results"][1] | {"sharding": ""} == {
+        "index": 1, "name": "", "dtype": "s32", "shape": [7], "global_shape": [7], "sharding": "", "bytes": 28,
+    }  # fmt: skip
+
+
+@needs_cc
+def test_products_with_each_blas(tmp_path: Path) -> None:
+    """The wheel's BLAS gives our bits; plain C the same values."""
+    text = MLP.replace("[8,", "[128,").replace("6]", "96]").replace("[6,", "[96,").replace("10]", "200]")
+    program, compiled = prepared(tmp_path, text)
+    assert program.needs["blas"] == ["scipy_cblas_sgemm"]
+    link(program, tmp_path, blas="scipy")
+    run_both(tmp_path, program, compiled)
+    exact = np.fromfile(tmp_path / "out1.0.bin", np.float32)
+    link(program, tmp_path, blas="builtin")
+    arguments = random_arguments(compiled)
+    write_inputs(tmp_path, compiled, arguments)
+    subprocess.run([str(tmp_path / "mlp_main"), str(tmp_path)], check=True)
+    np.testing.assert_allclose(np.fromfile(tmp_path / "out1.0.bin", np.float32), exact, atol=1e-4)
+    with pytest.raises(InputError, match="no BLAS"):
+        link(program, tmp_path, blas="fast")
+
+
+@needs_cc
+@pytest.mark.parametrize(("dtype", "size"), [("f32", 8), ("f32", 5000), ("bf16", 5000), ("f16", 2104), ("s8", 404)])
+def test_collectives_in_one_process(tmp_path: Path, dtype: str, size: int) -> None:
+    program, compiled = prepared(tmp_path, collectives(dtype, size))
+    kinds = {c.op for c in program.executable.collectives}
+    assert kinds == {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
+    link(program, tmp_path)
+    run_both(tmp_path, program, compiled)
+
+
+@needs_cc
+@pytest.mark.mpi
+def test_collectives_over_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One device per rank, and several on some."""
+    from shardc.launcher.mpi_environment import find_library
+    from shardc.launcher.mpiexec import find_mpiexec
+
+    library = find_library()
+    mpiexec = Path(find_mpiexec(library)) if library is not None else None
+    mpicc = mpiexec.parent / "mpicc" if mpiexec is not None else Path("mpicc")
+    if mpiexec is None or not mpicc.is_file():
+        pytest.skip("the MPI here has no mpicc")
+    monkeypatch.setenv("MPICC", str(mpicc))
+    program, compiled = prepared(tmp_path, collectives("f32", 5000))
+    link(program, tmp_path, mpi=True)
+    for ranks in (4, 3, 1):
+        run_both(tmp_path, program, compiled, str(mpiexec), "-n", str(ranks))
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_makefile(tmp_path: Path) -> None:
+    program, compiled = prepared(tmp_path, MLP)
+    subprocess.run(["make", "-s", "-C", str(tmp_path)], check=True)
+    arguments = random_arguments(compiled)
+    write_inputs(tmp_path, compiled, arguments)
+    subprocess.run([str(tmp_path / "mlp_main"), str(tmp_path)], check=True)
+    wanted = np.asarray(compiled.run(arguments)[0])
+    np.testing.assert_allclose(np.fromfile(tmp_path / "out0.0.bin", np.float32), wanted.reshape(-1), rtol=1e-5)
+    subprocess.run([str(tmp_path / "mlp_main")], check=True, capture_output=True)
+    assert program.executable.num_devices == 4
+
+
+@needs_cc
+def test_threads_or_not(tmp_path: Path) -> None:
+    """The pool is an object of its own; results are the same without it."""
+    text = "HloModule big\n\nENTRY main {\n  x = f32[1048576] parameter(0)\n  ROOT y = f32[1048576] exponential(x)\n}\n"
+    program, compiled = prepared(tmp_path, text)
+    assert program.needs["pool"] == ["shardc_parallel"]
+    for threads in (True, False):
+        link(program, tmp_path, threads=threads)
+        run_both(tmp_path, program, compiled)
+
+
+@pytest.mark.parametrize("cpu", sorted(CPUS))
+def test_other_cpus(tmp_path: Path, cpu: str) -> None:
+    """Objects for any target, with symbols from the lists only; the same bytes every time."""
+    program, _ = prepared(tmp_path, MLP, cpu=cpu, name="p")
+    assert set(program.needs) <= {"blas", "math", "c", "pool"}
+    again = compile_ahead(shardc.load(tmp_path / "program.hlo").propagate().partition(), cpu=cpu, name="p")
+    assert again.executable.object_code == program.executable.object_code
+    assert f"compiled by shardc for {program.target}" in (tmp_path / "p.h").read_text()
+
+
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p.hlo").write_text(PLAIN)
+    partitioned = shardc.load(tmp_path / "p.hlo").propagate().partition()
+    with pytest.raises(InputError, match="no target CPU 'pentium'"):
+        compile_ahead(partitioned, cpu="pentium")
+    with pytest.raises(InputError, match="no target system"):
+        compile_ahead(partitioned, cpu="aarch64", system="beos")
+    with pytest.raises(InputError, match="not a name in C"):
+        compile_ahead(partitioned, name="9 lives")
+    program = compile_ahead(partitioned)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_ahead(program, tmp_path / "file")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(EnvironmentProblem, match="no C compiler 'no-such-compiler'"):
+        link(program, tmp_path)
+
+
+def test_names() -> None:
+    assert identifier("jit_train-step.1") == "jit_train_step_1"
+    assert identifier("1.x") == "p1_x"
+    assert identifier("--") == "program"
