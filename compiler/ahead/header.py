@@ -15,8 +15,8 @@ _C_TYPES = {
 }  # fmt: skip
 
 
-_POOL = """/* Once this is called, large kernels run on threads of one pool for all programs of the process: `workers` beside
- * the caller's. One without work watches for it that long before it sleeps. */
+_POOL = """/* Once this is called, large kernels run on threads of one pool for all programs of the process: `workers`
+ * beside the caller's. One without work watches for it that long before it sleeps. */
 void shardc_pool_configure(int32_t workers, int64_t spin_nanoseconds);
 """
 
