@@ -6,18 +6,13 @@ Threads are ours to use; OpenBLAS's own pool would fight them, so it is set to o
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 from llvmlite import ir
 
-from shardc.native.target import host_target
-
-__all__ = ["CORE_TYPES", "GEMM", "LAPACK", "SYMBOLS", "declare", "declare_gemm", "library"]
+__all__ = ["GEMM", "LAPACK", "SYMBOLS", "declare", "declare_gemm", "library"]
 
 #: CBLAS function per element type; integers are 32 bits wide.
 GEMM = {"f32": "scipy_cblas_sgemm", "f64": "scipy_cblas_dgemm", "c64": "scipy_cblas_cgemm", "c128": "scipy_cblas_zgemm"}
@@ -38,40 +33,19 @@ NO_TRANS = 111
 TRANS = 112
 
 
-#: The library's kernels for a CPU (LLVM's name) where others than those it takes by itself are faster: Zen 4 runs
-#: 512-bit operations in two halves, and the AVX2 kernels block better for its caches (f32 +5 %, complex +5..12 %).
-CORE_TYPES: Mapping[str, str] = MappingProxyType({"znver4": "Haswell"})
-
-_CORE_TYPE = "OPENBLAS_CORETYPE"
-
-
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The wheel's shared library, loaded once, with one thread; LAPACK gets NaNs as they are."""
-    with _core_type(CORE_TYPES.get(host_target().cpu)):
-        import scipy_openblas32  # loads the library, too
+    import scipy_openblas32
 
-        folder = Path(scipy_openblas32.get_lib_dir())
-        names = sorted(p for p in folder.iterdir() if p.name.startswith("libscipy_openblas") and p.suffix != ".a")
-        loaded = ctypes.CDLL(str(names[0]))
+    folder = Path(scipy_openblas32.get_lib_dir())
+    names = sorted(p for p in folder.iterdir() if p.name.startswith("libscipy_openblas") and p.suffix != ".a")
+    loaded = ctypes.CDLL(str(names[0]))
     loaded.scipy_openblas_set_num_threads.argtypes = [ctypes.c_int]
     loaded.scipy_openblas_set_num_threads.restype = None
     loaded.scipy_openblas_set_num_threads(1)
     loaded.scipy_LAPACKE_set_nancheck(ctypes.c_int(0))
     return loaded
-
-
-@contextmanager
-def _core_type(name: str | None) -> Iterator[None]:
-    """The library reads this once, while it loads; what the user has set stands, and nothing is left behind."""
-    if name is None or _CORE_TYPE in os.environ:
-        yield
-        return
-    os.environ[_CORE_TYPE] = name
-    try:
-        yield
-    finally:
-        del os.environ[_CORE_TYPE]
 
 
 def declare_gemm(module: ir.Module, dtype: str) -> ir.Function:
