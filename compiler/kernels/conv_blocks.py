@@ -34,7 +34,7 @@ _SHARED_SLAB = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the product is cut: blocks of rows and of depth, and into how many sums over depth (1: rows run in parallel).
+    """How the product is cut: blocks of rows and of depth, and into how many sums over depth (0: rows run in parallel).
 
     ``packed``: the kernel lies in memory as (depth..., all features), in the product's type ``kind``.
     """
@@ -129,7 +129,7 @@ class Blocks:
         self.shares_slab = False
         if not self.roles.inside or self.operand.shape.dtype is not self.kind:
             small = self._reading_bytes(rows.sizes(), depth.sizes())
-            many = (rows.whole(), depth.sizes()) if plan.sums > 1 else (rows.sizes(), depth.whole())
+            many = (rows.whole(), depth.sizes()) if plan.sums else (rows.sizes(), depth.whole())
             whole = self._reading_bytes(*many)
             self.shares_slab = whole <= max(_SHARED_SLAB, small)
             self.slab = self._allocate(whole if self.shares_slab else small)

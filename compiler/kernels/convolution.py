@@ -82,7 +82,7 @@ class _Patches:
             phase(kernel, e, 1, self._add_part, [filters, sums])
         else:
             blocks = self.roles.groups * self.plan.rows.count
-            count = chunks(flops=self.roles.work / 4, most=blocks)
+            count = chunks(products=self.roles.work, most=blocks)
             phase(kernel, e, count, partial(self._rows_part, count), [filters])
         release(e, scratch)
         e.finish()
@@ -112,7 +112,7 @@ class _Patches:
         if depth >= 4 * rows and result * 8 <= _SUMS and roles.groups == 1:
             width = rows if work // rows >= 16 else max(1, work // 32)
             by_depth = cut(roles.depth, max(1, work // width), first)
-            sums = chunks(flops=roles.work / 4, most=min(_MOST_SUMS, _SUMS // result, by_depth.count))
+            sums = chunks(products=roles.work, most=min(_MOST_SUMS, _SUMS // result, by_depth.count))
             return Plan(roles, self.kind, cut(roles.rows, width, roles.first_row()), by_depth, sums, packed)
         length = depth if work // depth >= 8 else max(1, work // 32)
         by_rows = cut(roles.rows, max(1, work // length), roles.first_row())
