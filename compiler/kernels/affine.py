@@ -191,17 +191,24 @@ def divmod_expr(source: VarSource, e: Expr, k: int) -> tuple[Expr, Expr]:
 
 
 def linear(indices: Sequence[Expr], dims: Sequence[int]) -> Expr:
-    """Row-major position of a multi-index; a quotient and remainder of one value join again."""
+    """Row-major position of a multi-index; quotients and remainders of one value join again."""
     total = Expr()
     for e, n in zip(indices, dims, strict=True):
         total = total * n + e
+    while (joined := _join_remainder(total)) is not None:
+        total = joined
+    return total
+
+
+def _join_remainder(total: Expr) -> Expr | None:
+    """``total`` with ``(e // k) * k * c + (e % k) * c`` as ``e * c``; None where there is no such pair."""
     for v, c in total.terms:
         if isinstance(v, Remainder):
             for w, d in total.terms:
                 if isinstance(w, Quotient) and not isinstance(w, Remainder) and w.of == v.of and d == c * w.divisor:
                     rest = Expr(total.const, tuple(t for t in total.terms if t[0] not in (v, w)))
                     return rest + v.of * c
-    return total
+    return None
 
 
 def delinearise(source: VarSource, position: Expr, dims: Sequence[int]) -> tuple[Expr, ...]:

@@ -181,10 +181,10 @@ class _Rows:
         return found
 
     def _offset(self, i: Instruction, target: ir.Value) -> Expr:
-        """Where the element of a value at the present row and column lies in what keeps it."""
+        """Where the element of a value in the whole frame lies at the present row and column, in what keeps it."""
         if target is self.scratch.get(i):
             return Expr.of(self.column)
-        return linear(self.index(i), i.shape.dims)
+        return Expr.of(self.row) * self.plan.frame.columns + Expr.of(self.column)
 
     def _reader(self, i: Instruction, target: ir.Value) -> Known:
         """Reads what an earlier loop has stored."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardc.compiler.lower.fusion_rules import is_elementwise
-from shardc.hlo.ir import Instruction
+from shardc.compiler.lower.row_plan import plan_rows
+from shardc.compiler.lower.row_space import roots_of
+from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.types import Shape
 
 __all__ = ["in_place_pairs"]
 
@@ -20,27 +25,46 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
         return tuple((n, n) for n in range(len(i.operands)))
     if i.opcode in _UPDATES:
         return ((0, 0),) if i.shape.is_array else ()
-    if not i.shape.is_array:
-        return ()
     if i.opcode == "fusion":
-        readable = _elementwise_parameters(i)
+        pairs = _fusion_pairs(i.attrs["calls"])
     elif is_elementwise(i):
-        readable = [n for n, o in enumerate(i.operands) if o.shape.dims == i.shape.dims]
+        pairs = [(0, n) for n, o in enumerate(i.operands) if o.shape.dims == i.shape.dims]
     else:
         return ()
-    width = i.shape.dtype.nbytes
-    return tuple((0, n) for n in readable if i.operands[n].shape.is_array and i.operands[n].shape.dtype.nbytes == width)
+    results = list(i.shape.leaves())
+    return tuple((r, n) for r, n in pairs if i.operands[n].shape.is_array and _same_width(results[r], i.operands[n]))
 
 
-def _elementwise_parameters(fusion: Instruction) -> list[int]:
+def _same_width(result: Shape, operand: Instruction) -> bool:
+    return result.dtype.nbytes == operand.shape.dtype.nbytes
+
+
+def _fusion_pairs(computation: Computation) -> list[tuple[int, int]]:
+    plan = plan_rows(computation)
+    if plan is None:
+        roots = roots_of(computation)
+        if len({r.shape.dims for r in roots}) > 1:  # loops of their own: the first might overwrite what the next reads
+            return []
+        return [(n, p) for p in _elementwise_parameters(computation, roots) for n in range(len(roots))]
+    pairs = []
+    for p, last in plan.reads.items():
+        for n, output in enumerate(plan.outputs):
+            if last is None or plan.spots[p] != plan.spots[output.value]:
+                continue
+            # A row's elements are written in the same order as they are read; single ones after the row.
+            if output.loop is None or last <= plan.first_write(n):
+                pairs.append((n, p.attrs["index"]))
+    return sorted(pairs)
+
+
+def _elementwise_parameters(computation: Computation, roots: Sequence[Instruction]) -> list[int]:
     """Parameters of a fused computation that are read only at the element that is being written."""
-    computation = fusion.attrs["calls"]
-    at_element = {computation.root}
+    at_element = set(roots)
     elsewhere: set[Instruction] = set()
     for i in reversed(computation.instructions):
-        if i.opcode == "parameter":
+        if i.opcode in ("parameter", "tuple"):
             continue
         same = i in at_element and i not in elsewhere and is_elementwise(i)
         for o in i.operands:
-            (at_element if same and o.shape.dims == fusion.shape.dims else elsewhere).add(o)
+            (at_element if same and o.shape.dims == roots[0].shape.dims else elsewhere).add(o)
     return [p.attrs["index"] for p in computation.parameters if p in at_element and p not in elsewhere]

@@ -15,6 +15,7 @@ from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.linearise import linearise
 from shardc.compiler.lower.lowered import Constants, Lowered
+from shardc.compiler.lower.merge_kernels import MergeKernels
 from shardc.compiler.lower.order import Order
 from shardc.compiler.lower.pair_transfers import PairTransfers
 from shardc.compiler.lower.remove_markers import RemoveMarkers
@@ -29,6 +30,9 @@ from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.partitioner.optimise.combine import CombineCollectives
+from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
+from shardc.partitioner.optimise.move_scales import MoveScales
+from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
 __all__ = ["PASSES", "WITHOUT_FOLDING", "lower"]
 
@@ -42,6 +46,9 @@ PASSES: tuple[Pass, ...] = (
     ExpandChecks(),
     EliminateDead(),
     Simplify(),
+    MoveScales(),
+    ScatterOnto(),
+    HoistArithmetic(),
     EliminateCommon(),
     PairTransfers(),
     CombineCollectives(opcodes=("all-reduce",)),
@@ -54,6 +61,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateDead(),
     SwapProducts(),
     Fuse(),
+    MergeKernels(),
     Order(),
     ComputeEarly(),
 )

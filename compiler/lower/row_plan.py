@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shardc.compiler.lower.fusion_rules import is_cheap, is_elementwise
 from shardc.compiler.lower.row_space import Frame, Spot, frame_of, is_row_reduction, roots_of, spots_in
@@ -56,6 +57,7 @@ class RowPlan:
         return min([own, *loops])
 
 
+@lru_cache(maxsize=256)
 def plan_rows(computation: Computation) -> RowPlan | None:
     """The plan of a fused computation; None where it has no rows, or where nothing is gained by walking them."""
     frame = frame_of(computation)

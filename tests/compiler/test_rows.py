@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.lower.row_plan import RowPlan, plan_rows
+from shardc.compiler.lower.row_space import frame_of, spots_in
 from shardc.hlo.ir import Computation
 from shardc.hlo.text.reader import read_hlo
 from tests.compiler.checking import SUM
@@ -60,3 +61,40 @@ def test_softmax(dims: tuple[int, int], in_place: int | None) -> None:
     plan = check_rows(c, [random(c.parameters[0].shape)], in_place=in_place)
     assert len(plan.loops) == 3
     assert plan.first_write(0) == 1  # exponentials wait in the result's row
+
+
+def test_rows_of_several_dimensions_and_broadcasts_along_them() -> None:
+    body = """
+x = f32[2,3,4,5] parameter(0)
+g = f32[4,5] parameter(1)
+zero = f32[] constant(0)
+s = f32[2,3] reduce(x, zero), dimensions={2,3}, to_apply=sum
+sb = f32[2,3,4,5] broadcast(s), dimensions={0,1}
+gb = f32[2,3,4,5] broadcast(g), dimensions={2,3}
+d = f32[2,3,4,5] divide(x, sb)
+m = f32[2,3,4,5] multiply(d, gb)
+ROOT t = (f32[2,3,4,5], f32[2,3]) tuple(m, s)
+"""
+    c = computation(body)
+    check_rows(c, [np.abs(random(p.shape)) + 1 for p in c.parameters])
+
+
+def test_a_value_at_another_row_is_computed_from_scratch() -> None:
+    body = """
+x = f32[6,40] parameter(0)
+zero = f32[] constant(0)
+s = f32[6] reduce(x, zero), dimensions={1}, to_apply=sum
+r = f32[6] reverse(s), dimensions={0}
+sb = f32[6,40] broadcast(s), dimensions={0}
+rb = f32[6,40] broadcast(r), dimensions={0}
+a = f32[6,40] add(sb, rb)
+ROOT m = f32[6,40] multiply(a, x)
+"""
+    c = computation(body)
+    frame = frame_of(c)
+    assert frame is not None
+    assert spots_in(c, frame)[c.parameters[0]] is None  # no reduction lies in the rows then: an ordinary kernel
+    assert plan_rows(c) is None
+    i = fusion(c)
+    arguments = [random(p.shape) for p in c.parameters]
+    assert_close(compile_and_run(i, arguments)[0], expected(i, arguments)[0], i.shape, 64)

@@ -1,0 +1,250 @@
+"""Merge kernels: those that read, or hand on, the same big arrays become one.
+
+Fusing has made kernels of one result each. Two of them are joined when that moves fewer bytes: an array that both read
+is read once; one that the first makes for the second need not be read back, or even written. What a kernel computes
+for an index must then be all that the other needs for it, so both lie in one frame (see `row_space`): maps over equal
+dimensions, or reductions of rows and what reads their results row by row (softmax, layer norm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
+from shardc.compiler.lower.fusion_rules import is_alias
+from shardc.compiler.lower.merged import body_of, merged_kernel, source_of
+from shardc.compiler.lower.row_space import Frame, Spot, frame_of, long_dims, roots_of, spots_in
+from shardc.hlo.ir import Computation, Instruction, Module, users_of
+from shardc.hlo.simplify.make import map_computations, step_computations
+
+__all__ = ["MergeKernels"]
+
+#: What a row kernel may touch per row, so that the row stays in the second level of the cache, in bytes.
+_ROW_BYTES = 512 << 10
+#: Fewer rows than this are too few for many threads, unless all of them are small, in bytes.
+_FEW_ROWS, _SMALL = 16, 256 << 10
+#: Most arrays of the frame's size that a kernel reads and writes.
+_MOST_STREAMS = 12
+#: What a merge saves, as a part of what the smaller kernel moves.
+_LEAST_GAIN = 1 / 8
+
+
+@dataclass(frozen=True, slots=True)
+class MergeKernels:
+    """Join kernels of at most ``limit`` members together that stand at most ``window`` instructions apart."""
+
+    name: str = "merge-kernels"
+    why: str = "big arrays are read by one kernel each, rows while they are in the cache"
+    limit: int = 128
+    window: int = 256
+
+    def run(self, module: Module) -> Module:
+        return map_computations(module, self._merged, only=step_computations(module))
+
+    def _merged(self, computation: Computation) -> Computation:
+        merging = _Merging(computation, self)
+        return merging.rebuilt() if merging.merge() else computation
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What merging asks of a kernel. ``reads``: the spot at which values outside are read, None for other indices;
+    ``makes``: its results and their spots. Values are told apart as what lies in memory, reshapes taken off.
+    ``across``: elements are read in another order than the frame's, so that the best way to walk it is another."""
+
+    frame: Frame
+    reads: Mapping[Instruction, Spot | None]
+    makes: Mapping[Instruction, Spot]
+    size: int
+    across: bool
+
+
+def _kernel_of(i: Instruction) -> _Kernel | None:
+    body = body_of(i) if i.shape.is_array else None
+    frame = None if body is None else frame_of(body)
+    if body is None or frame is None:
+        return None
+    spots = spots_in(body, frame)
+    root = spots[roots_of(body)[0]]
+    reads: dict[Instruction, Spot | None] = {}
+    for p in body.parameters:
+        outside = i.operands[p.attrs["index"]]
+        value = source_of(outside)
+        same = long_dims(value.shape.dims) == long_dims(outside.shape.dims)
+        spot = spots.get(p) if same else None
+        reads[value] = spot if reads.get(value, spot) == spot else None
+    if root is None:
+        return None
+    across = any(m.opcode in ("transpose", "reverse") and m.shape.size * 8 >= i.shape.size for m in body)
+    return _Kernel(frame, reads, {i: root}, len(body.instructions) - len(body.parameters), across)
+
+
+class _Merging:
+    """The merges of one computation."""
+
+    def __init__(self, computation: Computation, options: MergeKernels) -> None:
+        self.computation = computation
+        self.options = options
+        self.users = users_of(computation)
+        self.fixed = [i for i in computation if i.opcode in ("parameter", "constant")]
+        self.kernels: dict[Cluster, _Kernel] = {}
+        self.clusters = ClusterOrder(_clusters(computation), self.users, options.window)
+        for c in self.clusters:
+            kernel = _kernel_of(c.members[0])
+            if kernel is not None:
+                self.kernels[c] = kernel
+        self.merged = False
+
+    def merge(self) -> bool:
+        """Merge what pays, the largest gains first, until nothing does; False if nothing did."""
+        while self._round():
+            self.merged = True
+        return self.merged
+
+    def _round(self) -> bool:
+        gains = {(a, b): self._gain(a, b) for a, b in self._neighbours()}
+        wanted = [pair for pair, gain in gains.items() if gain > 0]
+        wanted.sort(key=lambda pair: (-gains[pair], pair[0].position, pair[1].position))
+        done = False
+        for a, b in wanted:
+            if a in self.kernels and b in self.kernels:
+                done |= self._join(a, b)
+        return done
+
+    def _neighbours(self) -> Iterable[tuple[Cluster, Cluster]]:
+        """Pairs that share a value: its maker and a reader, or readers that follow each other."""
+        readers: dict[Instruction, list[Cluster]] = {}
+        for c in self.clusters:
+            if c in self.kernels:
+                for value in self.kernels[c].reads:
+                    readers.setdefault(value, []).append(c)
+        found: dict[tuple[Cluster, Cluster], None] = {}
+        for value, some in readers.items():
+            maker = self.clusters.of.get(value)
+            if maker in self.kernels:
+                found.update(dict.fromkeys((maker, c) for c in some))
+            found.update(dict.fromkeys(pairwise(some)))
+        return found
+
+    def _gain(self, a: Cluster, b: Cluster) -> float:
+        """Bytes that a merge saves; 0 where it is not worth its while."""
+        x, y = self.kernels[a], self.kernels[b]
+        saved = sum(v.shape.nbytes for v in x.reads if v in y.reads)
+        for maker, reader in ((x, y), (y, x)):
+            for v in maker.makes:
+                if v in reader.reads:
+                    saved += v.shape.nbytes * (1 if self._read_outside(v, a, b) else 2)
+        least = min(_moved(x), _moved(y)) * _LEAST_GAIN
+        return saved if saved >= least else 0
+
+    def _read_outside(self, value: Instruction, *inside: Cluster) -> bool:
+        """Does anybody but these kernels need a value?"""
+        stack = [value]
+        while stack:
+            v = stack.pop()
+            if v is self.computation.root:
+                return True
+            for u in self.users[v]:
+                if is_alias(u):
+                    stack.append(u)
+                elif self.clusters.of[u] not in inside:
+                    return True
+        return False
+
+    def _join(self, a: Cluster, b: Cluster) -> bool:
+        both = _joined(self.kernels[a], self.kernels[b])
+        if both is None or both.size > self.options.limit:
+            return False
+        makes = {v: spot for v, spot in both.makes.items() if self._read_outside(v, a, b)}
+        kernel = _Kernel(both.frame, both.reads, makes, both.size, both.across)
+        if not _runs_well(kernel) or not self.clusters.join(a, b):
+            return False
+        del self.kernels[b]
+        self.kernels[a] = kernel
+        return True
+
+    def rebuilt(self) -> Computation:
+        """The computation with clusters of several kernels as one fusion each."""
+        new: dict[Instruction, Instruction] = {i: i for i in self.fixed}
+        position = {i: n for n, i in enumerate(self.computation)}
+        body = list(self.fixed)
+        for c in self.clusters:
+            members = sorted(c.members, key=position.__getitem__)
+            if c in self.kernels and sum(not is_alias(m) for m in members) > 1:
+                body.extend(merged_kernel(members, tuple(self.kernels[c].makes), new))
+                members = [m for m in members if is_alias(m) and self._needed(m)]
+            for m in members:
+                same = all(new[o] is o for o in m.operands)
+                new[m] = m if same else m.replace(operands=tuple(new[o] for o in m.operands))
+                body.append(new[m])
+        return Computation(self.computation.name, body, new[self.computation.root])
+
+    def _needed(self, alias: Instruction) -> bool:
+        """Does anybody outside its cluster read a reshape?"""
+        return self._read_outside(alias, self.clusters.of[alias])
+
+
+def _clusters(computation: Computation) -> list[list[Instruction]]:
+    """Every instruction with its reshapes and elements, which take no time; parameters and constants left out."""
+    found: dict[Instruction, list[Instruction]] = {}
+    home: dict[Instruction, list[Instruction]] = {}
+    for i in computation:
+        if i.opcode in ("parameter", "constant"):
+            continue
+        follows = (is_alias(i) or i.opcode == "get-tuple-element") and i.operands[0] in home
+        home[i] = home[i.operands[0]] if follows else found.setdefault(i, [])
+        home[i].append(i)
+    return list(found.values())
+
+
+def _moved(k: _Kernel) -> int:
+    return sum(v.shape.nbytes for v in (*k.reads, *k.makes))
+
+
+def _joined(x: _Kernel, y: _Kernel) -> _Kernel | None:
+    """Both in one frame; None where there is none, or one reads the other's result at other indices."""
+    frame = _common_frame(x.frame, y.frame)
+    if frame is None:
+        return None
+    x, y = _in_frame(x, frame), _in_frame(y, frame)
+    makes = {**x.makes, **y.makes}
+    reads: dict[Instruction, Spot | None] = {}
+    for v, spot in (*x.reads.items(), *y.reads.items()):
+        if v not in makes:
+            reads[v] = spot if reads.get(v, spot) == spot else None
+        elif spot != makes[v]:
+            return None
+    return _Kernel(frame, reads, makes, x.size + y.size, x.across or y.across)
+
+
+def _common_frame(x: Frame, y: Frame) -> Frame | None:
+    for a, b in ((x, y), (y, x)):
+        if a == b or (not b.reduced and b.dims in (a.dims, tuple(a.dims[d] for d in a.kept))):
+            return a
+    return None
+
+
+def _in_frame(k: _Kernel, frame: Frame) -> _Kernel:
+    """A kernel over the whole frame, or one that has an element per row of it."""
+    if len(k.frame.dims) == len(frame.dims):
+        return k
+    along = frame.kept
+    reads = {v: None if spot is None else tuple(along[d] for d in spot) for v, spot in k.reads.items()}
+    makes = {v: tuple(along[d] for d in spot) for v, spot in k.makes.items()}
+    return _Kernel(frame, reads, makes, k.size, k.across)
+
+
+def _runs_well(k: _Kernel) -> bool:
+    """Is there a good way to walk the frame?"""
+    frame = k.frame
+    streams = [v for v, spot in (*k.reads.items(), *k.makes.items()) if spot == frame.full]
+    if k.across or len(streams) > _MOST_STREAMS:
+        return False
+    if not frame.reduced:
+        return len({v.shape.dims for v in k.makes}) <= 1
+    row_bytes = sum(v.shape.dtype.nbytes for v in streams) * frame.columns
+    elsewhere = any(spot is None and v.shape.size >= frame.rows * 8 for v, spot in k.reads.items())
+    small = row_bytes * frame.rows <= _SMALL
+    return frame.walks_rows and not elsewhere and (small or (row_bytes <= _ROW_BYTES and frame.rows >= _FEW_ROWS))
