@@ -1,5 +1,8 @@
 """The cache of compiled executables on disk, by content.
 
+An executable lies under a key of the per-device program that it was made of. Links in front lead to it from keys of
+what that program came from, so that an unchanged source is neither read nor partitioned again.
+
 Entries are written atomically and checked when read; a damaged one is compiled again. A directory that cannot be
 written costs one warning, never a failure. A lock lets the ranks of a job wait for the one that compiles.
 """
@@ -7,6 +10,8 @@ written costs one warning, never a failure. A lock lets the ranks of a job wait 
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,19 +31,37 @@ from shardc.hlo.ir import Module
 from shardc.hlo.simplify.structure import Structure
 from shardc.native.target import Target
 
-__all__ = ["cached", "module_key"]
+__all__ = ["cached", "code_settings", "linked", "module_key", "source_key"]
 
-_PARTS = ("collectives", "compiler", "hlo", "native")
+#: The parts of shardc that have a say in an executable.
+_PARTS = ("collectives", "compiler", "hlo", "launcher", "native", "partitioner", "sharding")
+
+_KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 
-def module_key(module: Module, target: Target) -> str:
-    """What the compiled object depends on, as a digest: program, target, compiler."""
+def code_settings(config: Config) -> tuple[object, ...]:
+    """The settings that change generated code, of plain data; they are in every key."""
+    del config
+    return ()
+
+
+def source_key(content: str, target: Target, config: Config) -> str:
+    """The key of a program by the ``content`` that it came from, annotations and options among it."""
+    assert content, "nothing is known of the source"
+    digest = hashlib.sha256()
+    for part in (FORMAT, _sources(), llvmlite.__version__, target, code_settings(config), content):
+        digest.update(repr(part).encode() + b"\0")
+    return digest.hexdigest()
+
+
+def module_key(module: Module, target: Target, *settings: object) -> str:
+    """What the compiled object depends on, as a digest: program, target, compiler, settings."""
     structure = Structure()
     digest = hashlib.sha256()
     parts: list[object] = [
-        FORMAT, _sources(), llvmlite.__version__, target.triple, target.cpu, target.features, module.name,
-        module.num_partitions, module.replica_count, module.partitioned, module.mesh, module.arg_names,
-        module.result_names, module.aliases, module.donors, sorted(module.attrs), module.attrs.get("global_parameters"),
+        FORMAT, _sources(), llvmlite.__version__, target, settings, module.name, module.num_partitions,
+        module.replica_count, module.partitioned, module.mesh, module.arg_names, module.result_names,
+        module.aliases, module.donors, sorted(module.attrs), module.attrs.get("global_parameters"),
         module.attrs.get("global_results"), structure.computation(module.entry),
     ]  # fmt: skip
     parts += [p.sharding for p in module.parameters] + [module.entry.root.sharding]
@@ -56,24 +79,51 @@ def _sources() -> str:
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for part in _PARTS:
-        for path in sorted((root / part).rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+        for path in sorted(_python_files(root / part)):
+            digest.update(os.path.relpath(path, root).encode() + b"\0" + Path(path).read_bytes())
     return digest.hexdigest()
 
 
-def cached(key: str, config: Config, build: Callable[[], Executable]) -> Executable:
-    """The executable under ``key``, from the cache or from ``build``."""
-    path = config.cache_dir / "executables" / key[:2] / f"{key}.shardc"
+def _python_files(folder: Path) -> Iterator[str]:
+    """All source files below ``folder``; much faster than a glob, and every process looks."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry.path
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _python_files(Path(entry.path))
+
+
+def cached(key: str, config: Config, build: Callable[[], Executable], source: str = "") -> Executable:
+    """The executable under ``key``, from the cache or from ``build``; with a link from the key ``source``, if any."""
+    path = _path(key, config)
     found = _read(path)
-    if found is not None:
-        return found
-    with _lock(path, config.timeout):
-        found = _read(path)
-        if found is not None:
-            return found
-        made = build()
-        _write(path, made)
-        return made
+    if found is None:
+        with _lock(path, config.timeout):
+            found = _read(path)
+            if found is None:
+                found = build()
+                _write(path, to_bytes(found))
+    if source:
+        _write(_link(source, config), key.encode() + b"\n")
+    return found
+
+
+def linked(source: str, config: Config) -> Executable | None:
+    """The executable that a link leads to from the key ``source``."""
+    try:
+        key = _link(source, config).read_bytes()
+    except OSError:
+        return None
+    return _read(_path(key[:-1].decode(), config)) if _KEY.fullmatch(key) else None
+
+
+def _path(key: str, config: Config) -> Path:
+    return config.cache_dir / "executables" / key[:2] / f"{key}.shardc"
+
+
+def _link(source: str, config: Config) -> Path:
+    return config.cache_dir / "executables" / source[:2] / f"{source}.link"
 
 
 def _read(path: Path) -> Executable | None:
@@ -87,9 +137,9 @@ def _read(path: Path) -> Executable | None:
         return None
 
 
-def _write(path: Path, executable: Executable) -> None:
+def _write(path: Path, data: bytes) -> None:
     try:
-        write_atomically(path, to_bytes(executable))
+        write_atomically(path, data)
     except OSError as e:
         _warn_unwritable(str(path.parent.parent.parent), e.strerror or str(e))
 

@@ -67,10 +67,10 @@ def compile_module(
 def compile_source(content: str, config: Config, module: Callable[[], Module]) -> Executable:
     """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
 
-    The content must tell all that the module depends on, but shardc itself, the machine and ``config``. A program
-    whose making logs a warning is made every time, so that its user sees it.
+    The content must tell all that the module depends on, but shardc itself, the machine and ``config``; an empty one
+    tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
     """
-    if _bypasses(config) or config.custom_calls:
+    if not content or config.custom_calls or _bypasses(config):
         return compile_module(module(), config)
     key = source_key(content, host_target(), config)
     found = linked(key, config)

@@ -6,6 +6,7 @@ abstract mesh where one is given, so a mesh may have more devices than the machi
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import logging
@@ -47,18 +48,18 @@ class JaxLowering:
     kept: Any
     mesh: Mesh | None = None
 
-    def content(self) -> bytes | None:
-        """Bytes that tell the program from all others, shardings, names and source lines included; to be asked for
-        before `read`. None where this JAX tells too little to go by them."""
+    def content(self) -> str:
+        """A digest that tells the program from all others, shardings, names and source lines included; to be asked
+        for before `read`. Empty where this JAX tells too little to go by it."""
         from shardc.hlo.stablehlo.mlir.bindings import bytecode
 
         if self.kept is None:
-            return None
-        return f"{self.mesh}\n{__file__}\n".encode() + bytecode(self.mlir)
+            return ""
+        return hashlib.sha256(f"{self.mesh!r}\n{__file__}\n".encode() + bytecode(self.mlir)).hexdigest()
 
-    def as_kept(self) -> JaxSignature:
-        """The signature of a lowering that has a content."""
-        return replace(self.signature, kept=tuple(sorted(self.kept)))
+    def signature_with(self, names: tuple[str, ...]) -> JaxSignature:
+        """The signature of a lowering that has a content; ``names`` are those of the parameters."""
+        return replace(self.signature, kept=tuple(sorted(self.kept)), names=names)
 
     def read(self) -> JaxProgram:
         """The program; raises UnsupportedError for what shardc does not know."""

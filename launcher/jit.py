@@ -14,7 +14,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.array import Array
 from shardc.launcher.meshes import as_mesh
-from shardc.launcher.programs import from_function
+from shardc.launcher.programs import compile_function, from_function
 from shardc.launcher.stages import Compiled, Program
 
 __all__ = ["Jitted", "jit"]
@@ -89,6 +89,21 @@ class Jitted:
 
     def lower(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation."""
+        program: Program = self._made(from_function, args, kwargs)
+        return program.with_custom_calls(self._options.custom_calls) if self._options.custom_calls else program
+
+    def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
+        """The compiled program for arguments like these, from the cache when there was a call like this one."""
+        key = self._signature(args, kwargs)
+        if key not in self._compiled:
+            # Which custom calls there are shows when the program is read.
+            direct = not self._options.custom_calls
+            made = self._made(compile_function, args, kwargs) if direct else self.lower(*args, **kwargs).compile()
+            self._compiled[key] = made
+        return self._compiled[key]
+
+    def _made(self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``make`` (of `shardc.launcher.programs`) makes of the function for arguments like these."""
         import jax
 
         options = self._options
@@ -96,7 +111,7 @@ class Jitted:
         keep = options.mesh if options.in_shardings is None else None
         args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
         static = tuple(sorted(self._static_positions(args)))
-        program = from_function(
+        return make(
             functools.partial(self._function, **fixed) if fixed else self._function,
             args,
             named,
@@ -106,14 +121,6 @@ class Jitted:
             donate_argnums=options.donate or None,
             static_argnums=static or None,
         )
-        return program.with_custom_calls(options.custom_calls) if options.custom_calls else program
-
-    def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
-        """The compiled program for arguments like these, from the cache when there was a call like this one."""
-        key = self._signature(args, kwargs)
-        if key not in self._compiled:
-            self._compiled[key] = self.lower(*args, **kwargs).compile()
-        return self._compiled[key]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         compiled = self.compiled(*args, **kwargs)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
 from shardc.launcher.meshes import as_mesh
-from shardc.launcher.stages import Compiled, Program, job_config, since
+from shardc.launcher.stages import Compiled, Program, compile_program, job_config, since
 
-__all__ = ["from_function", "from_jax", "load", "load_executable", "trace"]
+__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "trace"]
 
 
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
@@ -49,13 +50,35 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
 
 def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
     """A program from a plain JAX function, with `shardc.jit`'s options (mesh, shardings, donation)."""
-    from shardc.launcher.jax_frontend import lower_function
+    from shardc.launcher.jax_frontend import lower
 
     start = time.perf_counter()
-    program = lower_function(function, args=args, kwargs=kwargs, **options)
-    made = Program(program.module, program, seconds=since("read", start))
-    mesh = options.get("mesh")
-    return made if mesh is None or made.mesh is not None else made.annotate(mesh=mesh)
+    lowering = lower(function, args=args, kwargs=kwargs, **options)
+    content = lowering.content()
+    program = lowering.read()
+    return Program(program.module, program, seconds=since("read", start), content=content)
+
+
+def compile_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Compiled:
+    """`from_function`, compiled; what is in the cache is not even read."""
+    from shardc.launcher.jax_frontend import lower
+
+    config = job_config()
+    start = time.perf_counter()
+    lowering = lower(function, args=args, kwargs=kwargs, **options)
+    content = lowering.content()
+    lowered = time.perf_counter() - start
+
+    @cache
+    def program() -> Program:
+        start = time.perf_counter()
+        read = lowering.read()
+        seconds = {"read": lowered + time.perf_counter() - start}
+        return Program(read.module, read, config=config, seconds=seconds, content=content)
+
+    executable, seconds = compile_program(content, config, program)
+    signature = lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
+    return Compiled(executable, signature, config, {"read": lowered, **seconds}, lambda: program().partition())
 
 
 def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:

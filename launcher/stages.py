@@ -18,15 +18,17 @@ from shardc.hlo.custom_calls import CustomCall, need_new
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.passes import collector_paused
 from shardc.hlo.types import Shape
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.mpi_environment import detect_launcher
 from shardc.partitioner.options import Choice, PartitionOptions
 
 if TYPE_CHECKING:
+    from shardc.compiler.lower.memory_timeline import MemoryTimeline
     from shardc.launcher.profile import Profile
 
-__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "compile_program", "job_config", "since"]
 
 
 log = logging.getLogger("shardc")
@@ -43,7 +45,8 @@ class Program:
     """A global program with some annotations.
 
     ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
-    file it was read from. Made by `shardc.load`, `shardc.from_jax` and `shardc.trace`.
+    file it was read from. ``content`` is a digest of all that the module was made from, empty where nobody knows; the
+    cache goes by it. Made by `shardc.load`, `shardc.from_jax` and `shardc.trace`.
     """
 
     module: Module
@@ -51,6 +54,7 @@ class Program:
     original: bytes = b""
     config: Config = field(default_factory=job_config)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    content: str = ""
 
     @property
     def mesh(self) -> Mesh | None:
@@ -78,7 +82,7 @@ class Program:
             module, wanted = with_axis_shardings(module.with_(mesh=wanted, num_partitions=wanted.size)), None
         if annotations or wanted is not None:
             module = annotate(module, annotations or {}, wanted)
-        return replace(self, module=module)
+        return replace(self, module=module, content="")
 
     def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> Program:
         """Say what custom-call targets mean that shardc does not know.
@@ -96,7 +100,7 @@ class Program:
         rules = {target: c.sharding_rule for target, c in custom_calls.items() if c.sharding_rule}
         module = with_sharding_rules(module, rules) if rules else module
         config = replace(self.config, custom_calls={**self.config.custom_calls, **custom_calls})
-        return replace(self, module=module, config=config)
+        return replace(self, module=module, config=config, content="")
 
     def propagate(self, *, conservative: bool = False) -> Propagated:
         """Give every value a sharding; annotations are kept, the rest follows from the operations.
@@ -136,8 +140,16 @@ class Program:
         )
 
     def compile(self, target: str = "cpu") -> Compiled:
-        """All the stages at once."""
-        return self.partition().compile(target)
+        """All the stages at once; what the cache knows is not partitioned again."""
+        _need_cpu(target)
+        executable, seconds = compile_program(self.content, self.config, lambda: self)
+        return Compiled(executable, self.jax, self.config, {**self.seconds, **seconds}, self.partition)
+
+    @property
+    def for_one_device(self) -> bool:
+        """Is it the program of one device as it is, with nothing to propagate and to partition?"""
+        module = self.module
+        return module.mesh is None and not module.partitioned and module.num_partitions == module.replica_count == 1
 
     def as_text(self) -> str:
         """The program as HLO text."""
@@ -267,10 +279,30 @@ class Partitioned:
         """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
         return dict(self._executable().memory)
 
+    def memory_timeline(self) -> MemoryTimeline:
+        """Which values lie where while each step of the program runs, and the bytes in use."""
+        from shardc.compiler.lower.memory_timeline import memory_timeline
+        from shardc.compiler.lower.pipeline import lower
+
+        return memory_timeline(lower(self.compiled_module, self.program.config))
+
+    def memory_picture(self, path: str | Path) -> None:
+        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name."""
+        from shardc.launcher.atomic import write_text
+        from shardc.launcher.draw_memory import memory_svg
+
+        write_text(Path(path), memory_svg(self.memory_timeline()))
+
+    @property
+    def compiled_module(self) -> Module:
+        """What `compile` compiles: the per-device program, or for one device the program itself."""
+        return self.program.module if self.program.for_one_device else self.module
+
     def _executable(self, target: str = "cpu", *, profile: bool = False) -> Any:
         from shardc.compiler.compile import compile_module
 
-        return compile_module(self.module, self.program.config, target, profile=profile)
+        with collector_paused():
+            return compile_module(self.compiled_module, self.program.config, target, profile=profile)
 
     def compile(self, target: str = "cpu", *, profile: bool = False) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
@@ -278,8 +310,7 @@ class Partitioned:
         With ``profile`` steps record what each kernel takes, at some 50 ns each; `Compiled.profile` does so by itself.
         Raises `UnsupportedError` for a target other than ``cpu``.
         """
-        if target != "cpu":
-            raise UnsupportedError(f"programs are not compiled for {target!r} yet", fix='use compile("cpu")')
+        _need_cpu(target)
         start = time.perf_counter()
         executable = self._executable(target, profile=profile)
         seconds = {**self.seconds, **since("compile", start)}
@@ -291,6 +322,35 @@ class Partitioned:
             f"simulation (here for {machine!r}) is not there yet",
             fix="the report has wire_bytes and flops per device: partitioned.report()",
         )
+
+
+def compile_program(content: str, config: Config, program: Callable[[], Program]) -> tuple[Any, Mapping[str, float]]:
+    """The executable of a ``program``, and seconds by stage. It is not made when the cache knows its ``content``."""
+    seconds: dict[str, float] = {}
+
+    def module() -> Module:
+        start = time.perf_counter()
+        made = program()
+        if made.for_one_device and config.dump_to is None:
+            module, stages = made.module, made.seconds
+        else:
+            partitioned = made.partition()
+            module, stages = partitioned.compiled_module, partitioned.seconds
+        seconds.update(stages, compile=start - time.perf_counter())
+        return module
+
+    start = time.perf_counter()
+    with collector_paused():  # imports and short stages, beside JAX's many objects
+        from shardc.compiler.compile import compile_source
+
+        executable = compile_source(content, config, module)
+    seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
+    return executable, seconds
+
+
+def _need_cpu(target: str) -> None:
+    if target != "cpu":
+        raise UnsupportedError(f"programs are not compiled for {target!r} yet", fix='use compile("cpu")')
 
 
 class Compiled:
@@ -323,7 +383,8 @@ class Compiled:
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
-        return Driver(self.executable, load_step(self.executable, self.config.custom_calls), transport, config)
+        step = load_step(self.executable, self.config.custom_calls)
+        return Driver(self.executable, step, transport, config, step.pool)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._jax is not None:
@@ -367,6 +428,21 @@ class Compiled:
                 fix="load and compile the program itself",
             )
         return self._source()
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes that one device needs, as `Partitioned.memory_analysis`."""
+        return dict(self.executable.memory)
+
+    def memory_timeline(self) -> MemoryTimeline:
+        """`Partitioned.memory_timeline` of the program behind this one."""
+        return self.partitioned().memory_timeline()
+
+    def memory_picture(self, path: str | Path) -> None:
+        """`Partitioned.memory_picture` of the program behind this one.
+
+        Example: ``compiled.memory_picture("memory.svg")``.
+        """
+        self.partitioned().memory_picture(path)
 
     @property
     def parameter_shapes(self) -> list[Shape]:

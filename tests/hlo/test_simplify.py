@@ -77,6 +77,8 @@ CASES: dict[str, tuple[str, str]] = {
     "broadcast of broadcast": (FOUR + "y = f32[4,6] broadcast(x), dimensions={0}\n"
                                "ROOT r = f32[2,4,6] broadcast(y), dimensions={1,2}", "broadcast"),
     "broadcast that only adds ones": (FOUR + "ROOT r = f32[1,4,1] broadcast(x), dimensions={1}", "reshape"),
+    "broadcast of a scalar to a scalar": ("x = f32[] parameter(0)\ny = f32[] broadcast(x), dimensions={}\n"
+                                          "ROOT r = f32[] negate(y)", "negate"),
     "broadcast that permutes stays": ("x = f32[3,3] parameter(0)\nROOT r = f32[3,3] broadcast(x), dimensions={1,0}",
                                       "broadcast"),
     "broadcast of added ones": (FOUR + "y = f32[4,1] reshape(x)\nROOT r = f32[4,1,6] broadcast(y), dimensions={0,1}",

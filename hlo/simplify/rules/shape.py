@@ -59,9 +59,9 @@ def broadcast_of_broadcast(i: Instruction) -> Instruction | None:
 
 
 def broadcast_adds_ones(i: Instruction) -> Instruction | None:
-    """A broadcast that keeps the order and only adds dimensions of size 1 is a reshape (a scalar stays a splat)."""
+    """A broadcast that keeps the order and at most adds dimensions of size 1 is a reshape (a splat of a scalar stays)."""
     operand, dimensions = i.operands[0], i.attrs["dimensions"]
-    if not operand.shape.dims:
+    if not operand.shape.dims and i.shape.dims:
         return None
     if operand.shape.size != i.shape.size or operand.shape.size == 0 or list(dimensions) != sorted(dimensions):
         return None

@@ -1,0 +1,34 @@
+"""What was told to the user meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["warnings_counted"]
+
+
+class _Counter(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+
+
+@contextmanager
+def warnings_counted() -> Iterator[Callable[[], int]]:
+    """Counts shardc's warnings in the block; where they are switched off nobody can know, and that counts as one.
+
+    Example: ``with warnings_counted() as count: module = read()``, then ``count()``.
+    """
+    log = logging.getLogger("shardc")
+    counter = _Counter()
+    counter.count = 0 if log.isEnabledFor(logging.WARNING) else 1
+    log.addHandler(counter)
+    try:
+        yield lambda: counter.count
+    finally:
+        log.removeHandler(counter)
