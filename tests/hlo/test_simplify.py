@@ -51,6 +51,8 @@ CASES: dict[str, tuple[str, str]] = {
                          "e = f32[4] exponential(b)\nROOT r = f32[4] multiply(e, b)",
                          "broadcast exponential multiply"),
     "map": (FOUR + "ROOT r = f32[4] map(x, x), dimensions={0}, to_apply=sum", "add"),
+    "reduction of ones": ("x = f32[4,1,6] parameter(0)\nc = f32[] parameter(1)\n"
+                          "ROOT r = f32[4,6] reduce(x, c), dimensions={1}, to_apply=sum", "add broadcast reshape"),
     "reshape of reshape": (TABLE + "y = f32[24] reshape(x)\nROOT r = f32[3,8] reshape(y)", "reshape"),
     "reshape back": (TABLE + "y = f32[24] reshape(x)\nROOT r = f32[4,6] reshape(y)", ""),
     "reshape of splat": ("x = f32[] parameter(0)\ny = f32[4] broadcast(x), dimensions={}\nROOT r = f32[2,2] reshape(y)",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import OPS
+from shardc.hlo.simplify.make import broadcast_scalar, make, reshape
 
 __all__ = ["RULES"]
 
@@ -16,6 +18,24 @@ def sort_of_ones(i: Instruction) -> Instruction | None:
     return i.operands[0]
 
 
+def reduce_of_ones(i: Instruction) -> Instruction | None:
+    """A reduction over dimensions of one element is its reducer, applied once."""
+    if len(i.operands) != 2 or any(i.operands[0].shape.dims[d] != 1 for d in i.attrs["dimensions"]):
+        return None
+    x, init = i.operands
+    reducer = i.attrs["to_apply"]
+    root, parameters = reducer.root, reducer.parameters
+    if (
+        OPS[root.opcode].family != "elementwise"
+        or root.attrs
+        or sorted(map(id, root.operands)) != sorted(map(id, parameters))
+    ):
+        return None
+    values = {parameters[0]: broadcast_scalar(init, i.shape.dims, i), parameters[1]: reshape(x, i.shape.dims, i)}
+    return make(root.opcode, i.shape, (values[o] for o in root.operands), i)
+
+
 RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
+    "reduce": (reduce_of_ones,),
     "sort": (sort_of_ones,),
 }
