@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,13 @@ __all__ = ["BufferPool", "as_global", "check_global", "place"]
 Block = NDArray[np.uint8]
 #: What kernels ask of arguments: vectors may start anywhere, elements at multiples of their size.
 _ALIGNMENT = 16
+#: What kernels ask of results.
+_RESULT = 64
 
 #: Blocks of at least so many bytes are worth tracking: fresh ones cost page faults (the allocator keeps smaller ones).
 _LARGE = 1 << 17
+#: Blocks of at most so many bytes are cut from larger ones, of so many bytes.
+_SMALL, _SLAB = 1 << 10, 1 << 14
 
 
 class BufferPool:
@@ -36,6 +40,8 @@ class BufferPool:
         self._free: dict[int, list[Block]] = {}
         self._left: deque[Block] = deque()
         self._taken = self._spare = 0
+        self._slab = aligned_bytes(0)
+        self._used = 0
 
     def take(self, nbytes: int) -> Block:
         self._collect()
@@ -43,7 +49,17 @@ class BufferPool:
         free = self._free.get(nbytes)
         if free:
             return free.pop()
+        if nbytes <= _SMALL:
+            return self._cut(nbytes)
         return _leased(aligned_bytes(nbytes), self._left) if nbytes >= _LARGE else aligned_bytes(nbytes)
+
+    def _cut(self, nbytes: int) -> Block:
+        """A small block; its neighbours keep the memory that it lies in."""
+        start = self._used
+        if start + nbytes > self._slab.size:
+            self._slab, start = aligned_bytes(_SLAB), 0
+        self._used = (start + nbytes + _RESULT - 1) // _RESULT * _RESULT
+        return self._slab[start : start + nbytes]
 
     def give(self, blocks: Iterable[Block]) -> None:
         """Return blocks; the same block may come several times."""
@@ -78,7 +94,7 @@ def _leased(block: Block, left: deque[Block]) -> Block:
     return np.asarray(_Lease(block, left))
 
 
-def as_global(value: Any, dtype: DType, where: str) -> NDArray[Any]:
+def as_global(value: Any, dtype: DType, where: Callable[[], str]) -> NDArray[Any]:
     """``value`` as a NumPy array; a Python scalar takes the parameter's type when that loses nothing in kind."""
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         ranks = {"pred": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
@@ -87,44 +103,46 @@ def as_global(value: Any, dtype: DType, where: str) -> NDArray[Any]:
             try:
                 return np.asarray(value, dtype.numpy)
             except OverflowError:
-                raise InputError(f"{value} does not fit {dtype}", where=where) from None
-        raise InputError(f"a Python {type(value).__name__} was given where {dtype} is needed", where=where)
+                raise InputError(f"{value} does not fit {dtype}", where=where()) from None
+        raise InputError(f"a Python {type(value).__name__} was given where {dtype} is needed", where=where())
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as e:
-        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where) from None
+        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where()) from None
 
 
-def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: Layout, where: str) -> None:
+def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: Layout, where: Callable[[], str]) -> None:
     """Shape and element type must be exactly the parameter's."""
     if tuple(shape) != layout.dims:
         raise InputError(
             f"an array of shape {_dims(shape)} was given, the parameter has {_dims(layout.dims)}",
-            where=where,
+            where=where(),
             fix="pass the global value, not one device's shard",
         )
     if dtype != layout.dtype.numpy:
         raise InputError(
             f"an array of {dtype} was given, the parameter is {layout.dtype}",
-            where=where,
+            where=where(),
             fix=f"convert it: x.astype({layout.dtype.numpy.name!r})",
         )
 
 
-def place(value: Any, layout: Layout, devices: Sequence[int], pool: BufferPool, where: str) -> tuple[list[Block], bool]:
+def place(
+    value: Any, layout: Layout, devices: Sequence[int], pool: BufferPool, where: Callable[[], str]
+) -> tuple[list[Block], bool]:
     """One block per device of this process, and whether they came from ``pool``.
 
-    Devices with the same shard share a block. A NumPy array that one shard holds whole is used as it lies.
+    Devices with the same shard share a block. A NumPy array that one shard holds whole is used as it lies. ``where``
+    says which argument it is, for errors.
     """
     if isinstance(value, Array):
-        check_global(value.shape, value.dtype, layout, where)
         blocks = value._live()
         if value._layout.same_data(layout) and all(d in blocks for d in devices):
             return [blocks[d] for d in devices], False
+        check_global(value.shape, value.dtype, layout, where)
     array = np.asarray(value) if isinstance(value, Array) else as_global(value, layout.dtype, where)
     check_global(array.shape, array.dtype, layout, where)
-    whole = layout.local_dims == layout.dims and len(set(layout.positions)) == 1
-    if whole and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
+    if layout.whole and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
         return [array.reshape(-1).view(np.uint8)] * len(devices), False
     made: dict[tuple[int, ...], Block] = {}
     out = []

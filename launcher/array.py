@@ -39,11 +39,12 @@ class Array(NDArrayOperatorsMixin):
     work on the whole value and give NumPy arrays.
     """
 
-    __slots__ = ("_blocks", "_gone", "_layout", "_shared", "_transport")
+    __slots__ = ("_addresses", "_blocks", "_gone", "_layout", "_shared", "_transport")
 
     def __init__(self, layout: Layout, blocks: Mapping[int, Block], transport: Transport) -> None:
         self._layout = layout
         self._blocks = dict(blocks)
+        self._addresses: dict[int, int] = {}
         self._transport = transport
         self._shared = False
         self._gone = ""
@@ -179,8 +180,7 @@ class Array(NDArrayOperatorsMixin):
         """A device of this process with the same data as ``device``."""
         if device in self._blocks:
             return device
-        maximal = self.sharding is not None and self.sharding.mesh.is_maximal
-        if maximal:
+        if self._layout.maximal:
             return None
         position = self._layout.positions[device]
         return next((d for d in self._blocks if self._layout.positions[d] == position), None)
@@ -192,6 +192,13 @@ class Array(NDArrayOperatorsMixin):
                 fix="use the result instead, or do not donate this argument",
             )
         return self._blocks
+
+    def _address(self, device: int) -> int:
+        """Where the shard of one of this process's devices lies."""
+        found = self._addresses.get(device)
+        if found is None:
+            found = self._addresses[device] = self._live()[device].ctypes.data
+        return found
 
     def _donate(self, program: str) -> dict[int, Block]:
         """Give up the memory; returns the blocks that may be reused."""

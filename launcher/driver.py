@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,18 +46,29 @@ Step = Callable[[int, Any, Any, int, int], int]
 _COMPILE_PATIENCE = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One device in the middle of a step."""
+class _Device:
+    """One device of this process: its memory, and what the step takes, made once and filled anew for each step."""
 
-    device: int
-    memory: DeviceMemory
-    arguments: Any
-    results: Any
+    def __init__(self, number: int, executable: Executable, constants: Block) -> None:
+        self.number = number
+        self.arena = aligned_bytes(max(executable.arena_bytes, ARENA_HEADER))
+        self.arguments = (ctypes.c_void_p * max(1, len(executable.arguments)))()
+        self.results = (ctypes.c_void_p * max(1, len(executable.results)))()
+        self._constants = constants
+        self._header = self.arena[:ARENA_HEADER]
+        self._step = (self.arena.ctypes.data, self.arguments, self.results, constants.ctypes.data, number)
 
-    @staticmethod
-    def of(device: int, memory: DeviceMemory) -> _Run:
-        return _Run(device, memory, _pointers(memory.arguments), _pointers(memory.results))
+    def begin(self) -> None:
+        """The next call of `advance` starts at the beginning."""
+        self._header[:] = 0
+
+    def advance(self, step: Step) -> int:
+        """Run to the next stop."""
+        return step(*self._step)
+
+    def memory(self, arguments: Sequence[Block], results: Sequence[Block]) -> DeviceMemory:
+        """What collectives see."""
+        return DeviceMemory(self.arena, arguments, results, self._constants)
 
 
 class Driver:
@@ -82,7 +93,9 @@ class Driver:
         self._results = [Layout.of(spec, executable.num_devices) for spec in executable.results]
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
-        self._arenas = [aligned_bytes(max(executable.arena_bytes, ARENA_HEADER)) for _ in self.devices]
+        self._running = [_Device(d, executable, self._constants) for d in self.devices]
+        self._donations = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
+        self._titles = [partial(self._title, n) for n in range(len(self._arguments))]
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
         threads = config.num_threads or _cores()
@@ -96,7 +109,7 @@ class Driver:
     @property
     def arenas(self) -> dict[int, Block]:
         """Each device's arena, by its number."""
-        return dict(zip(self.devices, self._arenas, strict=True))
+        return {d.number: d.arena for d in self._running}
 
     def close(self) -> None:
         """End the threads."""
@@ -113,22 +126,37 @@ class Driver:
         placed, ours = self._place(arguments)
         results = self._result_blocks(placed, ours)
         self._pool.settle()
-        runs = [
-            _Run.of(device, DeviceMemory(arena, [p[i] for p in placed], results[i], self._constants))
-            for i, (device, arena) in enumerate(zip(self.devices, self._arenas, strict=True))
-        ]
-        self._run(runs)
+        self._fill_tables(arguments, placed, results)
+        memories: dict[int, DeviceMemory] = {}
+        if self._prepared:
+            of_devices = zip(self._running, results, strict=True)
+            memories = {d.number: d.memory([p[i] for p in placed], r) for i, (d, r) in enumerate(of_devices)}
+        self._run(memories)
         self.steps += 1
-        in_results = {id(b) for blocks in results for b in blocks}
-        self._pool.give(
-            b for blocks in [*ours.values(), self._donate(arguments)] for b in blocks if id(b) not in in_results
-        )
+        free = [b for blocks in ours.values() for b in blocks] + self._donate(arguments)
+        if free:
+            in_results = {id(b) for blocks in results for b in blocks}
+            self._pool.give(b for b in free if id(b) not in in_results)
         return [self._array(layout, [r[k] for r in results]) for k, layout in enumerate(self._results)]
+
+    def _fill_tables(
+        self, arguments: Sequence[Any], placed: Sequence[Sequence[Block]], results: Sequence[Sequence[Block]]
+    ) -> None:
+        """Where the arguments and results of each device lie."""
+        for i, device in enumerate(self._running):
+            table = device.arguments
+            for k, (value, blocks) in enumerate(zip(arguments, placed, strict=True)):
+                block = blocks[i]
+                known = isinstance(value, Array) and value._blocks.get(device.number) is block
+                table[k] = value._address(device.number) if known else block.ctypes.data
+            table = device.results
+            for k, block in enumerate(results[i]):
+                table[k] = block.ctypes.data
 
     def put(self, number: int, value: Any) -> Array:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
         layout = self._arguments[number]
-        blocks, copied = place(value, layout, self.devices, self._pool, self._title(number))
+        blocks, copied = place(value, layout, self.devices, self._pool, self._titles[number])
         if not copied:
             copies = {id(b): b.copy() for b in blocks}
             blocks = [copies[id(b)] for b in blocks]
@@ -138,7 +166,7 @@ class Driver:
         """Blocks by parameter and device; and by parameter those that hold copies made for this step."""
         placed, ours = [], {}
         for number, (value, layout) in enumerate(zip(arguments, self._arguments, strict=True)):
-            blocks, copied = place(value, layout, self.devices, self._pool, self._title(number))
+            blocks, copied = place(value, layout, self.devices, self._pool, self._titles[number])
             placed.append(blocks)
             if copied:
                 ours[number] = blocks
@@ -153,6 +181,8 @@ class Driver:
         A block that several devices read (replicas) cannot be written by one of them.
         """
         source = {r: a for r, a in self.executable.aliases if a in ours and self._exclusive(placed[a])}
+        if not source:
+            return [[self._pool.take(layout.local_bytes) for layout in self._results] for _ in self._running]
         return [
             [
                 placed[source[k]][i] if k in source else self._pool.take(layout.local_bytes)
@@ -165,21 +195,22 @@ class Driver:
     def _exclusive(blocks: Sequence[Block]) -> bool:
         return len({id(b) for b in blocks}) == len(blocks)
 
-    def _run(self, runs: Sequence[_Run]) -> None:
-        memories = {run.device: run.memory for run in runs}
-        for run in runs:
-            run.memory.arena[:ARENA_HEADER] = 0
+    def _run(self, memories: Mapping[int, DeviceMemory]) -> None:
+        for device in self._running:
+            device.begin()
         if self._helpers is not None:
             pool, workers = self._helpers
             pool.configure(workers)
         phase = DONE
         while True:
-            stops = self._phases.run(phase, self._advance, runs)
+            stops = self._phases.run(phase, self._advance, self._running)
+            if stops[0] == DONE and len(stops) == 1:
+                return
             false = next((e for s in stops if (e := check_error(self.executable, s)) is not None), None)
             if false is not None:
                 raise false
             if stops.count(stops[0]) != len(stops):
-                raise self._diverged(runs, stops)
+                raise self._diverged(stops)
             if stops[0] == DONE:
                 return
             prepared = self._prepared.get(stops[0])
@@ -192,17 +223,17 @@ class Driver:
             self.collectives_done += 1
             phase = stops[0]
 
-    def _advance(self, run: _Run) -> int:
-        arena, constants = run.memory.arena.ctypes.data, self._constants.ctypes.data
-        return int(self._step(arena, run.arguments, run.results, constants, run.device))
+    def _advance(self, device: _Device) -> int:
+        return device.advance(self._step)
 
     def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
         """An `Array` of one block per distinct shard; the replicas' memory is free again."""
+        if len(blocks) == 1:
+            return Array(layout, {self.devices[0]: blocks[0]}, self.transport)
         first: dict[tuple[int, ...], Block] = {}
-        maximal = layout.sharding is not None and layout.sharding.mesh.is_maximal
         kept: dict[int, Block] = {}
         for device, block in zip(self.devices, blocks, strict=True):
-            kept[device] = block if maximal else first.setdefault(layout.positions[device], block)
+            kept[device] = block if layout.maximal else first.setdefault(layout.positions[device], block)
         used = {id(b) for b in kept.values()}
         self._pool.give(b for b in blocks if id(b) not in used)
         return Array(layout, kept, self.transport)
@@ -214,8 +245,14 @@ class Driver:
                 f"{self.executable.name} takes {len(self._arguments)} arguments, {len(arguments)} were given",
                 fix=f"its parameters are: {names or '(none)'}",
             )
+        if not self.executable.donated:
+            return
+        places: dict[int, list[int]] = {}
+        for k, a in enumerate(arguments):
+            if isinstance(a, Array):
+                places.setdefault(id(a), []).append(k)
         for number in self.executable.donated:
-            same = [k for k, a in enumerate(arguments) if a is arguments[number] and isinstance(a, Array)]
+            same = places.get(id(arguments[number]), ())
             if len(same) > 1:
                 raise InputError(
                     "an array is donated and passed a second time",
@@ -242,27 +279,23 @@ class Driver:
         for number in self.executable.donated:
             value = arguments[number]
             if isinstance(value, Array):
-                blocks += value._donate(f"{self.executable.name} as {self._title(number)}").values()
+                blocks += value._donate(self._donations[number]).values()
         return blocks
 
     def _title(self, number: int) -> str:
         name = self._arguments[number].name
         return f"argument {number}" + (f" ({name})" if name else "")
 
-    def _diverged(self, runs: Sequence[_Run], stops: Sequence[int]) -> RunError:
+    def _diverged(self, stops: Sequence[int]) -> RunError:
         def place_of(stop: int) -> str:
             prepared = self._prepared.get(stop)
             return "at the end" if prepared is None else f"in {prepared.call.op} %{prepared.call.name}"
 
-        places = "; ".join(f"device {r.device} is {place_of(s)}" for r, s in zip(runs, stops, strict=True))
+        places = "; ".join(f"device {d} is {place_of(s)}" for d, s in zip(self.devices, stops, strict=True))
         return RunError(
             f"the devices of {self.executable.name} took different ways: {places}",
             fix="a condition that guards collectives must have the same value on all devices",
         )
-
-
-def _pointers(blocks: Sequence[Block]) -> Any:
-    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))
 
 
 def _cores() -> int:

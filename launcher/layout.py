@@ -76,14 +76,23 @@ class Layout:
             out.setdefault(position, device)
         return out
 
+    @cached_property
+    def whole(self) -> bool:
+        """Does every shard hold the whole array?"""
+        return self.local_dims == self.dims and len(set(self.positions)) == 1
+
+    @cached_property
+    def maximal(self) -> bool:
+        """Does one device alone hold the array?"""
+        return self.sharding is not None and self.sharding.mesh.is_maximal
+
+    @cached_property
+    def _data(self) -> tuple[object, ...]:
+        return self.dims, self.local_dims, self.dtype, self.positions
+
     def same_data(self, other: Layout) -> bool:
         """Do shards made under ``other`` fit this layout as they are?"""
-        return (self.dims, self.local_dims, self.dtype, self.positions) == (
-            other.dims,
-            other.local_dims,
-            other.dtype,
-            other.positions,
-        )
+        return self is other or self._data == other._data
 
     def typed(self, block: NDArray[np.uint8]) -> NDArray[Any]:
         """A shard's bytes as an array of ``local_dims``."""

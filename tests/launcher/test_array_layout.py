@@ -52,7 +52,7 @@ def test_arrays_are_cut_and_joined_as_the_partitioner_does(layout: Layout, seed:
     value = np.random.default_rng(seed).integers(0, 2, layout.dims).astype(layout.dtype.numpy)
     assert layout.sharding is not None
     devices = range(layout.num_devices)
-    blocks, _ = place(value, layout, devices, BufferPool(), "")
+    blocks, _ = place(value, layout, devices, BufferPool(), str)
     shards = [layout.typed(b) for b in blocks]
     for mine, theirs in zip(shards, scatter_array(value, layout.sharding), strict=True):
         assert mine.tobytes() == theirs.tobytes()
@@ -74,7 +74,7 @@ def test_padding_is_zero_also_where_a_shard_is_as_large_as_the_whole() -> None:
     start = -block.ctypes.data % 64
     value = block[start : start + 4].view(np.float32)
     value[:] = 7
-    blocks, _ = place(value, layout, range(4), BufferPool(), "")
+    blocks, _ = place(value, layout, range(4), BufferPool(), str)
     assert [float(layout.typed(b)[0]) for b in blocks] == [7, 0, 0, 0]
 
 
@@ -83,9 +83,9 @@ def test_a_value_that_needs_no_copy_is_not_copied() -> None:
     block = np.empty(4 * 4 + 64, np.uint8)
     start = -block.ctypes.data % 64
     value = block[start : start + 16].view(np.float32)
-    blocks, copied = place(value, layout, (0, 1), BufferPool(), "")
+    blocks, copied = place(value, layout, (0, 1), BufferPool(), str)
     assert not copied
     assert blocks[0].ctypes.data == blocks[1].ctypes.data == value.ctypes.data
-    blocks, copied = place(np.broadcast_to(np.float32(1), 4), layout, (0, 1), BufferPool(), "")
+    blocks, copied = place(np.broadcast_to(np.float32(1), 4), layout, (0, 1), BufferPool(), str)
     assert copied
     assert layout.typed(blocks[1]).tolist() == [1] * 4
