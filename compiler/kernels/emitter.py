@@ -151,9 +151,9 @@ class Emitter(Elements):
         found = None if known is None else known(index, mask)
         return super()._make(instruction, index, mask) if found is None else found
 
-    def stored(self, place: ir.Value, shape: Shape, offset: Expr, mask: Mask) -> Val:
-        """An element of memory that holds (a part of) a value of ``shape``."""
-        return self._load(place, shape.size, shape.dtype, offset, mask, self.entry)
+    def stored(self, place: ir.Value, shape: Shape, offset: Expr, mask: Mask, since: Frame) -> Val:
+        """An element of memory that holds (a part of) a value of ``shape``, but not yet before ``since``."""
+        return self._load(place, shape.size, shape.dtype, offset, mask, since)
 
     def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Val:
         key = ("leaf", instruction, offset, mask)
@@ -221,25 +221,25 @@ class Emitter(Elements):
         if step == 0:
             return self._load_scalar(base, dtype, at, holds, frame)
         if step == -1:
-            at = apply(lambda b, o: b.sub(o, constant(I64, lanes - 1)), [at], self.entry)
+            at = apply(lambda b, o: b.sub(o, constant(I64, lanes - 1)), [at], frame)
             holds = None if holds is None else self._reversed(holds, lanes)
         if holds is None:
             result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [at], frame, lanes)
         elif holds.lanes == 1 and size >= lanes:
             clamp = lambda b, o, m: b.select(m, o, constant(I64, 0))  # noqa: E731
-            safe = apply(clamp, [at, holds], self.entry)
+            safe = apply(clamp, [at, holds], frame)
             result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [safe], frame, lanes)
         else:
             wide = Val(holds.wide(lanes), holds.frame, lanes)
-            frame = deepest([at, wide], frame)
-            result = Val(memory.load(frame.builder, base, at.value, dtype, lanes, wide.value), frame, lanes)
+            inner = deepest([at, wide], frame)
+            result = Val(memory.load(inner.builder, base, at.value, dtype, lanes, wide.value), inner, lanes)
         return self._reversed(result, lanes) if step == -1 else result
 
     def _load_scalar(self, base: ir.Value, dtype: DType, at: Val, holds: Val | None, frame: Frame) -> Val:
         if holds is not None:
             if holds.lanes > 1:
-                holds = apply_uniform(memory.any_lane, [holds], self.entry, 1)
-            at = apply(lambda b, o, m: b.select(m, o, constant(I64, 0)), [at, holds], self.entry)
+                holds = apply_uniform(memory.any_lane, [holds], frame, 1)
+            at = apply(lambda b, o, m: b.select(m, o, constant(I64, 0)), [at, holds], frame)
         return apply(lambda b, o: memory.load(b, base, o, dtype, 1), [at], frame)
 
     def _reversed(self, v: Val, lanes: int) -> Val:

@@ -139,7 +139,7 @@ class _Rows:
             self._finish(s, frame, lanes)
         for i, target in stores:
             if i in self.plan.kept:
-                self.e.known[i] = self._reader(i, target)
+                self.e.known[i] = self._reader(i, target, frame)
 
     def _bind(self, counter: Val, lanes: int) -> None:
         self.e.bind(self.column, counter, lanes)
@@ -186,10 +186,10 @@ class _Rows:
             return Expr.of(self.column)
         return Expr.of(self.row) * self.plan.frame.columns + Expr.of(self.column)
 
-    def _reader(self, i: Instruction, target: ir.Value) -> Known:
+    def _reader(self, i: Instruction, target: ir.Value, row: Frame) -> Known:
         """Reads what an earlier loop has stored."""
         e, own, offset = self.e, self.index(i), self._offset(i, target)
-        return lambda index, mask: e.stored(target, i.shape, offset, mask) if index == own else None
+        return lambda index, mask: e.stored(target, i.shape, offset, mask, row) if index == own else None
 
     def _start(self, s: _Sum, frame: Frame, lanes: int, long: bool) -> None:
         t = register_type(s.dtype, lanes)
