@@ -105,6 +105,8 @@ class _Piece:
         self.dtype = plan.instruction.shape.dtype
         loaded = memory.load(self.b, part.operands[2], constant(I64, 0), self.dtype, 1)
         self.neutral = Val(loaded, e.entry)
+        for lanes in (1, plan.lanes):  # made here, before any loop
+            self.neutral.wide(lanes)
 
     def emit(self) -> None:
         plan, b = self.plan, self.b
@@ -179,11 +181,11 @@ class _Piece:
             for o, w in zip(out, plan.window, strict=True)
         ]
         if plan.inside and math.prod(w.size for w in plan.window) <= _UNROLLED:
-            for steps in product(*(range(w.size) for w in plan.window)):
-                yield self._element(starts, [constant(I64, k) for k in steps], channel)
+            for numbers in product(*(range(w.size) for w in plan.window)):
+                yield self._element(starts, [constant(I64, k) for k in numbers], channel)
             return
         with ExitStack() as loops:
-            steps = []
+            steps: list[ir.Value] = []
             for start, w, n in zip(starts, plan.window, plan.dims, strict=True):
                 steps.append(loops.enter_context(counted(b, *self._bounds(start, w, n))))
             yield self._element(starts, steps, channel)
