@@ -12,7 +12,7 @@ from pathlib import Path
 
 from llvmlite import ir
 
-__all__ = ["GEMM", "LAPACK", "SYMBOLS", "declare", "declare_gemm", "library"]
+__all__ = ["GEMM", "LAPACK", "SYMBOLS", "TRANSPOSE", "declare", "declare_gemm", "library"]
 
 #: CBLAS function per element type; integers are 32 bits wide.
 GEMM = {"f32": "scipy_cblas_sgemm", "f64": "scipy_cblas_dgemm", "c64": "scipy_cblas_cgemm", "c128": "scipy_cblas_zgemm"}
@@ -20,8 +20,11 @@ GEMM = {"f32": "scipy_cblas_sgemm", "f64": "scipy_cblas_dgemm", "c64": "scipy_cb
 LAPACK = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
 _BOTH = "potrf getrf geqrf geqp3 gesdd gesvd geev gees gehrd gtsv"
 _REAL, _COMPLEX = "orgqr ormqr syevd sytrd", "ungqr unmqr heevd hetrd"
+#: Transposing copy per element type.
+TRANSPOSE = {"f32": "scipy_cblas_somatcopy", "f64": "scipy_cblas_domatcopy"}
 SYMBOLS = (
     frozenset(GEMM.values())
+    | frozenset(TRANSPOSE.values())
     | {f"scipy_cblas_{letter}trsm" for letter in "sdcz"}
     | {f"scipy_LAPACKE_{letter}{name}" for letter in "sd" for name in f"{_BOTH} {_REAL}".split()}
     | {f"scipy_LAPACKE_{letter}{name}" for letter in "cz" for name in f"{_BOTH} {_COMPLEX}".split()}

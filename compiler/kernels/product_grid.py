@@ -1,0 +1,86 @@
+"""Into which tiles a matrix product is cut, and into which calls of the library a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.compiler.kernels.product_sides import Sides
+from shardc.hlo.types import DType
+from shardc.native.target import Target
+
+__all__ = ["Grid", "grid"]
+
+#: OpenBLAS multiplies without packing what has at most so many multiplications, on CPUs with AVX-512 and for these
+#: types, if the right side is not transposed. That is faster than its blocked code for operands in the caches.
+_UNPACKED, _UNPACKED_TYPES = 1_000_000, ("f32", "f64")
+
+#: Such calls: bytes of a row of the right panel (a few vector registers), and rows of it (so that it stays in L2).
+_PANEL_BYTES, _PANEL_DEPTH = 256, 256
+#: Most rows of a tile (with its panel it stays in L2), and the fewest that pay for packing the panel.
+_MOST_ROWS, _FEWEST_ROWS = 1024, 128
+#: Tiles that a large product is cut into at least, for the sake of many cores.
+_WANTED = 16
+
+#: The library's own packing of one element costs as much as so many multiplications.
+_PACKING = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Tiles of ``rows`` x ``columns`` (those at the ends may be smaller), computed by calls of ``block`` rows and
+    ``depth`` products per sum. ``panels``: the right side is copied into a dense panel of ``depth`` x ``columns``."""
+
+    rows: int
+    columns: int
+    depth: int
+    block: int
+    panels: bool = False
+
+    def tiles(self, sides: Sides) -> tuple[int, int]:
+        """How many tiles there are along rows and columns."""
+        return -(-sides.m // self.rows), -(-sides.n // self.columns)
+
+
+def grid(sides: Sides, kind: DType, target: Target) -> Grid:
+    """The grid depends on shapes, the element type and the target only, so that results do not depend on threads."""
+    unpacked = kind.name in _UNPACKED_TYPES and "+avx512f" in target.features.split(",")
+    if not unpacked or sides.m < 2 or sides.n < 2:
+        return _packed_by_library(sides)
+    if sides.m * sides.n * sides.k <= _UNPACKED:
+        return Grid(sides.m, sides.n, sides.k, sides.m)
+    columns = _even(sides.n, _PANEL_BYTES // kind.nbytes, 64 // kind.nbytes)
+    depth = _even(sides.k, _PANEL_DEPTH, 8)
+    tiles = -(-sides.m // _MOST_ROWS)
+    across = sides.batches * -(-sides.n // columns)
+    while tiles * across < _WANTED and sides.m // (2 * tiles) >= _FEWEST_ROWS:
+        tiles *= 2
+    rows = _even(sides.m, -(-sides.m // tiles), 6)
+    block = max(6, _UNPACKED // (columns * depth) // 6 * 6)
+    return Grid(rows, columns, depth, min(block, rows), panels=True)
+
+
+def _even(size: int, most: int, multiple: int) -> int:
+    """The part of ``size`` when it is cut into parts of about ``most``: about equal ones, multiples of a number."""
+    parts = -(-size // most)
+    part = -(-size // parts)
+    return min(size, -(-part // multiple) * multiple)
+
+
+def _packed_by_library(sides: Sides) -> Grid:
+    """The most tiles whose repeated packing costs little: 2 % for many, more where few cores would have work."""
+    best = Grid(sides.m, sides.n, sides.k, sides.m)
+    whole = 1 / max(sides.m, 1) + 1 / max(sides.n, 1)
+    most = sides.work // 2_000_000
+    for exponent in range(7):
+        count = sides.batches << exponent
+        if count > most:
+            break
+        options = []
+        for down in range(exponent + 1):
+            rows = _even(sides.m, -(-sides.m // (1 << down)), 8)
+            columns = _even(sides.n, -(-sides.n // (1 << (exponent - down))), 16)
+            options.append((1 / rows + 1 / columns, Grid(rows, columns, sides.k, rows)))
+        loss, found = min(options, key=lambda o: o[0])
+        if _PACKING * (loss - whole) <= 0.02 + 0.12 / count:
+            best = found
+    return best
