@@ -6,14 +6,27 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from shardc.hlo.ir import Instruction
-from shardc.hlo.simplify.rules import contraction, control, elementwise, indexing, reduction, shape
+from shardc.hlo.simplify.rules import (
+    arithmetic,
+    comparison,
+    contraction,
+    control,
+    counting,
+    elementwise,
+    indexing,
+    reduction,
+    shape,
+    slicing,
+)
 
 __all__ = ["RULES"]
 
 
 def _merge() -> dict[str, tuple[Callable[[Instruction], Instruction | None], ...]]:
     merged: dict[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {}
-    for family in (elementwise, contraction, shape, indexing, reduction, control):
+    for family in (
+        elementwise, arithmetic, comparison, contraction, shape, counting, slicing, indexing, reduction, control
+    ):  # fmt: skip
         for opcode, rules in family.RULES.items():
             merged[opcode] = merged.get(opcode, ()) + rules
     return merged

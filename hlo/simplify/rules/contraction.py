@@ -1,4 +1,4 @@
-"""Transposes of a product's operands are part of how the product reads them."""
+"""Products: transposes are part of how they read, and those that add up nothing are plain multiplications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
+import numpy as np
+
 from shardc.hlo.ir import Instruction
+from shardc.hlo.literal import Literal
+from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, transpose
 from shardc.hlo.types import Shape
 
 __all__ = ["RULES"]
@@ -44,4 +48,45 @@ def _is_run(shape: Shape, dims: Sequence[int]) -> bool:
     return all(b == a + 1 for a, b in pairwise(places))
 
 
-RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {"dot": (dot_of_transpose,)}
+def dot_of_nothing(i: Instruction) -> Instruction | None:
+    """A sum of no products is 0."""
+    contracted = i.attrs.get("lhs_contracting_dims", ())
+    if all(i.operands[0].shape.dims[d] for d in contracted) or not i.shape.size:
+        return None
+    return broadcast_scalar(constant(Literal(np.zeros((), i.shape.dtype.numpy)), i), i.shape.dims, i)
+
+
+def dot_of_columns(i: Instruction) -> Instruction | None:
+    """Products that add up nothing: each element of one side times each of the other."""
+    if "algorithm" in i.attrs or i.shape.dtype.kind == "pred":
+        return None
+    sides = []
+    for operand, side in zip(i.operands, _SIDES, strict=True):
+        contracted = i.attrs.get(f"{side}_contracting_dims", ())
+        if any(operand.shape.dims[d] != 1 for d in contracted):
+            return None
+        sides.append(operand if operand.shape.dtype is i.shape.dtype else _converted(operand, i))
+    wide = [_spread(x, i, side, n) for n, (x, side) in enumerate(zip(sides, _SIDES, strict=True))]
+    return make("multiply", i.shape, wide, i)
+
+
+def _converted(operand: Instruction, i: Instruction) -> Instruction:
+    return make("convert", Shape(i.shape.dtype, operand.shape.dims), (operand,), i)
+
+
+def _spread(x: Instruction, dot: Instruction, side: str, number: int) -> Instruction:
+    """One side of a product with the result's dimensions: batch, free of the left, free of the right."""
+    batch = tuple(dot.attrs.get(f"{side}_batch_dims", ()))
+    contracted = dot.attrs.get(f"{side}_contracting_dims", ())
+    free = [d for d in range(x.shape.rank) if d not in batch and d not in contracted]
+    ordered = transpose(x, (*batch, *free, *contracted), dot)
+    plain = reshape(ordered, tuple(x.shape.dims[d] for d in (*batch, *free)), dot)
+    count = len(batch)
+    first = count if number == 0 else dot.shape.rank - len(free)
+    places = (*range(count), *range(first, first + len(free)))
+    return make("broadcast", dot.shape, (plain,), dot, dimensions=places)
+
+
+RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
+    "dot": (dot_of_nothing, dot_of_columns, dot_of_transpose)
+}

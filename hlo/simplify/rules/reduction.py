@@ -1,14 +1,19 @@
-"""Reductions and sorts with nothing to do."""
+"""Reductions and sorts with little or nothing to do, and reductions of values that were only moved."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from shardc.hlo.evaluate.body import reducer_opcode
 from shardc.hlo.ir import Instruction
+from shardc.hlo.monoids import any_order
 from shardc.hlo.opset import OPS
-from shardc.hlo.simplify.make import broadcast_scalar, make, reshape
+from shardc.hlo.simplify.make import broadcast_scalar, make, reshape, transpose
 
 __all__ = ["RULES"]
+
+#: Combining a value with itself gives the value.
+_IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})
 
 
 def sort_of_ones(i: Instruction) -> Instruction | None:
@@ -16,6 +21,13 @@ def sort_of_ones(i: Instruction) -> Instruction | None:
     if len(i.operands) != 1 or i.operands[0].shape.dims[d] > 1:
         return None
     return i.operands[0]
+
+
+def _plain(i: Instruction) -> str | None:
+    """The opcode of a reduction of one array by one operation of its own type."""
+    if len(i.operands) != 2 or i.operands[0].shape.dtype is not i.shape.dtype:
+        return None
+    return reducer_opcode(i.attrs["to_apply"])
 
 
 def reduce_of_ones(i: Instruction) -> Instruction | None:
@@ -35,7 +47,72 @@ def reduce_of_ones(i: Instruction) -> Instruction | None:
     return make(root.opcode, i.shape, (values[o] for o in root.operands), i)
 
 
+def reduce_of_nothing(i: Instruction) -> Instruction | None:
+    """Without elements there is the initial value."""
+    if len(i.operands) != 2 or i.operands[0].shape.size or not i.shape.size or not _plain(i):
+        return None
+    return broadcast_scalar(i.operands[1], i.shape.dims, i)
+
+
+def reduce_of_transpose(i: Instruction) -> Instruction | None:
+    """The reduction reads the value as it was; what is left of the order is put right behind it."""
+    inner = i.operands[0]
+    if inner.opcode != "transpose" or not _free_order(i):
+        return None
+    permutation, gone = inner.attrs["dimensions"], set(i.attrs["dimensions"])
+    source = inner.operands[0]
+    reduced = tuple(sorted(permutation[d] for d in gone))
+    kept = [d for d in range(source.shape.rank) if d not in reduced]
+    shape = i.shape.with_dims(tuple(source.shape.dims[d] for d in kept))
+    result = make("reduce", shape, (source, i.operands[1]), i, **{**i.attrs, "dimensions": reduced})
+    return transpose(
+        result, tuple(kept.index(permutation[d]) for d in range(i.operands[0].shape.rank) if d not in gone), i
+    )
+
+
+def _free_order(i: Instruction) -> bool:
+    """May the reduction take elements in any order? One operation that commutes says so."""
+    return _plain(i) is not None
+
+
+def reduce_of_added_ones(i: Instruction) -> Instruction | None:
+    """A reshape that only adds or drops dimensions of size 1 in front of a reduction goes behind it."""
+    inner = i.operands[0]
+    if inner.opcode != "reshape" or not _free_order(i):
+        return None
+    source = inner.operands[0]
+    old, new = ([d for d, n in enumerate(s.shape.dims) if n != 1] for s in (source, inner))
+    if [source.shape.dims[d] for d in old] != [inner.shape.dims[d] for d in new]:
+        return None
+    reduced = tuple(o for o, n in zip(old, new, strict=True) if n in i.attrs["dimensions"])
+    if not reduced:
+        return None
+    kept = tuple(n for d, n in enumerate(source.shape.dims) if d not in reduced)
+    shape = i.shape.with_dims(kept)
+    return reshape(
+        make("reduce", shape, (source, i.operands[1]), i, **{**i.attrs, "dimensions": reduced}), i.shape.dims, i
+    )
+
+
+def reduce_of_repeated(i: Instruction) -> Instruction | None:
+    """The largest of equal values is any of them: dimensions that a broadcast adds need not be looked at."""
+    inner = i.operands[0]
+    opcode = _plain(i)
+    if inner.opcode != "broadcast" or opcode not in _IDEMPOTENT or not inner.shape.size:
+        return None
+    source, dimensions = inner.operands[0], inner.attrs["dimensions"]
+    gone = i.attrs["dimensions"]
+    added = [d for d in gone if d not in dimensions]
+    if not added or not any_order(i.attrs["to_apply"], i.shape.dtype):
+        return None
+    kept = [d for d in range(inner.shape.rank) if d not in added]
+    shape = inner.shape.with_dims(tuple(inner.shape.dims[d] for d in kept))
+    narrow = make("broadcast", shape, (source,), i, dimensions=tuple(kept.index(d) for d in dimensions))
+    left = tuple(kept.index(d) for d in gone if d not in added)
+    return make("reduce", i.shape, (narrow, i.operands[1]), i, **{**i.attrs, "dimensions": left})
+
+
 RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
-    "reduce": (reduce_of_ones,),
     "sort": (sort_of_ones,),
+    "reduce": (reduce_of_nothing, reduce_of_ones, reduce_of_transpose, reduce_of_added_ones, reduce_of_repeated),
 }
