@@ -146,6 +146,8 @@ class Recorder(Elements):
     folded: list[tuple[Index, tuple[LoopVar, ...]]] = field(default_factory=list)
     #: A computation is called that must not see elements that do not exist (it may loop for ever on them).
     one_by_one: bool = False
+    #: Elementwise operations asked for.
+    operations: int = 0
 
     def __post_init__(self) -> None:
         self.leaves = frozenset(self.leaves)
@@ -160,6 +162,7 @@ class Recorder(Elements):
         return True
 
     def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Any:
+        self.operations += 1
         return True
 
     def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Any:

@@ -33,6 +33,7 @@ from shardc.compiler.kernels.elements import Elements, Fold, Index, bases
 from shardc.compiler.kernels.elementwise import combine
 from shardc.compiler.kernels.frames import Frame, Val, apply, deepest
 from shardc.compiler.kernels.registers import register_type
+from shardc.compiler.kernels.tiles import Tile
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DTYPES, DType, Shape
@@ -71,6 +72,8 @@ class Emitter(Elements):
         self._sums: dict[object, Any] = {}
         self._written: dict[Instruction, Frame] = {}
         self.known: dict[Instruction, Known] = {}
+        #: While a transposing map emits a tile: the vectors that it has read.
+        self.tile: Tile | None = None
 
     def finish(self) -> None:
         """End the function."""
@@ -160,6 +163,8 @@ class Emitter(Elements):
         found = self._sums.get(key)
         if found is None or not found.frame.open:
             shape = instruction.shape
+            if self.tile is not None and (value := self.tile.value(instruction, offset, shape.dtype)) is not None:
+                return value
             frame = self._written.get(instruction, self.entry)
             found = self._load(self.pointers[instruction], shape.size, shape.dtype, offset, mask, frame)
             self._sums[key] = found

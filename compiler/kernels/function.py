@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from shardc.compiler.kernels.affine import Mask
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.elements import Element, Elements, Index
-from shardc.compiler.kernels.mapping import Output, Span, emit_map
-from shardc.compiler.kernels.parallel import map_chunks, phase
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.mapping import Output, Span, can_cut, emit_map
+from shardc.compiler.kernels.parallel import Part, map_chunks, phase
 from shardc.compiler.kernels.rules import RULES
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
@@ -54,19 +56,25 @@ def _maps(kernel: Kernel, leaves: Sequence[Instruction], elements: Sequence[Elem
     """Loop nests that fill the results with ``elements``, which read ``leaves``; in chunks if there is much to do."""
     count = map_chunks(kernel.instruction)
 
-    def fill(k: Kernel, span: Span | None) -> None:
-        e = k.emitter(dict(zip(leaves, k.operands, strict=True)))
-        outputs = [Output(p, s, f) for p, s, f in zip(k.results, k.result_shapes, elements, strict=True)]
-        start = 0
-        for end in range(1, len(outputs) + 1):  # one loop nest for each run of results of the same dimensions
-            if end == len(outputs) or outputs[end].shape.dims != outputs[start].shape.dims:
-                emit_map(e, outputs[start].shape.dims, outputs[start:end], span=span)
-                start = end
+    def fill(k: Kernel, e: Emitter, span: Span | None) -> None:
+        for run in _nests(k, elements):
+            emit_map(e, run[0].shape.dims, run, span=span)
         e.finish()
 
-    if count == 1:
-        fill(kernel, None)
+    def emit(part: Part) -> None:
+        e = part.emitter(dict(zip(leaves, part.operands, strict=True)))
+        fill(part, e, Span(count, part.begin, part.end))
+
+    e = kernel.emitter(dict(zip(leaves, kernel.operands, strict=True)))
+    if count == 1 or not all(can_cut(e, run[0].shape.dims, run, count) for run in _nests(kernel, elements)):
+        fill(kernel, e, None)
         return
-    e = kernel.emitter()
-    phase(kernel, e, count, lambda part: fill(part, Span(count, part.begin, part.end)))
+    phase(kernel, e, count, emit)
     e.finish()
+
+
+def _nests(kernel: Kernel, elements: Sequence[Element]) -> Iterator[list[Output]]:
+    """Runs of results of the same dimensions, each of which one loop nest fills."""
+    outputs = [Output(p, s, f) for p, s, f in zip(kernel.results, kernel.result_shapes, elements, strict=True)]
+    for _, run in groupby(outputs, key=lambda o: o.shape.dims):
+        yield list(run)

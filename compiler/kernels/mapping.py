@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -13,13 +13,20 @@ from shardc.compiler.kernels.elements import Access, Element, Elements, Index, R
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, deepest
 from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above
+from shardc.compiler.kernels.tiles import Tile, side, takes
 from shardc.hlo.types import DType, Shape
 from shardc.native.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "Span", "bind_group", "counter_of", "emit_map", "group_size"]
+__all__ = ["Output", "Span", "bind_group", "can_cut", "counter_of", "emit_map", "group_size"]
 
-#: Transposing loops: elements along the direction of reads per tile, and lanes along that of writes.
-_TILE, _TILE_LANES = 16, 8
+#: Bytes of a result from which on it is written past the cache: no cache keeps so much until it is read.
+_STREAMED = 32 << 20
+#: Bytes of a cache line.
+_LINE = 64
+#: Transposing loops run over blocks of so many bytes of reads by so many lines of writes.
+_BLOCK_READ, _BLOCK_WRITTEN = 256, 8
+#: Elementwise operations of a transposing map from which on its steps are a loop, to keep the code small.
+_MANY = 3
 
 
 @dataclass(frozen=True)
@@ -65,92 +72,255 @@ def emit_map(
 ) -> None:
     """Fill, for every index below ``dims``, that element of each output; the loops go into ``frame``.
 
-    With ``span`` only those chunks' part of the indices is done; chunk 0 does all where the work cannot be cut.
+    With ``span`` only those chunks' part of the indices is done; the first one does all where `can_cut` says no.
     """
     if 0 in dims:
         return
-    space, recorder = _plan(e, dims, outputs)
-    stores = [_offset(e, o, space.index) for o in outputs]
-    accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
-    groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
-    lanes = _lanes(e, groups, recorder, accesses)
-    across = _across(groups, recorder) if lanes > 1 else None
-    tiled = [] if across is None else groups.pop(across)
-    body = _Body(e, space, outputs, stores)
+    nest = _Nest.of(e, dims, outputs)
     frame = frame or e.entry
-    cut = None if span is None else _cut(groups, tiled, lanes, recorder, span.count)
     guard: Branch | None = None
+    share: tuple[ir.Value, ir.Value] | None = None
+    cut = None if span is None else nest.cut(span.count)
     if span is not None and cut is None:
         guard = Branch(frame, frame.builder.icmp_unsigned("==", span.begin, constant(I64, 0)))
-        frame, span = guard.frame, None
-    share: tuple[ir.Value, ir.Value] | None = None
-    if span is not None and (cut is tiled or cut is not groups[-1]):
-        assert cut is not None
-        share = span.steps(frame.builder, -(-group_size(cut) // (_TILE if cut is tiled else 1)))
+        frame = guard.frame
+    elif span is not None and cut is not None:
+        share = span.steps(frame.builder, cut.steps)
         guard = Branch(frame, frame.builder.icmp_unsigned("<", *share))
         frame = guard.frame
-    open_loops: list[Loop] = []
-    for group in groups[: len(groups) - 1]:
-        loop = (
-            Loop(frame, group_size(group)) if share is None or group is not cut else Loop(frame, share[1], 1, share[0])
-        )
-        bind_group(e, group, Val((loop.index,), loop.frame))
-        open_loops.append(loop)
-        frame = loop.frame
-    if tiled:
-        loop = _tiles(frame, group_size(tiled), share if cut is tiled else None)
-        body.tile = (tiled, Val((loop.index,), loop.frame))
-        open_loops.append(loop)
-        frame, lanes = loop.frame, min(lanes, _TILE_LANES)
-    if groups:
-        _inner(e, frame, groups[-1], lanes, body, span if share is None else None)
-    else:
-        body.emit(frame, ())
-    for loop in reversed(open_loops):
-        loop.close()
+    nest.emit(frame, cut, share)
     if guard is not None:
         guard.close()
 
 
-def _tiles(frame: Frame, size: int, share: tuple[ir.Value, ir.Value] | None) -> Loop:
-    """The loop over tiles of ``size`` elements, or over a share of them."""
+def can_cut(e: Emitter, dims: Sequence[int], outputs: Sequence[Output], count: int) -> bool:
+    """May `emit_map` do this map in ``count`` chunks? A fold that does not depend on a loop would be done by each."""
+    return 0 in dims or _Nest.of(e, dims, outputs).cut(count) is not None
+
+
+@dataclass(frozen=True, eq=False)
+class _Level:
+    """A loop: the merged variables that it counts, in steps of ``unit``."""
+
+    group: list[LoopVar]
+    unit: int = 1
+
+    @property
+    def size(self) -> int:
+        return group_size(self.group)
+
+    @property
+    def steps(self) -> int:
+        return -(-self.size // self.unit)
+
+
+@dataclass
+class _Nest:
+    """The planned loops: ``outer``, then (for a transposing map) the loop across, then the lanes."""
+
+    e: Emitter
+    recorder: Recorder
+    body: _Body
+    outer: list[_Level]
+    across: _Level | None
+    lanes: _Level | None
+
+    @staticmethod
+    def of(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
+        space, recorder = _plan(e, dims, outputs)
+        stores = [_offset(e, o, space.index) for o in outputs]
+        accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
+        groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
+        body = _Body(e, space, outputs, stores, [False] * len(outputs))
+        if not groups:
+            return _Nest(e, recorder, body, [], None, None)
+        lanes = _lanes(e, groups, recorder, accesses)
+        number = _across(groups, recorder) if lanes > 1 else None
+        across = None
+        if number is not None:
+            narrowest = min(o.dtype.nbytes for o in outputs)
+            lanes = min(lanes, max(_LINE // narrowest, side(e.vector_bits, narrowest)))
+            widest = max(a.shape.dtype.nbytes for a in recorder.accesses)
+            across = _Level(groups.pop(number), side(e.vector_bits, widest))
+        inner = _Level(groups.pop(), lanes)
+        body.streams = [_streams(o, s, inner) for o, s in zip(outputs, stores, strict=True)]
+        levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
+        return _Nest(e, recorder, body, levels, across, inner)
+
+    def cut(self, count: int) -> _Level | None:
+        """The loop to cut into ``count`` chunks: the outermost long enough, else the longest; None where none may be.
+
+        A fold inside must depend on the loop, or every chunk would do it again.
+        """
+        levels = [*self.outer, *(x for x in (self.across, self.lanes) if x is not None)]
+        folds = [frozenset().union(*map(bases, index)) for index, _ in self.recorder.folded]
+        allowed = [x for x in levels if x.steps > 1 and all(f.intersection(x.group) for f in folds)]
+        long = next((x for x in allowed if x.steps >= count), None)
+        return long or max(allowed, key=lambda x: x.steps, default=None)
+
+    def emit(self, frame: Frame, cut: _Level | None, share: tuple[ir.Value, ir.Value] | None) -> None:
+        """The loops; of ``cut`` only the steps from ``share[0]`` up to ``share[1]``, of which there are some."""
+        start = frame
+        opened: list[Loop] = []
+        for level in self.outer:
+            loop = Loop(frame, share[1], 1, share[0]) if level is cut and share else Loop(frame, level.size)
+            bind_group(self.e, level.group, Val((loop.index,), loop.frame))
+            opened.append(loop)
+            frame = loop.frame
+        if self.lanes is None:
+            self.body.emit(frame, ())
+        elif self.across is None:
+            for run in _runs(frame, self.lanes, share if cut is self.lanes else None):
+                self._row(run)
+                run.close()
+        else:
+            for tall in _runs(frame, self.across, share if cut is self.across else None):
+                for wide in _runs(tall.frame, self.lanes, share if cut is self.lanes else None):
+                    self._block(tall, wide)
+                    wide.close()
+                tall.close()
+        for loop in reversed(opened):
+            loop.close()
+        if any(self.body.streams):
+            start.builder.fence("seq_cst")
+
+    def _row(self, run: _Run) -> None:
+        """The innermost loop: whole vectors, or one masked vector for the rest."""
+        assert self.lanes is not None
+        loop = Loop(run.frame, run.end, run.unit, run.begin)
+        lanes, mask = self._width(run)
+        bind_group(self.e, self.lanes.group, Val((loop.index,), loop.frame), lanes)
+        self.body.emit(loop.frame, mask)
+        loop.close()
+
+    def _width(self, run: _Run) -> tuple[int, Mask]:
+        """Lanes of a step, and which of them exist."""
+        assert self.lanes is not None
+        lanes = min(self.lanes.unit, power_above(run.unit))
+        return lanes, () if lanes == run.unit else (Rest(counter_of(self.lanes.group), 0, self.lanes.size),)
+
+    def _block(self, tall: _Run, wide: _Run) -> None:
+        """Tiles of one size, block by block: lines are read and written whole while they are near."""
+        assert self.across is not None
+        written = max(1, _BLOCK_WRITTEN * _LINE // self.body.outputs[0].dtype.nbytes // wide.unit) * wide.unit
+        widest = max(a.shape.dtype.nbytes for a in self.recorder.accesses)
+        read = max(1, _BLOCK_READ // widest // tall.unit) * tall.unit
+        loops = [Loop(wide.frame, wide.end, written, wide.begin)]
+        loops.append(Loop(loops[-1].frame, tall.end, read, tall.begin))
+        past = [
+            _least(x.frame.builder, x.index, step, run.end)
+            for x, step, run in zip(loops, (written, read), (wide, tall), strict=True)
+        ]
+        loops.append(Loop(loops[-1].frame, past[1], tall.unit, loops[1].index))
+        loops.append(Loop(loops[-1].frame, past[0], wide.unit, loops[0].index))
+        self._tile(loops[-1].frame, tall.unit, loops[2].index, wide, loops[3].index)
+        for loop in reversed(loops):
+            loop.close()
+
+    def _tile(self, frame: Frame, height: int, first: ir.Value, wide: _Run, at: ir.Value) -> None:
+        e, across, inner = self.e, self.across, self.lanes
+        assert across is not None
+        assert inner is not None
+        lanes, mask = self._width(wide)
+        bind_group(e, across.group, Val((first,), frame))
+        bind_group(e, inner.group, Val((at,), frame), lanes)
+        rolled = self.recorder.operations >= _MANY
+        e.tile = tile = Tile(e, across.group[-1], inner.group[-1], height, lanes, wide.unit, rolled)
+        tile.fill(self.recorder.accesses, frame)
+        for step in range(1 if rolled else height):
+            loop = Loop(frame, height) if rolled else None
+            tile.step = step if loop is None else loop.index
+            tile.frame = frame if loop is None else loop.frame
+            here = tile.frame.builder.add(first, constant(I64, step) if loop is None else loop.index)
+            bind_group(e, across.group, Val((here,), tile.frame))
+            self.body.emit(tile.frame, mask)
+            if loop is not None:
+                loop.close()
+        e.tile = None
+
+
+@dataclass
+class _Run:
+    """A part of a loop whose steps are all of one size: from ``begin`` up to ``end`` in steps of ``unit``."""
+
+    frame: Frame
+    begin: int | ir.Value
+    end: int | ir.Value
+    unit: int
+    guard: Branch | None = None
+
+    def close(self) -> None:
+        if self.guard is not None:
+            self.guard.close()
+
+
+def _runs(frame: Frame, level: _Level, share: tuple[ir.Value, ir.Value] | None) -> Iterator[_Run]:
+    """The whole steps of a loop (or of a share of it), then what remains of it, in one smaller step."""
+    whole = level.size // level.unit
+    rest = level.size % level.unit
     if share is None:
-        return Loop(frame, size, _TILE)
-    first, past = (frame.builder.mul(s, constant(I64, _TILE)) for s in share)
-    return Loop(frame, past, _TILE, first)
+        if whole:
+            yield _Run(frame, 0, whole * level.unit, level.unit)
+        if rest:
+            yield _Run(frame, whole * level.unit, level.size, rest)
+        return
+    b = frame.builder
+    if whole:
+        past = intrinsic(b, "llvm.umin", I64, [share[1], constant(I64, whole)]) if rest else share[1]
+        guard = Branch(frame, b.icmp_unsigned("<", share[0], past)) if rest else None
+        inside = frame if guard is None else guard.frame
+        bounds = [inside.builder.mul(x, constant(I64, level.unit)) for x in (share[0], past)]
+        yield _Run(inside, bounds[0], bounds[1], level.unit, guard)
+    if rest:
+        last = Branch(frame, frame.builder.icmp_unsigned("==", share[1], constant(I64, level.steps)))
+        yield _Run(last.frame, whole * level.unit, level.size, rest, last)
 
 
-def _cut(
-    groups: list[list[LoopVar]], tiled: list[LoopVar], lanes: int, recorder: Recorder, count: int
-) -> list[LoopVar] | None:
-    """The loop to cut into ``count`` chunks: the outermost long enough, else the longest; None where none may be.
-
-    A fold inside must depend on the loop, or every chunk would do it again.
-    """
-    if not groups:
-        return None
-    steps = [(group_size(g), g) for g in groups[:-1]]
-    if tiled:
-        steps.append((-(-group_size(tiled) // _TILE), tiled))
-    steps.append((group_size(groups[-1]) // lanes, groups[-1]))
-    folds = [frozenset().union(*map(bases, index)) for index, _ in recorder.folded]
-    allowed = [(n, g) for n, g in steps if n > 1 and all(f.intersection(g) for f in folds)]
-    long = next((g for n, g in allowed if n >= count), None)
-    return long or max(allowed, key=lambda a: a[0], default=(0, None))[1]
+def _least(b: ir.IRBuilder, first: ir.Value, step: int, end: int | ir.Value) -> ir.Value:
+    past = constant(I64, end) if isinstance(end, int) else end
+    return intrinsic(b, "llvm.umin", I64, [b.add(first, constant(I64, step)), past])
 
 
 def _across(groups: list[list[LoopVar]], recorder: Recorder) -> int | None:
     """The loop along which most reads are contiguous, where that is not the innermost: a transposition.
 
-    It is cut into tiles that run inside the vector loop, so that every cache line that is read is used whole.
+    Reads inside folds follow loops of their own.
     """
-    best = contiguous(recorder.accesses, groups[-1][-1])
+    if recorder.folded:
+        return None
+    inner = groups[-1][-1]
+    best = contiguous(recorder.accesses, inner)
     found = None
     for number, group in enumerate(groups[:-1]):
         count = contiguous(recorder.accesses, group[-1])
-        if count > best and group_size(group) > 1:
+        if count > best and group_size(group) > 1 and any(takes(a.offset, group[-1], inner) for a in recorder.accesses):
             best, found = count, number
     return found
+
+
+def _by_reads(groups: list[list[LoopVar]], accesses: Sequence[Access]) -> list[list[LoopVar]]:
+    """Loops in the order in which memory is read: writes need no prefetching.
+
+    Only reads that every loop moves count.
+    """
+
+    def strides(a: Access) -> list[int]:
+        return [abs(a.offset.coefficient(g[-1])) for g in groups]
+
+    moved = [s for a in accesses if all(s := strides(a)) and len(set(s)) == len(s)]
+    if not moved or len(groups) < 2:
+        return groups
+    return [g for _, g in sorted(zip(moved[0], groups, strict=True), key=lambda pair: -pair[0])]
+
+
+def _streams(o: Output, offset: Expr, inner: _Level) -> bool:
+    """Is an output so large that its lines had better go past the cache, and made of whole aligned lines?"""
+    if o.shape.nbytes < _STREAMED or inner.unit * o.dtype.nbytes % _LINE or offset.coefficient(inner.group[-1]) != 1:
+        return False
+    steps = [offset.const, *(c for v, c in offset.terms if v is not inner.group[-1])]
+    return all(isinstance(v, LoopVar) for v in offset.variables()) and not any(
+        c * o.dtype.nbytes % _LINE for c in steps
+    )
 
 
 def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[Space, Recorder]:
@@ -204,77 +374,33 @@ def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses
 
 @dataclass
 class _Body:
-    """What an iteration does: evaluate all outputs, then store them; with ``tile``, for each step of a tile."""
+    """What an iteration does: evaluate all outputs, then store them, some of them past the cache."""
 
     e: Emitter
     space: Space
     outputs: Sequence[Output]
     stores: Sequence[Expr]
-    tile: tuple[list[LoopVar], Val] | None = None
+    streams: list[bool]
 
     def emit(self, frame: Frame, mask: Mask) -> None:
-        if self.tile is None:
-            self._element(frame, mask)
-            return
-        group, first = self.tile
-        b = first.frame.builder
-        past = b.add(first.value, constant(I64, _TILE))
-        if group_size(group) % _TILE:
-            past = intrinsic(b, "llvm.umin", I64, [past, constant(I64, group_size(group))])
-        loop = Loop(frame, past, 1, first.value)
-        bind_group(self.e, group, Val((loop.index,), loop.frame))
-        self._element(loop.frame, mask)
-        loop.close()
-
-    def _element(self, frame: Frame, mask: Mask) -> None:
         e = self.e
         values = [o.element(e, self.space.index, mask) for o in self.outputs]
-        for o, value, offset in zip(self.outputs, values, self.stores, strict=True):
-            _store(e, frame, o, value, offset, mask)
+        for o, value, offset, streams in zip(self.outputs, values, self.stores, self.streams, strict=True):
+            _store(e, frame, o, value, offset, mask, streams)
 
 
-def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask) -> None:
+def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask, streams: bool) -> None:
     at, step, lanes, vector = e.split(offset)
     holds = e.mask(mask)
     frame = deepest([at, value] if holds is None else [at, value, holds], frame)
     parts = value.wide(lanes)
-    if lanes > 1 and (step != 1 or vector is not None):
-        offsets = e.index(offset)
-        m = None if holds is None else holds.wide(lanes)[0]
-        memory.scatter(frame.builder, parts, o.pointer, offsets.value, o.dtype, m)
-        return
     m = None if holds is None else holds.wide(lanes)[0]
-    memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)
-
-
-def _inner(e: Emitter, frame: Frame, group: list[LoopVar], lanes: int, body: _Body, span: Span | None = None) -> None:
-    """The innermost loop: whole vectors, then one masked vector for the rest, which is the last chunk's."""
-    size = group_size(group)
-    whole, rest = divmod(size, lanes)
-    if whole:
-        first, past = (0, whole) if span is None else span.steps(frame.builder, whole)
-        some = None if span is None else Branch(frame, frame.builder.icmp_unsigned("<", first, past))
-        inside = frame if some is None else some.frame
-        loop = Loop(inside, _scaled(inside, past, lanes), lanes, _scaled(inside, first, lanes))
-        bind_group(e, group, Val((loop.index,), loop.frame), lanes)
-        body.emit(loop.frame, ())
-        loop.close()
-        if some is not None:
-            some.close()
-    if not rest:
-        return
-    last = (
-        None if span is None else Branch(frame, frame.builder.icmp_unsigned("==", span.end, constant(I64, span.count)))
-    )
-    tail = min(lanes, power_above(rest))
-    bind_group(e, group, Val((constant(I64, whole * lanes),), e.entry), tail)
-    body.emit(frame if last is None else last.frame, () if tail == rest else (Rest(counter_of(group), 0, size),))
-    if last is not None:
-        last.close()
-
-
-def _scaled(frame: Frame, steps: int | ir.Value, by: int) -> int | ir.Value:
-    return steps * by if isinstance(steps, int) else frame.builder.mul(steps, constant(I64, by))
+    if lanes > 1 and (step != 1 or vector is not None):
+        memory.scatter(frame.builder, parts, o.pointer, e.index(offset).value, o.dtype, m)
+    elif streams and lanes * o.dtype.nbytes % _LINE == 0 and m is None:
+        memory.stream(frame.builder, parts, o.pointer, at.value, o.dtype)
+    else:
+        memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)
 
 
 def counter_of(group: Sequence[LoopVar]) -> Expr:

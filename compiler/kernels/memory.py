@@ -21,7 +21,7 @@ from shardc.native.vector import (
     zero,
 )
 
-__all__ = ["gather", "load", "store"]
+__all__ = ["gather", "load", "store", "stream"]
 
 
 def _pointer(b: ir.IRBuilder, base: ir.Value, offset: ir.Value, t: ir.Type, parts: int) -> ir.Value:
@@ -77,16 +77,28 @@ def store(
         b.store(parts[0], pointer, align=align)
         b.store(parts[1], b.gep(pointer, [constant(I64, 1)], source_etype=t), align=align)
         return
-    if len(parts) == 2:
-        value = _interleave(b, *parts)
-        mask = None if mask is None else _interleave(b, mask, mask)
-    else:
-        value = encode(b, parts[0], dtype)
+    value = _stored(b, parts, dtype)
+    if len(parts) == 2 and mask is not None:
+        mask = _interleave(b, mask, mask)
     if mask is None:
         b.store(value, pointer, align=align)
     else:
         arguments = [value, pointer, constant(I32, align), mask]
         intrinsic(b, "llvm.masked.store", ir.VoidType(), arguments)
+
+
+def _stored(b: ir.IRBuilder, parts: tuple[ir.Value, ...], dtype: DType) -> ir.Value:
+    """A vector of elements as memory holds them."""
+    return _interleave(b, *parts) if len(parts) == 2 else encode(b, parts[0], dtype)
+
+
+def stream(b: ir.IRBuilder, parts: tuple[ir.Value, ...], base: ir.Value, offset: ir.Value, dtype: DType) -> None:
+    """Write vectors that fill whole cache lines, past the cache: for what nobody reads soon.
+
+    ``base`` and ``offset`` must be at the start of a line (64 bytes), and the kernel must end with a fence.
+    """
+    stored = b.store(_stored(b, parts, dtype), _pointer(b, base, offset, memory_type(dtype), len(parts)), align=64)
+    stored.set_metadata("nontemporal", b.module.add_metadata([constant(I32, 1)]))
 
 
 def by_lane(b: ir.IRBuilder, offsets: ir.Value, action: Callable[[ir.Value, ir.Value], None]) -> None:
