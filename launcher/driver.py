@@ -137,6 +137,9 @@ class Driver:
         if free:
             in_results = {id(b) for blocks in results for b in blocks}
             self._pool.give(b for b in free if id(b) not in in_results)
+        if len(results) == 1:
+            places = self._running[0].results  # known, so that the next step need not ask
+            return [self._alone(k, block, places[k] or 0) for k, block in enumerate(results[0])]
         return [self._array(layout, [r[k] for r in results]) for k, layout in enumerate(self._results)]
 
     def _fill_tables(
@@ -149,9 +152,8 @@ class Driver:
                 block = blocks[i]
                 known = isinstance(value, Array) and value._blocks.get(device.number) is block
                 table[k] = value._address(device.number) if known else block.ctypes.data
-            table = device.results
             for k, block in enumerate(results[i]):
-                table[k] = block.ctypes.data
+                device.results[k] = block.ctypes.data
 
     def put(self, number: int, value: Any) -> Array:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
@@ -226,10 +228,14 @@ class Driver:
     def _advance(self, device: _Device) -> int:
         return device.advance(self._step)
 
+    def _alone(self, number: int, block: Block, address: int) -> Array:
+        """Result ``number`` of a process with one device."""
+        made = Array(self._results[number], {self.devices[0]: block}, self.transport)
+        made._addresses[self.devices[0]] = address
+        return made
+
     def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
         """An `Array` of one block per distinct shard; the replicas' memory is free again."""
-        if len(blocks) == 1:
-            return Array(layout, {self.devices[0]: blocks[0]}, self.transport)
         first: dict[tuple[int, ...], Block] = {}
         kept: dict[int, Block] = {}
         for device, block in zip(self.devices, blocks, strict=True):

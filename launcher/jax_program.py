@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Module
+from shardc.launcher.array import Array
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 
@@ -64,7 +65,8 @@ class JaxSignature:
         """
         leaves = self.leaves(args, kwargs or {})
         values = [
-            _value(leaf, spec, self._name(i)) for i, (leaf, spec) in enumerate(zip(leaves, self.arguments, strict=True))
+            leaf if _fits(leaf, spec) else _value(leaf, spec, self._name(i))
+            for i, (leaf, spec) in enumerate(zip(leaves, self.arguments, strict=True))
         ]
         return [*self.constants, *(values[i] for i in self.kept)]
 
@@ -93,7 +95,9 @@ class JaxSignature:
         return jax.tree_util.tree_unflatten(self.out_tree, leaves)
 
     def _dynamic(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames} if kwargs else {}
+        if not self.static_argnums:
+            return tuple(args), named
         total = len(self.in_tree.children()[0].children()) + len(self.static_argnums)
         static = {n % total for n in self.static_argnums} if len(args) == total else set()
         return tuple(a for i, a in enumerate(args) if i not in static), named
@@ -125,6 +129,12 @@ class JaxProgram(JaxSignature):
         """The program that ``signature`` is of."""
         parts = {f.name: getattr(signature, f.name) for f in fields(JaxSignature)}
         return JaxProgram(**{**parts, "names": module.arg_names}, module=module, mlir=mlir)
+
+
+def _fits(leaf: Any, spec: JaxLeaf) -> bool:
+    """Is it what the program takes, as it is?"""
+    plain = type(leaf) is np.ndarray or type(leaf) is Array
+    return plain and spec.key_impl is None and leaf.shape == spec.dims and leaf.dtype == spec.dtype
 
 
 def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
