@@ -11,12 +11,16 @@ from shardc.native.vector import I64, PTR, constant
 
 __all__ = ["allocate", "release"]
 
+#: Bytes: a cache line, and the widest vector.
+_ALIGNMENT = 64
+
 
 def allocate(e: Emitter, nbytes: int) -> ir.Value:
-    """A block from malloc; every kernel frees what it takes with `release`."""
+    """A block from the C library, aligned to 64 bytes; every kernel frees what it takes with `release`."""
     b = e.entry.builder
-    function = b.module.globals.get("malloc") or ir.Function(b.module, ir.FunctionType(PTR, [I64]), "malloc")
-    return b.call(function, [constant(I64, max(nbytes, 64))])
+    kind = ir.FunctionType(PTR, [I64, I64])
+    function = b.module.globals.get("aligned_alloc") or ir.Function(b.module, kind, "aligned_alloc")
+    return b.call(function, [constant(I64, _ALIGNMENT), constant(I64, -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT)])
 
 
 def release(e: Emitter, places: Sequence[ir.Value]) -> None:
