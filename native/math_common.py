@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
 from llvmlite import ir
 
 from shardc.native.vector import F32, I32, constant, intrinsic, lanes_of, scalar_of, undef
 
-__all__ = ["by_lane", "copysign", "fma", "is_nan", "magnitude", "polynomial", "power_of_two", "square_root"]
+__all__ = [
+    "by_lane",
+    "copysign",
+    "fma",
+    "is_nan",
+    "magnitude",
+    "polynomial",
+    "power_cases",
+    "power_of_two",
+    "square_root",
+]
 
 
 def by_lane(b: ir.IRBuilder, name: str, *arguments: ir.Value) -> ir.Value:
@@ -76,3 +88,23 @@ def scaled(b: ir.IRBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
     """p * 2**n in two factors, so that results become denormal or infinite in one rounding."""
     half = b.ashr(n, constant(n.type, 1))
     return b.fmul(b.fmul(p, power_of_two(b, half, p.type)), power_of_two(b, b.sub(n, half), p.type))
+
+
+def power_cases(b: ir.IRBuilder, x: ir.Value, y: ir.Value, value: ir.Value) -> ir.Value:
+    """IEEE 754's pow(x, y) given ``value = exp(y log|x|)``: its sign, and what is no such product."""
+    t = x.type
+    c = partial(constant, t)
+    whole = b.fcmp_ordered("==", intrinsic(b, "llvm.trunc", t, [y]), y)
+    half = b.fmul(y, c(0.5))
+    odd = b.and_(whole, b.fcmp_unordered("!=", intrinsic(b, "llvm.trunc", t, [half]), half))
+    negative = b.fcmp_ordered("<", x, c(0.0))
+    value = b.select(b.and_(odd, b.fcmp_ordered("<", copysign(b, c(1.0), x), c(0.0))), b.fneg(value), value)
+    infinite = b.fcmp_ordered("==", magnitude(b, y), c(math.inf))
+    a = magnitude(b, x)
+    finite_base = b.fcmp_ordered("<", a, c(math.inf))
+    bad = b.and_(b.and_(negative, finite_base), b.and_(b.not_(whole), b.not_(infinite)))
+    value = b.select(bad, c(math.nan), value)
+    value = b.select(b.and_(infinite, b.fcmp_ordered("==", a, c(1.0))), c(1.0), value)
+    value = b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), value)
+    unit = b.or_(b.fcmp_ordered("==", x, c(1.0)), b.fcmp_ordered("==", y, c(0.0)))
+    return b.select(unit, c(1.0), value)

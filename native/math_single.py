@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 from llvmlite import ir
 
@@ -17,6 +16,7 @@ from shardc.native.math_common import (
     logistic_from,
     magnitude,
     polynomial,
+    power_cases,
     power_of_two,
     scaled,
 )
@@ -220,20 +220,6 @@ tan = _trigonometric("tan", _fast_tan)
 
 def power(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     """exp(y log|x|) in double precision, then the sign and the special cases of IEEE 754's pow."""
-    t = x.type
-    c = partial(constant, t)
     a = magnitude(b, x)
     value = in_double(lambda b, u, v: math_double.exp(b, b.fmul(v, math_double.log(b, u))))(b, a, y)
-    whole = b.fcmp_ordered("==", intrinsic(b, "llvm.trunc", t, [y]), y)
-    half = b.fmul(y, c(0.5))
-    odd = b.and_(whole, b.fcmp_unordered("!=", intrinsic(b, "llvm.trunc", t, [half]), half))
-    negative = b.fcmp_ordered("<", x, c(0.0))
-    value = b.select(b.and_(odd, b.fcmp_ordered("<", copysign(b, c(1.0), x), c(0.0))), b.fneg(value), value)
-    infinite = b.fcmp_ordered("==", magnitude(b, y), c(math.inf))
-    finite_base = b.fcmp_ordered("<", a, c(math.inf))
-    bad = b.and_(b.and_(negative, finite_base), b.and_(b.not_(whole), b.not_(infinite)))
-    value = b.select(bad, c(math.nan), value)
-    value = b.select(b.and_(infinite, b.fcmp_ordered("==", a, c(1.0))), c(1.0), value)
-    value = b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), value)
-    unit = b.or_(b.fcmp_ordered("==", x, c(1.0)), b.fcmp_ordered("==", y, c(0.0)))
-    return b.select(unit, c(1.0), value)
+    return power_cases(b, x, y, value)

@@ -1,8 +1,8 @@
 """Elementary functions as IR over any vector width.
 
 Each function becomes one internal always-inline LLVM function per module and lane type; `call` makes it on first
-use. Single precision is within 3 ulp with the right special values; what double precision lacks of its own calls
-libm lane by lane.
+use. All are within 3 ulp with the right special values; only `fmod`, and sin, cos and tan of huge arguments, call libm
+lane by lane.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
-from shardc.native import math_double, math_single
+from shardc.native import math_double, math_exact, math_single
 from shardc.native.math_common import by_lane
 from shardc.native.symbols import MATH_SYMBOLS
 from shardc.native.vector import F32, scalar_of, suffix
@@ -46,7 +46,30 @@ F32_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
     }
 )
 
-F64_FUNCTIONS: Mapping[str, Emit] = MappingProxyType({"exp": math_double.exp, "logistic": math_double.logistic})
+F64_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
+    {
+        "exp": math_exact.exp,
+        "expm1": math_exact.expm1,
+        "log": math_exact.log,
+        "log1p": math_exact.log1p,
+        "tanh": math_exact.tanh,
+        "logistic": math_exact.logistic,
+        "erf": math_exact.erf,
+        "sin": math_exact.sin,
+        "cos": math_exact.cos,
+        "tan": math_exact.tan,
+        "sinh": math_exact.sinh,
+        "cosh": math_exact.cosh,
+        "asinh": math_exact.asinh,
+        "acosh": math_exact.acosh,
+        "atanh": math_exact.atanh,
+        "asin": math_exact.asin,
+        "acos": math_exact.acos,
+        "atan2": math_exact.atan2,
+        "cbrt": math_exact.cbrt,
+        "pow": math_exact.power,
+    }
+)
 
 
 #: f64 lanes on the way to f32: to some 1e-12.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import Shape, array_shape
-from shardc.native import jit
+from shardc.native import blas, jit, symbols
+from shardc.native.target import Target, host_target, named_target
 
 Array = np.ndarray[Any, Any]
 
@@ -33,11 +35,39 @@ def fusion(computation: Computation) -> Instruction:
     return b.add("fusion", *operands, shape=computation.root.shape, kind="kLoop", calls=computation)
 
 
+def runs_here(target: Target) -> bool:
+    """Does this machine have the target's architecture and features?"""
+    host = host_target()
+    wanted = {f for f in target.features.split(",") if f.startswith("+")}
+    return host.triple.split("-")[0] == target.triple.split("-")[0] and wanted <= set(host.features.split(","))
+
+
+def _foreign() -> Target | None:
+    cpu = os.environ.get("SHARDC_TEST_CPU", "")
+    return named_target(cpu, "linux") if cpu else None
+
+
+#: All kernels are made for this CPU (``SHARDC_TEST_CPU``), and run so where this machine can; default: this machine's.
+FOREIGN = _foreign()
+RUNS = FOREIGN is not None and runs_here(FOREIGN)
+
+
+def kernel_object(i: Instruction, target: Target | None = None) -> bytes:
+    """The object of the kernel ``k``; it needs only functions that compiled code may call."""
+    module = jit.new_module("test", target)
+    emit_kernel(module, i, "k", target)
+    code = jit.compile_ir(module, target)
+    unknown = set(jit.undefined_symbols(code)) - {"_GLOBAL_OFFSET_TABLE_"} - symbols.C_SYMBOLS - symbols.MATH_SYMBOLS
+    unknown -= blas.SYMBOLS | {symbols.PARALLEL}
+    assert not unknown, f"{i.opcode} for {target} calls {sorted(unknown)}"
+    return code
+
+
 def compile_and_run(i: Instruction, arguments: Sequence[Array], *, in_place: int | None = None) -> list[Array]:
     """Results of the native kernel; ``in_place`` is the operand whose memory the first result takes."""
-    module = jit.new_module("test")
-    emit_kernel(module, i, "k")
-    loaded = jit.load_object(jit.compile_ir(module), ["k"])
+    loaded = jit.load_object(kernel_object(i, FOREIGN if RUNS else None), ["k"])
+    if FOREIGN is not None and not RUNS:
+        kernel_object(i, FOREIGN)
     inputs = [_unaligned(np.asarray(a)) for a in arguments]
     outputs = [_garbage(s) for s in i.shape.leaves()]
     if in_place is not None:
