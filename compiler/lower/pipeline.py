@@ -23,6 +23,7 @@ from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.compiler.lower.swap_products import SwapProducts
+from shardc.compiler.lower.unroll_loops import UnrollLoops
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
@@ -45,6 +46,8 @@ PASSES: tuple[Pass, ...] = (
     RemoveMarkers(),
     ExpandChecks(),
     EliminateDead(),
+    Simplify(),
+    UnrollLoops(),
     Simplify(),
     MoveScales(),
     ScatterOnto(),

@@ -93,7 +93,7 @@ inner_body {
 inner_condition {
   iq = (s32[], f32[4]) parameter(0)
   ik = s32[] get-tuple-element(iq), index=0
-  in = s32[] constant(3)
+  in = s32[] constant(30)
   ROOT il = pred[] compare(ik, in), direction=LT
 }
 body {

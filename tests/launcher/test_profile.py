@@ -22,7 +22,7 @@ from shardc.native.target import host_target
 from tests.cli.programs import MLP
 from tests.compiler.checking import program
 
-#: Seven iterations that each multiply and scale, then a sum.
+#: Seventy iterations that each multiply and scale, then a sum.
 LOOP = """HloModule loop, input_output_alias={ {0}: (0, {}, must-alias) }
 
 sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
@@ -41,8 +41,8 @@ body {
 condition {
   p = (s32[], f32[16,16]) parameter(0)
   n = s32[] get-tuple-element(p), index=0
-  seven = s32[] constant(7)
-  ROOT c = pred[] compare(n, seven), direction=LT
+  last = s32[] constant(70)
+  ROOT c = pred[] compare(n, last), direction=LT
 }
 
 ENTRY main {
@@ -80,7 +80,7 @@ def looped(tmp_path: Path, limits: Roofline) -> tuple[Any, Profile]:
 def test_every_execution_is_counted(looped: tuple[Any, Profile]) -> None:
     _, profile = looped
     (dot,) = (r for r in profile.rows if r.site.op_name == "product")
-    assert dot.calls == 7
+    assert dot.calls == 70
     assert (dot.site.read, dot.site.written, dot.site.flops) == (2 * 16 * 16 * 4, 16 * 16 * 4, 2 * 16**3)
     assert dot.site.holds == "dot f32[16,16] x f32[16,16] -> f32[16,16]"
     events = profile.events[0]
@@ -97,8 +97,8 @@ def test_every_execution_is_counted(looped: tuple[Any, Profile]) -> None:
 def test_share_of_the_roofline(looped: tuple[Any, Profile]) -> None:
     (dot,) = (r for r in looped[1].rows if r.site.op_name == "product")
     # 3 KiB at 8 GB/s take less than 8192 operations at 1 GF/s.
-    assert dot.of_roofline == pytest.approx(7 * 8192e-9 / dot.seconds)
-    assert dot.bytes_per_second == pytest.approx(7 * 3072 / dot.seconds)
+    assert dot.of_roofline == pytest.approx(70 * 8192e-9 / dot.seconds)
+    assert dot.bytes_per_second == pytest.approx(70 * 3072 / dot.seconds)
 
 
 def test_normal_steps_have_no_clock(looped: tuple[Any, Profile]) -> None:
