@@ -12,7 +12,7 @@ import pytest
 from llvmlite import ir
 
 from shardc.native import blas, jit, symbols
-from shardc.native.target import Target, host_target
+from shardc.native.target import Target, host_target, named_target
 from shardc.native.vector import F32, F64, I1, I8, I32, I64, INTRINSICS, PTR, constant, intrinsic, with_lanes
 
 
@@ -97,10 +97,10 @@ ARITY = {
 TWO = {"llvm.smax", "llvm.smin", "llvm.umax", "llvm.umin"}
 
 
-@pytest.mark.parametrize("target", [host_target(), Target("x86_64-unknown-linux-gnu", "x86-64", "+sse2")])
+@pytest.mark.parametrize("target", [host_target(), named_target("x86-64"), named_target("aarch64")], ids=str)
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16, 32])
 def test_every_intrinsic_lowers(lanes: int, target: Target) -> None:
-    """Each entry of the whitelist compiles for the host and for a plain x86-64, with known symbols only."""
+    """Each entry of the whitelist compiles for the host, a plain x86-64 and a plain AArch64, with known symbols only."""
     module = jit.new_module("m", target)
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR]), "f")
     b = ir.IRBuilder(f.append_basic_block())
@@ -129,6 +129,8 @@ def test_every_intrinsic_lowers(lanes: int, target: Target) -> None:
                 intrinsic(b, name, ir.VoidType(), [f.args[1], f.args[0], constant(I64, 1000), constant(I1, 0)])
             elif name == "llvm.memset":
                 intrinsic(b, name, ir.VoidType(), [f.args[1], constant(I8, 0), constant(I64, 1000), constant(I1, 0)])
+            elif name == "llvm.prefetch":
+                intrinsic(b, name, ir.VoidType(), [f.args[0], *(constant(I32, k) for k in (0, 2, 1))])
             elif (name == "llvm.bswap" and scalar == I8) or name.startswith(("llvm.masked", "llvm.vector")):
                 continue
             else:
