@@ -86,7 +86,8 @@ ENTRY main {
   dotf = f32[37,37] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   doth = f16[37,5] dot(h, hw), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   conv = f32[2,9,9,8] convolution(image, filter), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
-  sel = f32[2,9,9,3] select-and-scatter(image, block, zero), window={size=1x2x2x1 stride=1x2x2x1}, select=ge, scatter=sum
+  sel = f32[2,9,9,3] select-and-scatter(image, block, zero), window={size=1x2x2x1 stride=1x2x2x1}, \
+    select=ge, scatter=sum
   sorted = f16[37,20] sort(h), dimensions={1}, to_apply=less
   sc = f32[37,20] scatter(x, rows, row), update_window_dims={1}, inserted_window_dims={0}, \
     scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum

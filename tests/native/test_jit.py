@@ -100,7 +100,7 @@ TWO = {"llvm.smax", "llvm.smin", "llvm.umax", "llvm.umin"}
 @pytest.mark.parametrize("target", [host_target(), named_target("x86-64"), named_target("aarch64")], ids=str)
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16, 32])
 def test_every_intrinsic_lowers(lanes: int, target: Target) -> None:
-    """Each entry of the whitelist compiles for the host, a plain x86-64 and a plain AArch64, with known symbols only."""
+    """Each entry of the whitelist compiles for the host, plain x86-64 and AArch64, with known symbols only."""
     module = jit.new_module("m", target)
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR]), "f")
     b = ir.IRBuilder(f.append_basic_block())
