@@ -31,7 +31,7 @@ INTRINSICS = {
     "llvm.smax": "r", "llvm.smin": "r", "llvm.umax": "r", "llvm.umin": "r", "llvm.fshl": "r", "llvm.fshr": "r",
     "llvm.bswap": "r", "llvm.fptosi.sat": "r0", "llvm.fptoui.sat": "r0", "llvm.masked.load": "r0",
     "llvm.masked.store": "01", "llvm.memcpy": "012", "llvm.memset": "02", "llvm.vector.reduce.or": "0",
-    "llvm.vector.reduce.and": "0",
+    "llvm.vector.reduce.and": "0", "llvm.prefetch": "0",
 }  # fmt: skip
 
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.kernels import memory
+from shardc.compiler.kernels import columns, memory
 from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.kernels.elements import Access, Element, Elements, Index, Recorder, bases
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, deepest
-from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above
+from shardc.compiler.kernels.loops import (
+    Space,
+    bind_group,
+    contiguous,
+    counter_of,
+    element_bits,
+    group_size,
+    merge,
+    power_above,
+)
 from shardc.compiler.kernels.tiles import Tile, side, takes
 from shardc.hlo.types import DType, Shape
 from shardc.native.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "Span", "bind_group", "can_cut", "counter_of", "emit_map", "group_size"]
+__all__ = ["Output", "Span", "can_cut", "emit_map"]
 
-#: Bytes of a result from which on it is written past the cache: no cache keeps so much until it is read.
-_STREAMED = 32 << 20
-#: Bytes of a cache line.
-_LINE = 64
 #: Transposing loops run over blocks of so many bytes of reads by so many lines of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 256, 8
 #: Elementwise operations of a transposing map from which on its steps are a loop, to keep the code small.
@@ -124,6 +130,7 @@ class _Nest:
     outer: list[_Level]
     across: _Level | None
     lanes: _Level | None
+    columns: bool = False
 
     @staticmethod
     def of(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
@@ -139,13 +146,14 @@ class _Nest:
         across = None
         if number is not None:
             narrowest = min(o.dtype.nbytes for o in outputs)
-            lanes = min(lanes, max(_LINE // narrowest, side(e.vector_bits, narrowest)))
+            lanes = min(lanes, max(memory.LINE // narrowest, side(e.vector_bits, narrowest)))
             widest = max(a.shape.dtype.nbytes for a in recorder.accesses)
             across = _Level(groups.pop(number), side(e.vector_bits, widest))
         inner = _Level(groups.pop(), lanes)
         body.streams = [_streams(o, s, inner) for o, s in zip(outputs, stores, strict=True)]
         levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
-        return _Nest(e, recorder, body, levels, across, inner)
+        by_columns = lanes > 1 and inner.steps > 1 and columns.suits(recorder.folds, space.index)
+        return _Nest(e, recorder, body, levels, across, inner, by_columns)
 
     def cut(self, count: int) -> _Level | None:
         """The loop to cut into ``count`` chunks: the outermost long enough, else the longest; None where none may be.
@@ -169,6 +177,10 @@ class _Nest:
             frame = loop.frame
         if self.lanes is None:
             self.body.emit(frame, ())
+        elif self.columns:
+            for run in _runs(frame, self.lanes, share if cut is self.lanes else None):
+                self._column_blocks(run)
+                run.close()
         elif self.across is None:
             for run in _runs(frame, self.lanes, share if cut is self.lanes else None):
                 self._row(run)
@@ -193,6 +205,24 @@ class _Nest:
         self.body.emit(loop.frame, mask)
         loop.close()
 
+    def _column_blocks(self, run: _Run) -> None:
+        """Reductions along other directions than the lanes, a block of columns at a time."""
+        assert self.lanes is not None
+        e = self.e
+        lanes, mask = self._width(run)
+        block = Loop(run.frame, run.end, columns.BLOCK if lanes == run.unit else run.unit, run.begin)
+        past = _least(block.frame.builder, block.index, columns.BLOCK, run.end)
+        done = columns.Columns(e, self.recorder.folds, mask, self.lanes.group, lanes)
+        done.reduce(block.frame, block.index, past)
+        loop = Loop(block.frame, past, lanes, block.index)
+        done.bind(Val((loop.index,), loop.frame))
+        for n, use in enumerate(self.recorder.folds):
+            e.folded[use.key] = partial(done.results, n, loop.frame, loop.index, block.index)
+        self.body.emit(loop.frame, mask)
+        e.folded.clear()
+        loop.close()
+        block.close()
+
     def _width(self, run: _Run) -> tuple[int, Mask]:
         """Lanes of a step, and which of them exist."""
         assert self.lanes is not None
@@ -202,7 +232,7 @@ class _Nest:
     def _block(self, tall: _Run, wide: _Run) -> None:
         """Tiles of one size, block by block: lines are read and written whole while they are near."""
         assert self.across is not None
-        written = max(1, _BLOCK_WRITTEN * _LINE // self.body.outputs[0].dtype.nbytes // wide.unit) * wide.unit
+        written = max(1, _BLOCK_WRITTEN * memory.LINE // self.body.outputs[0].dtype.nbytes // wide.unit) * wide.unit
         widest = max(a.shape.dtype.nbytes for a in self.recorder.accesses)
         read = max(1, _BLOCK_READ // widest // tall.unit) * tall.unit
         loops = [Loop(wide.frame, wide.end, written, wide.begin)]
@@ -315,11 +345,15 @@ def _by_reads(groups: list[list[LoopVar]], accesses: Sequence[Access]) -> list[l
 
 def _streams(o: Output, offset: Expr, inner: _Level) -> bool:
     """Is an output so large that its lines had better go past the cache, and made of whole aligned lines?"""
-    if o.shape.nbytes < _STREAMED or inner.unit * o.dtype.nbytes % _LINE or offset.coefficient(inner.group[-1]) != 1:
+    if (
+        o.shape.nbytes < memory.STREAMED
+        or inner.unit * o.dtype.nbytes % memory.LINE
+        or offset.coefficient(inner.group[-1]) != 1
+    ):
         return False
     steps = [offset.const, *(c for v, c in offset.terms if v is not inner.group[-1])]
     return all(isinstance(v, LoopVar) for v in offset.variables()) and not any(
-        c * o.dtype.nbytes % _LINE for c in steps
+        c * o.dtype.nbytes % memory.LINE for c in steps
     )
 
 
@@ -337,21 +371,6 @@ def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[S
 
 def _offset(e: Elements, o: Output, index: Index) -> Expr:
     return linear(index if o.place is None else o.place(e, index), o.shape.dims)
-
-
-def group_size(group: Sequence[LoopVar]) -> int:
-    total = 1
-    for v in group:
-        total *= v.size
-    return total
-
-
-def bind_group(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
-    """The group's last variable counts for all of it, the others stay 0."""
-    zero = Val((constant(I64, 0),), e.entry)
-    for v in group[:-1]:
-        e.bind(v, zero)
-    e.bind(group[-1], counter, lanes)
 
 
 def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access]) -> int:
@@ -397,16 +416,7 @@ def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: 
     m = None if holds is None else holds.wide(lanes)[0]
     if lanes > 1 and (step != 1 or vector is not None):
         memory.scatter(frame.builder, parts, o.pointer, e.index(offset).value, o.dtype, m)
-    elif streams and lanes * o.dtype.nbytes % _LINE == 0 and m is None:
+    elif streams and lanes * o.dtype.nbytes % memory.LINE == 0 and m is None:
         memory.stream(frame.builder, parts, o.pointer, at.value, o.dtype)
     else:
         memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)
-
-
-def counter_of(group: Sequence[LoopVar]) -> Expr:
-    """The counter of a group as an expression (only its last variable is bound to it)."""
-    total, stride = Expr(), 1
-    for v in reversed(group):
-        total = total + Expr.of(v) * stride
-        stride *= v.size
-    return total

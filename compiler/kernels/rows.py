@@ -26,12 +26,14 @@ from shardc.compiler.lower.row_plan import RowPlan
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.monoids import identity_of
 from shardc.hlo.types import DType
-from shardc.native.vector import I64, PTR, constant, intrinsic
+from shardc.native.vector import I8, I32, I64, PTR, constant, intrinsic
 
 __all__ = ["emit_rows"]
 
 #: Steps that one accumulator lane takes before it is added to a second one.
 _CHUNK = 512
+#: Operands of fewer bytes are expected to lie in some cache; of others, this many bytes ahead are fetched.
+_OUT_OF_CACHE, _AHEAD = 4 << 20, 8 << 10
 
 
 def emit_rows(kernel: Kernel, computation: Computation, plan: RowPlan) -> None:
@@ -109,6 +111,8 @@ class _Rows:
             self._columns(loop.frame, number, [_Sum(r) for r in reductions])
         self._per_row(loop.frame)
         loop.close()
+        if any(map(self._streams, range(len(self.results)))):
+            self.e.entry.builder.fence("seq_cst")
 
     def _per_row(self, frame: Frame) -> None:
         """Write what is one element per row, after all has been read."""
@@ -131,7 +135,10 @@ class _Rows:
         if long:
             self._pieces(frame, sums, stores, whole * lanes, lanes)
         elif whole:
-            self._run(Loop(frame, whole * lanes, lanes), sums, stores, lanes)
+            loop = Loop(frame, whole * lanes, lanes)
+            if number == 1:
+                self._ask_ahead(loop, lanes)
+            self._run(loop, sums, stores, lanes)
         if rest:
             self._bind(Val((constant(I64, whole * lanes),), self.e.entry), lanes)
             self._step(frame, sums, stores, lanes, (Rest(Expr.of(self.column), 0, columns),))
@@ -149,6 +156,21 @@ class _Rows:
         self._step(loop.frame, sums, stores, lanes, ())
         loop.close()
 
+    def _ask_ahead(self, loop: Loop, lanes: int) -> None:
+        """Have a later row fetched: later loops find theirs in the cache, and leave the memory idle."""
+        b, columns = loop.frame.builder, self.plan.frame.columns
+        read = [(i, p) for i, p in self.e.pointers.items() if self.plan.spots.get(i) == self.plan.frame.full]
+        if self.row.size == 1 or sum(i.shape.nbytes for i, _ in read) < _OUT_OF_CACHE:
+            return
+        first = b.add(b.mul(self.e.bound(self.row).value.value, constant(I64, columns)), loop.index)
+        for i, pointer in read:
+            size = i.shape.dtype.nbytes
+            ahead = -(-_AHEAD // (columns * size)) * columns
+            place = b.gep(pointer, [b.mul(b.add(first, constant(I64, ahead)), constant(I64, size))], source_etype=I8)
+            for line in range(0, lanes * size, memory.LINE):
+                at = b.gep(place, [constant(I64, line)], source_etype=I8)
+                intrinsic(b, "llvm.prefetch", ir.VoidType(), [at, *(constant(I32, k) for k in (0, 2, 1))])
+
     def _pieces(
         self, frame: Frame, sums: list[_Sum], stores: list[tuple[Instruction, ir.Value]], end: int, lanes: int
     ) -> None:
@@ -164,9 +186,9 @@ class _Rows:
 
     def _lanes(self, number: int) -> int:
         """Wide enough to hide the latency of simple reductions; narrower where values need many registers."""
-        members = [i for i in self.plan.spots if i.shape.is_array]
-        bits = element_bits(i.shape.dtype for i in members if i.shape.rank)
-        heavy = any(not is_cheap(i) and i.opcode != "reduce" for i in members) or len(self.plan.loops[number]) > 2
+        along = [i for i, spot in self.plan.spots.items() if spot == self.plan.frame.full]
+        bits = element_bits(i.shape.dtype for i in along)
+        heavy = any(not is_cheap(i) for i in along) or len(self.plan.loops[number]) > 2
         return min((2 if heavy else 4) * self.e.vector_bits // bits, power_above(self.plan.frame.columns))
 
     def _stores(self, number: int) -> list[tuple[Instruction, ir.Value]]:
@@ -179,6 +201,14 @@ class _Rows:
             if o.loop == number and (o.value, self.results[n]) not in found:
                 found.append((o.value, self.results[n]))
         return found
+
+    def _streams(self, result: int) -> bool:
+        """Is a result so large that its lines had better go past the cache, and made of whole aligned lines?"""
+        shape = self.shapes[result]
+        if shape.nbytes < memory.STREAMED or self.plan.outputs[result].loop is None:
+            return False
+        used = any(place == result for _, place in self.plan.kept.values())
+        return not used and self.plan.frame.columns * shape.dtype.nbytes % memory.LINE == 0
 
     def _offset(self, i: Instruction, target: ir.Value) -> Expr:
         """Where the element of a value in the whole frame lies at the present row and column, in what keeps it."""
@@ -230,7 +260,11 @@ class _Rows:
         for (i, target), value in zip(stores, values, strict=True):
             at = e.split(self._offset(i, target))[0]
             b = deepest([at, value], frame).builder
-            memory.store(b, value.wide(lanes), target, at.value, i.shape.dtype, kept)
+            past = target in self.results and self._streams(self.results.index(target))
+            if past and kept is None and lanes * i.shape.dtype.nbytes % memory.LINE == 0:
+                memory.stream(b, value.wide(lanes), target, at.value, i.shape.dtype)
+            else:
+                memory.store(b, value.wide(lanes), target, at.value, i.shape.dtype, kept)
 
     def _accumulate(self, s: _Sum, value: Val, frame: Frame, lanes: int, kept: ir.Value | None) -> None:
         old = self._read(s, s.slots, frame, lanes)

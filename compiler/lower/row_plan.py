@@ -3,7 +3,7 @@
 A reduction whose result is broadcast back over its row must be complete before its readers start; so a row is walked in
 a few loops, each with all reductions that can be made then, side by side, and the results that are ready. A value that
 costs more to compute than to keep, and that a later loop reads too, is stored by the loop that computes it first: in
-the row of a result that is not written yet, else in scratch memory of one row.
+scratch memory of one row, or, if the row is long, in that of a result that is not written yet.
 """
 
 from __future__ import annotations
@@ -157,15 +157,15 @@ class _Planner:
             if i in own:
                 places[i] = (first, own[i])
                 continue
-            place = next((n for n in free if self._fits(i, first, last, outputs[n])), None)
             nbytes = self.frame.columns * i.shape.dtype.nbytes
+            if nbytes <= left:
+                left -= nbytes
+                places[i] = (first, None)
+                continue
+            place = next((n for n in free if self._fits(i, first, last, outputs[n])), None)
             if place is not None:
                 free.remove(place)
-            elif nbytes > left:
-                continue
-            else:
-                left -= nbytes
-            places[i] = (first, place)
+                places[i] = (first, place)
         return places
 
     def _fits(self, i: Instruction, first: int, last: int, output: Output) -> bool:
