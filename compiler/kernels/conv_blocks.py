@@ -26,7 +26,7 @@ from shardc.hlo.types import DType, array_shape
 from shardc.native import blas
 from shardc.native.vector import I32, I64, constant
 
-__all__ = ["Blocks", "Plan", "Range", "moved", "starts_of", "variants"]
+__all__ = ["Blocks", "Plan", "Range", "moved", "share", "starts_of", "variants"]
 
 #: Bytes of the input's part that several blocks read which leave room in a core's cache.
 _SHARED_SLAB = 1 << 18
@@ -80,6 +80,12 @@ class _Source:
 
 def moved(starts: Sequence[Expr], by: Sequence[Expr]) -> list[Expr]:
     return [a + b for a, b in zip(starts, by, strict=True)]
+
+
+def share(b: ir.IRBuilder, begin: ir.Value, end: ir.Value, total: int, count: int) -> tuple[ir.Value, ir.Value]:
+    """The part [first, past) of ``total`` that chunks [begin, end) of ``count`` take."""
+    first, past = (b.udiv(b.mul(n, constant(I64, total)), constant(I64, count)) for n in (begin, end))
+    return first, past
 
 
 def starts_of(e: Emitter, frame: Frame, cut: Cut, number: ir.Value) -> tuple[list[Expr], ir.Value]:
@@ -182,7 +188,7 @@ class Blocks:
     def _copied(self, frame: Frame, group: Expr, rows: Range, depth: Range) -> _Source:
         assert self.slab is not None
         reading = Reading(self.roles, rows.sizes, depth.sizes)
-        slab = Slab(reading, self.operand, self.kind, self.slab)
+        slab = Slab(self.operand, reading.extents, self.kind, self.slab, self.roles.dilation)
         slab.fill(self.e, frame, reading.origin(group, rows.starts, depth.starts))
         self.e.with_leaf(slab.leaf, self.slab, frame)
         zeros = [Expr()] * len(rows.sizes)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from shardc.compiler.kernels.affine import Condition, Expr, Mask, condition, divmod_expr
-from shardc.compiler.kernels.conv_roles import Reading
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
@@ -37,17 +36,23 @@ class Slab:
     of what exists; along the others each position has its condition. So long runs in between are copied as vectors.
     """
 
-    def __init__(self, reading: Reading, operand: Instruction, kind: DType, place: ir.Value) -> None:
-        self.reading = reading
-        self.operand = operand
+    def __init__(
+        self, operand: Instruction, extents: Sequence[int], kind: DType, place: ir.Value,
+        dilation: Sequence[int] = (), order: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.operand, self.extents = operand, tuple(extents)
+        self.dilation = dilation or [1] * len(extents)
         self.kind = kind
         self.place = place
-        self.shape = array_shape(kind, *reading.extents)
+        #: The operand's dimensions as they follow one another here (default: as in the operand).
+        self.order = tuple(order or range(len(extents)))
+        self.shape = array_shape(kind, *(extents[d] for d in self.order))
         self.leaf = parameter(self.shape)
 
     def fill(self, e: Emitter, frame: Frame, origin: Index) -> None:
         """Copy what lies from ``origin``."""
-        axes = [_Axis(o, *sizes) for o, *sizes in zip(origin, *self._sizes(), strict=True)]
+        sizes = zip(origin, self.extents, self.operand.shape.dims, self.dilation, strict=True)
+        axes = [_Axis(*each) for each in sizes]
         if any(a.count != a.extent for a in axes):
             clear(frame.builder, self.place, self.shape.nbytes)
         if any(a.count <= 0 for a in axes):
@@ -63,13 +68,9 @@ class Slab:
             return e.choose(conditions, value, e.constant(0, self.kind)) if conditions else value
 
         def place(e: Elements, index: Index) -> Index:
-            return tuple(a.write(x) for a, x in zip(axes, index, strict=True))
+            return tuple(axes[d].write(index[d]) for d in self.order)
 
         emit_map(e, [a.count for a in axes], [Output(self.place, self.shape, element, place)], frame)
-
-    def _sizes(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        roles = self.reading.roles
-        return self.shape.dims, roles.input.dims, roles.dilation
 
 
 class _Axis:

@@ -16,9 +16,10 @@ from shardc.compiler.kernels.affine import Expr, Mask
 from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.contraction import gemm_type
-from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, starts_of, variants
+from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, share, starts_of, variants
 from shardc.compiler.kernels.conv_roles import Roles, cut
 from shardc.compiler.kernels.conv_slab import parameter
+from shardc.compiler.kernels.conv_winograd import emit_square, emit_square_weights, square
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
@@ -29,14 +30,13 @@ from shardc.compiler.kernels.parallel import Part, chunks, phase
 from shardc.compiler.kernels.registers import memory_type, part_count
 from shardc.compiler.kernels.scratch import allocate, release
 from shardc.hlo.types import DType, array_shape
+from shardc.native.blas import UNPACKED
 from shardc.native.vector import I64, constant
 
 __all__ = ["emit_convolution"]
 
 #: Fewer multiplications than this per product are direct loops.
 _SMALL = 4096
-#: BLAS has kernels that need no packing for products of at most so many multiplications (with 512-bit registers).
-_UNPACKED = 1_000_000
 #: Bytes of a block's patches that leave room in a core's cache.
 _PATCHES = 1 << 18
 #: Bytes that sums over parts of the depth may take together, and how many of them there are at most.
@@ -52,7 +52,13 @@ def emit_convolution(kernel: Kernel) -> None:
     if kind is None or 0 in (roles.output.size, roles.input.size, roles.kernel.size) or work < _SMALL:
         loop_kernel(kernel)
         return
-    _Patches(kernel, roles, kind).emit()
+    tiles = square(kernel, roles, kind)
+    if tiles is None:
+        _Patches(kernel, roles, kind).emit()
+    elif tiles.gradient:
+        emit_square_weights(kernel, tiles)
+    else:
+        emit_square(kernel, tiles)
 
 
 class _Patches:
@@ -105,7 +111,7 @@ class _Patches:
         roles = self.roles
         work = _PATCHES // self.kind.nbytes
         if self.kernel.target.vector_bits >= 512 and roles.features <= 1024:
-            work = min(work, max(64, _UNPACKED // roles.features))
+            work = min(work, max(64, UNPACKED // roles.features))
         rows, depth = roles.row_count, roles.depth_count
         first = 0 if packed else roles.first_depth()
         result = roles.output.size * self.kind.nbytes
@@ -140,7 +146,7 @@ class _Patches:
         blocks = Blocks(plan, part, part.shared[0], part.results[0] if direct else None)
         e = blocks.e
         chunk = Loop(e.entry, part.end, 1, part.begin)
-        first, past = _share(chunk, groups * plan.rows.count, count)
+        first, past = _chunk(chunk, groups * plan.rows.count, count)
         loop = Loop(chunk.frame, past, 1, first)
         b = loop.frame.builder
         group = e.source.loop(groups)
@@ -162,7 +168,7 @@ class _Patches:
         b = chunk.frame.builder
         offset = b.mul(chunk.index, constant(I64, self.roles.output.size * part_count(self.kind)))
         blocks.out = b.gep(sums, [offset], source_etype=memory_type(self.kind))
-        first, past = _share(chunk, plan.depth.count, plan.sums)
+        first, past = _chunk(chunk, plan.depth.count, plan.sums)
         loop = Loop(chunk.frame, past, 1, first)
         fresh = loop.frame.builder.icmp_unsigned("==", loop.index, first)
         starts, piece = starts_of(e, loop.frame, plan.depth, loop.index)
@@ -190,9 +196,7 @@ class _Patches:
         e.finish()
 
 
-def _share(chunk: Loop, total: int, count: int) -> tuple[ir.Value, ir.Value]:
-    """The part [first, past) of ``total`` that chunk number ``chunk.index`` of ``count`` takes; never empty."""
+def _chunk(chunk: Loop, total: int, count: int) -> tuple[ir.Value, ir.Value]:
+    """The part of ``total`` that one chunk of ``count`` takes; never empty: chunks are no more than parts."""
     b = chunk.frame.builder
-    ends = (chunk.index, b.add(chunk.index, constant(I64, 1)))
-    first, past = (b.udiv(b.mul(n, constant(I64, total)), constant(I64, count)) for n in ends)
-    return first, past
+    return share(b, chunk.index, b.add(chunk.index, constant(I64, 1)), total, count)

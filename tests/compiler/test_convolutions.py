@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +13,7 @@ from shardc.compiler.kernels import conv_blocks, convolution
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import ConvDims, Window, WindowDim
 from shardc.hlo.types import array_shape as f
-from tests.compiler.kernel_runner import compile_and_run, expected, instruction
+from tests.compiler.kernel_runner import check, compile_and_run, expected, instruction, random
 from tests.compiler.property_support import small
 
 
@@ -99,3 +102,53 @@ def test_patches_that_lie_in_the_input(stride: int) -> None:
 def test_images_that_do_not_fit_a_block() -> None:
     window = Window((WindowDim(5, 2, 2, 2), WindowDim(5, 2, 2, 2)))
     agrees(instruction("convolution", f("f32", 2, 101, 57, 3), f("f32", 5, 5, 3, 19), window=window, dim_labels=NHWC))
+
+
+NCHW = ConvDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
+#: The gradient of the input: the kernel's features exchanged.
+INPUTS = ConvDims(0, 3, (1, 2), 3, 2, (0, 1), 0, 3, (1, 2))
+#: Weight gradients of channels-first images.
+WEIGHTS_FIRST = ConvDims(1, 0, (2, 3), 0, 1, (2, 3), 1, 0, (2, 3))
+BY_TILES = {
+    "even": (NHWC, (4, 16, 16, 32), (3, 3, 32, 64), 1, False),
+    "turned": (INPUTS, (4, 16, 16, 32), (3, 3, 64, 32), 1, True),
+    "odd": (NHWC, (3, 15, 17, 33), (3, 3, 33, 50), 0, False),
+    "wide borders": (NHWC, (9, 5, 6, 17), (3, 3, 17, 19), 2, False),
+    "rows": (NHWC, (2, 61, 70, 40), (3, 3, 40, 24), 1, False),
+    "channels first": (NCHW, (5, 32, 40, 13), (20, 32, 3, 3), 1, False),
+    "many channels": (NHWC, (1, 14, 14, 300), (3, 3, 300, 260), 1, False),
+    "weights": (WEIGHTS, (6, 16, 16, 32), (6, 16, 16, 64), 1, False),
+    "odd weights": (WEIGHTS, (7, 12, 13, 33), (7, 14, 15, 18), 2, False),
+    "many images": (WEIGHTS, (50, 6, 6, 33), (50, 6, 6, 18), 1, False),
+    "weights, channels first": (WEIGHTS_FIRST, (8, 32, 16, 16), (8, 20, 16, 16), 1, False),
+}
+
+
+def by_tiles(name: str, dtype: str, **attrs: Any) -> Instruction:
+    labels, left, right, pad, reversal = BY_TILES[name]
+    window = tuple(WindowDim(right[d], 1, pad, pad, reversal=reversal) for d in labels.rhs_spatial)
+    return instruction(
+        "convolution", f(dtype, *left), f(dtype, *right), window=Window(window), dim_labels=labels, **attrs
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("name", BY_TILES)
+def test_by_tiles(name: str, dtype: str) -> None:
+    agrees(by_tiles(name, dtype))
+
+
+@pytest.mark.parametrize("name", ["even", "weights"])
+def test_rounding_by_tiles(name: str) -> None:
+    """Tiles add and subtract inputs first: a few units more than plain products, of the largest result."""
+    check(by_tiles(name, "f32"), [random(o.shape, n) for n, o in enumerate(by_tiles(name, "f32").operands)], ulp=16)
+
+
+@pytest.mark.parametrize("name", ["even", "weights"])
+def test_exact_products_on_request(name: str) -> None:
+    """With the highest precision an infinity touches only what reads it."""
+    i = by_tiles(name, "f32", operand_precision=("highest", "highest"))
+    operands = [random(o.shape, n) for n, o in enumerate(i.operands)]
+    operands[0][1, 3, 4, 5] = np.inf
+    (got,), (wanted,) = compile_and_run(i, operands), expected(i, operands)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted))

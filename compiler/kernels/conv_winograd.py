@@ -1,0 +1,428 @@
+"""Kernels for 3x3 convolutions and their gradients by tiles, see `conv_tiles`.
+
+A block of tiles is copied with its borders, transformed, multiplied sixteen times, and transformed back, all in a
+core's cache. Blocks run in parallel. A gradient of weights sums over tiles: chunks of blocks have sums of their own,
+which a fixed tree adds up.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from llvmlite import ir
+
+from shardc.compiler.kernels.affine import Expr, Mask
+from shardc.compiler.kernels.body import Kernel
+from shardc.compiler.kernels.contraction import scale
+from shardc.compiler.kernels.control_flow import counted
+from shardc.compiler.kernels.conv_blocks import share, starts_of, variants
+from shardc.compiler.kernels.conv_roles import Cut, Roles
+from shardc.compiler.kernels.conv_slab import Slab, clear, parameter
+from shardc.compiler.kernels.conv_tiles import POINTS, Grid, outputs, taps, twice
+from shardc.compiler.kernels.elements import Elements, Index
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.folds import converted
+from shardc.compiler.kernels.frames import Frame, Loop
+from shardc.compiler.kernels.mapping import Output, Span, emit_map
+from shardc.compiler.kernels.parallel import Part, chunks, phase
+from shardc.compiler.kernels.registers import memory_type
+from shardc.compiler.kernels.scratch import allocate, release
+from shardc.hlo.types import DType, array_shape
+from shardc.native import blas
+from shardc.native.blas import UNPACKED
+from shardc.native.vector import I32, I64, constant, with_lanes
+
+__all__ = ["Square", "emit_square", "emit_square_weights", "square"]
+
+#: Bytes of a block's transformed inputs and products, which a core's cache shall hold.
+_BLOCK = 400_000
+#: Bytes of all the sums of a gradient of weights.
+_SUMS = 1 << 22
+#: Fewest channels and features for which sixteen thin products beat one thick one.
+_CHANNELS = 16
+_SQUARE = POINTS * POINTS
+
+
+class Square:
+    """A convolution seen as tiles: images x (two dimensions) x channels, and features.
+
+    ``gradient``: of the weights, where the result has the 3x3 positions and the kernel is as large as the images.
+    """
+
+    def __init__(self, kernel: Kernel, roles: Roles, kind: DType, gradient: bool) -> None:
+        self.kernel, self.roles, self.kind, self.gradient = kernel, roles, kind, gradient
+        self.instruction = kernel.instruction
+        d = self.instruction.attrs["dim_labels"]
+        sliding, fixed = (roles.depth, roles.rows) if gradient else (roles.rows, roles.depth)
+        self.image_dim, self.channel_dim = (d.lhs_feature, d.lhs_batch) if gradient else (d.lhs_batch, d.lhs_feature)
+        by_dim = {r.dim: r for r in sliding}
+        self.images = by_dim[self.image_dim]
+        self.sliding = tuple(r for r in sliding if r.dim != self.image_dim)
+        held = {r.dim: r for r in fixed}
+        self.channels = held[self.channel_dim]
+        self.fixed = tuple(held[r.dim] for r in self.sliding)
+        self.lanes = kernel.target.vector_bits // kind.bits
+        self.wide = -(-self.channels.size // self.lanes) * self.lanes
+        self.features = -(-roles.features // self.lanes) * self.lanes
+        self.t = memory_type(kind)
+        self.cut = self._cut()
+        images = self.cut.chunk if self.cut.at == 0 else 1
+        rows = self.sliding[0].size if self.cut.at == 0 else self.cut.chunk
+        self.tiles = (images, -(-rows // 2), -(-self.sliding[1].size // 2))
+
+    def _cut(self) -> Cut:
+        high, wide = (-(-r.size // 2) for r in self.sliding)
+        count = _BLOCK // (_SQUARE * (self.wide + self.features) * self.kind.nbytes)
+        count = max(32, min(count, 512))
+        all_roles = (self.images, *self.sliding)
+        if high * wide > count:
+            pieces = -(-high // max(1, count // wide))
+            return Cut(all_roles, 1, 2 * -(-high // pieces))
+        most = max(1, min(self.images.size, count // (high * wide)))
+        pieces = -(-self.images.size // most)
+        return Cut(all_roles, 0, -(-self.images.size // pieces))
+
+    @property
+    def work(self) -> int:
+        """Multiplications."""
+        tiles = self.images.size * math.prod(-(-r.size // 2) for r in self.sliding)
+        return _SQUARE * tiles * self.wide * self.features
+
+    @property
+    def sums(self) -> int:
+        """Into how many sums a gradient of weights is cut; 0 when they take too much memory."""
+        most = _SUMS // (_SQUARE * self.wide * self.features * self.kind.nbytes)
+        return min(most, chunks(products=self.work, most=self.cut.count)) if most else 0
+
+    def origin(self, starts: list[Expr]) -> Index:
+        """The first input position of a block's borders."""
+        out = [Expr()] * self.roles.input.rank
+        out[self.image_dim] = starts[0]
+        for role, taps_role, start in zip(self.sliding, self.fixed, starts[1:], strict=True):
+            back = min(0, taps_role.step) * (taps_role.size - 1)
+            out[role.dim] = start + self.roles.base[role.dim] + back
+        return tuple(out)
+
+    def grid(self, channels: int) -> Grid:
+        """Tiles in memory of their own."""
+        return Grid(self.tiles, 2 * self.tiles[1], 2 * self.tiles[2], channels, self.lanes)
+
+    def copied(self, e: Emitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> Grid:
+        """A block of the input with its borders, (images, rows, columns, channels)."""
+        images, rows, columns = self.tiles
+        order = (self.image_dim, *(r.dim for r in self.sliding), self.channel_dim)
+        sizes = dict(zip(order, (images, 2 * rows + 2, 2 * columns + 2, self.wide), strict=True))
+        extents = [sizes[d] for d in range(len(order))]
+        slab = Slab(self.instruction.operands[0], extents, self.kind, place, order=order)
+        slab.fill(e, frame, self.origin(starts))
+        return Grid(self.tiles, 2 * rows + 2, 2 * columns + 2, self.wide, self.lanes)
+
+    @property
+    def copy_bytes(self) -> int:
+        images, rows, columns = self.tiles
+        return images * (2 * rows + 2) * (2 * columns + 2) * self.wide * self.kind.nbytes
+
+
+def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
+    """The convolution by tiles, where it can be and pays: 3x3, one step at a time, enough channels."""
+    attrs = kernel.instruction.attrs
+    exact = any(p in ("high", "highest") for p in attrs.get("operand_precision", ()))
+    if exact or kind.name not in ("f32", "f64") or roles.groups != 1 or len(roles.rows) != 3:
+        return None
+    if any(n != 1 for n in roles.dilation) or any(abs(r.step) != 1 for r in (*roles.rows, *roles.depth)):
+        return None
+    for gradient in (False, True):
+        found = Square(kernel, roles, kind, gradient)
+        few = min(found.channels.size, roles.features) < _CHANNELS or found.cut.count * math.prod(found.tiles) < 64
+        if any(r.size != 3 for r in found.fixed) or min(r.size for r in found.sliding) < 4 or few:
+            continue
+        if gradient and (found.sums == 0 or any(r.step != 1 for r in found.sliding)):
+            continue
+        return found
+    return None
+
+
+def emit_square(kernel: Kernel, plan: Square) -> None:
+    """Forward, and the gradient of the input, which is the same with the kernel turned round."""
+    e = kernel.emitter()
+    filters = allocate(e, _SQUARE * plan.wide * plan.features * plan.kind.nbytes)
+    packed = allocate(e, 9 * plan.wide * plan.features * plan.kind.nbytes)
+    _filters(kernel, e, plan, packed, filters)
+    release(e, [packed])
+    count = chunks(products=plan.work, most=plan.cut.count)
+    phase(kernel, e, count, partial(_forward, plan, count), [filters])
+    release(e, [filters])
+    e.finish()
+
+
+def _filters(kernel: Kernel, e: Emitter, plan: Square, packed: ir.Value, filters: ir.Value) -> None:
+    """U: (3, 3, channels, features) with zeros for channels and features that do not exist, then (16, ...)."""
+    roles, operand = plan.roles, plan.instruction.operands[1]
+    if (plan.wide, plan.features) != (plan.channels.size, roles.features):
+        clear(e.entry.builder, packed, 9 * plan.wide * plan.features * plan.kind.nbytes)
+    count = chunks(nbytes=25 * plan.wide * plan.features * plan.kind.nbytes, most=plan.channels.size)
+    own = (plan.channels.own, *(r.own for r in plan.fixed), roles.kernel_feature_dim)
+    back = (False, *(r.step < 0 for r in plan.fixed), False)
+    dims = (plan.channels.size, 3, 3, roles.features)
+
+    def pack(part: Part) -> None:
+        p = part.emitter()
+
+        def element(e: Elements, index: Index, mask: Mask) -> object:
+            index = tuple(Expr(2) - x if turned else x for x, turned in zip(index, back, strict=True))
+            at = dict(zip(own, index, strict=True))
+            value = e.value(operand, tuple(at[d] for d in range(len(at))), mask)
+            return converted(e, value, operand.shape.dtype, plan.kind)
+
+        shape = array_shape(plan.kind, 3, 3, plan.wide, plan.features)
+        place = lambda e, index: (*index[1:3], index[0], index[3])  # noqa: E731
+        emit_map(p, dims, [Output(part.shared[0], shape, element, place)], span=Span(count, part.begin, part.end))
+        p.finish()
+
+    def transform(part: Part) -> None:
+        p = part.emitter()
+        _points(p.entry.builder, plan, part, count)
+        p.finish()
+
+    phase(kernel, e, count, pack, [packed])
+    phase(kernel, e, count, transform, [packed, filters])
+
+
+def _points(b: ir.IRBuilder, plan: Square, part: Part, count: int) -> None:
+    """U of the packed taps, for the part's channels."""
+    source, target = part.shared
+    size = plan.wide * plan.features
+    vector = with_lanes(plan.t, plan.lanes)
+    first, past = share(b, part.begin, part.end, size // plan.lanes, count)
+    with counted(b, first, past) as n:
+        at = b.mul(n, constant(I64, plan.lanes))
+
+        def load(k: int) -> ir.Value:
+            return b.load(b.gep(source, [b.add(at, constant(I64, k * size))], source_etype=plan.t), typ=vector, align=4)
+
+        found = twice(b, [[load(3 * i + j) for j in range(3)] for i in range(3)], taps)
+        for k, value in enumerate(v for line in found for v in line):
+            b.store(value, b.gep(target, [b.add(at, constant(I64, k * size))], source_etype=plan.t), align=4)
+
+
+def _forward(plan: Square, count: int, part: Part) -> None:
+    """Some of the blocks of tiles."""
+    (filters,) = part.shared
+    e = part.emitter()
+    roles, nbytes = plan.roles, plan.kind.nbytes
+    tiles = math.prod(plan.tiles)
+    sizes = [plan.copy_bytes, _SQUARE * tiles * plan.wide * nbytes, _SQUARE * tiles * plan.features * nbytes]
+    direct = _direct(plan)
+    if not direct:
+        sizes.append(4 * tiles * plan.features * nbytes)
+    slab, inputs, results, *block = scratch = [allocate(e, n) for n in sizes]
+    chunk = Loop(e.entry, part.end, 1, part.begin)
+    cb = chunk.frame.builder
+    first, past = share(cb, chunk.index, cb.add(chunk.index, constant(I64, 1)), plan.cut.count, count)
+    loop = Loop(chunk.frame, past, 1, first)
+    frame = loop.frame
+    starts, piece = starts_of(e, frame, plan.cut, loop.index)
+    plan.copied(e, frame, slab, starts).forward(frame.builder, plan.t, slab, inputs, POINTS)
+    with counted(frame.builder, 0, _SQUARE) as k:
+        step = partial(_step, frame.builder, plan, k)
+        sides = step(inputs, tiles * plan.wide), step(filters, plan.wide * plan.features)
+        _multiply(frame.builder, plan, (tiles, plan.features, plan.wide), *sides, step(results, tiles * plan.features))
+    if direct:
+        offset = starts[0] * plan.sliding[0].size + starts[1]
+        offset = offset * (plan.sliding[1].size * plan.features)
+        target = frame.builder.gep(part.results[0], [e.index(offset).value], source_etype=plan.t)
+        grid = Grid(plan.tiles, plan.sliding[0].size, plan.sliding[1].size, plan.features, plan.lanes)
+        grid.backward(frame.builder, plan.t, results, target)
+    else:
+        plan.grid(plan.features).backward(frame.builder, plan.t, results, block[0])
+        leaf = parameter(array_shape(plan.kind, plan.tiles[0], *(2 * n for n in plan.tiles[1:]), plan.features))
+        e.with_leaf(leaf, block[0], frame)
+        for inner, extents in variants(frame, plan.cut, piece):
+            dims = (*extents, roles.features)
+            element = lambda e, x, mask: converted(e, e.value(leaf, x, mask), plan.kind, roles.output.dtype)  # noqa: E731
+            emit_map(e, dims, [Output(part.results[0], roles.output, element, partial(_place, plan, starts))], inner)
+    loop.close()
+    chunk.close()
+    release(e, scratch)
+    e.finish()
+
+
+def _place(plan: Square, starts: list[Expr], e: Elements, index: Index) -> Index:
+    """Where an element (image, row, column, feature) of a block lies in the result."""
+    where = {plan.roles.feature_dim: index[3]}
+    for role, start, x in zip((plan.images, *plan.sliding), starts, index[:3], strict=True):
+        where[role.own] = start + x
+    return tuple(where[d] for d in range(4))
+
+
+def _direct(plan: Square) -> bool:
+    """Do blocks write straight into the result: whole tiles and vectors, in the result's order?"""
+    roles = plan.roles
+    order = tuple(r.own for r in (plan.images, *plan.sliding))
+    even = all(r.size % 2 == 0 for r in plan.sliding) and not plan.cut.rest
+    whole = roles.output.dtype is plan.kind and plan.features == roles.features
+    return even and whole and order == (0, 1, 2) and roles.feature_dim == 3
+
+
+def _step(b: ir.IRBuilder, plan: Square, k: ir.Value, base: ir.Value, size: int) -> ir.Value:
+    return b.gep(base, [b.mul(k, constant(I64, size))], source_etype=plan.t)
+
+
+def _multiply(
+    b: ir.IRBuilder, plan: Square, sizes: tuple[int, int, int], left: ir.Value, right: ir.Value, out: ir.Value,
+    beta: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """(m, n) = (m, k) x (k, n), in pieces of so few multiplications that BLAS need not pack them.
+
+    With ``beta`` the left side lies as (k, m), and the product adds to beta times the result.
+    """
+    m, n, k = sizes
+    function = blas.declare_gemm(b.module, plan.kind.name)
+    one, nothing = scale(b, plan.kind, 1.0), scale(b, plan.kind, 0.0)
+    trans = constant(I32, blas.NO_TRANS if beta is None else blas.TRANS)
+    for i, rows in _pieces(m, max(plan.lanes, UNPACKED // (min(n, 128) * min(k, 128)))):
+        for j, columns in _pieces(n, max(plan.lanes, UNPACKED // (rows * min(k, 128)))):
+            for start, depth in _pieces(k, max(plan.lanes, UNPACKED // (rows * columns))):
+                offsets = (i * k + start if beta is None else start * m + i, start * n + j, i * n + j)
+                x, y, z = (
+                    b.gep(p, [constant(I64, o)], source_etype=plan.t)
+                    for p, o in zip((left, right, out), offsets, strict=True)
+                )
+                before = one if start else (nothing if beta is None else beta)
+                numbers = [constant(I32, s) for s in (rows, columns, depth)]
+                sides = [x, constant(I32, k if beta is None else m), y, constant(I32, n)]
+                order, plain = constant(I32, blas.ROW_MAJOR), constant(I32, blas.NO_TRANS)
+                b.call(function, [order, trans, plain, *numbers, one, *sides, before, z, constant(I32, n)])
+
+
+def _pieces(size: int, most: int) -> list[tuple[int, int]]:
+    """(start, length) of equal pieces, multiples of 16 but for the last."""
+    if size <= most:
+        return [(0, size)]
+    count = -(-size // most)
+    length = -(-size // (16 * count)) * 16
+    length = max(16, length if length <= most else length - 16)
+    return [(start, min(length, size - start)) for start in range(0, size, length)]
+
+
+def emit_square_weights(kernel: Kernel, plan: Square) -> None:
+    """The gradient of the weights: sums over tiles."""
+    e = kernel.emitter()
+    size = plan.wide * plan.features
+    sums = allocate(e, plan.sums * _SQUARE * size * plan.kind.nbytes)
+    phase(kernel, e, plan.sums, partial(_sums, plan), [sums])
+    result = allocate(e, 9 * size * plan.kind.nbytes)
+    count = chunks(nbytes=plan.sums * _SQUARE * size * plan.kind.nbytes, most=plan.channels.size)
+    phase(kernel, e, count, partial(_add, plan, count), [sums, result])
+    phase(kernel, e, count, partial(_spread, plan, count), [result])
+    release(e, [sums, result])
+    e.finish()
+
+
+def _sums(plan: Square, part: Part) -> None:
+    """For chunks of the blocks of tiles, the sixteen sums over each."""
+    (sums,) = part.shared
+    e = part.emitter()
+    nbytes, tiles, size = plan.kind.nbytes, math.prod(plan.tiles), plan.wide * plan.features
+    scratch = [allocate(e, plan.copy_bytes)]
+    scratch += [allocate(e, _SQUARE * tiles * n * nbytes) for n in (plan.wide, plan.features)]
+    direct = _taken_directly(plan)
+    if not direct:
+        scratch.append(allocate(e, 4 * tiles * plan.features * nbytes))
+    slab, inputs, filters, *block = scratch
+    chunk = Loop(e.entry, part.end, 1, part.begin)
+    cb = chunk.frame.builder
+    results = _step(cb, plan, chunk.index, sums, _SQUARE * size)
+    first, past = share(cb, chunk.index, cb.add(chunk.index, constant(I64, 1)), plan.cut.count, plan.sums)
+    loop = Loop(chunk.frame, past, 1, first)
+    frame = loop.frame
+    starts, _ = starts_of(e, frame, plan.cut, loop.index)
+    plan.copied(e, frame, slab, starts).forward(frame.builder, plan.t, slab, inputs, POINTS)
+    if direct:
+        high, wide = (r.size for r in plan.sliding)
+        offset = (starts[0] * high + starts[1]) * (wide * plan.features)
+        source = frame.builder.gep(part.operands[1], [e.index(offset).value], source_etype=plan.t)
+        Grid(plan.tiles, high, wide, plan.features, plan.lanes).forward(frame.builder, plan.t, source, filters, 2)
+    else:
+        _copied_taps(plan, e, frame, block[0], starts)
+        plan.grid(plan.features).forward(frame.builder, plan.t, block[0], filters, 2)
+    b = frame.builder
+    fresh = b.icmp_unsigned("==", loop.index, first)
+    beta = b.select(fresh, scale(b, plan.kind, 0.0), scale(b, plan.kind, 1.0))
+    with counted(b, 0, _SQUARE) as k:
+        step = partial(_step, b, plan, k)
+        sides = step(inputs, tiles * plan.wide), step(filters, tiles * plan.features)
+        _multiply(b, plan, (plan.wide, plan.features, tiles), *sides, step(results, size), beta)
+    loop.close()
+    chunk.close()
+    release(e, scratch)
+    e.finish()
+
+
+def _taken_directly(plan: Square) -> bool:
+    """Are whole tiles of taps read where they lie?"""
+    order = tuple(r.own for r in (plan.images, *plan.sliding))
+    even = all(r.size % 2 == 0 for r in plan.sliding) and not plan.cut.rest
+    whole = plan.roles.kernel.dtype is plan.kind and plan.features == plan.roles.features
+    return even and whole and order == (0, 1, 2) and plan.roles.kernel_feature_dim == 3
+
+
+def _copied_taps(plan: Square, e: Emitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> None:
+    """A block of the kernel, (images, rows, columns, features), zeros where there is none."""
+    order = (*(r.own for r in (plan.images, *plan.sliding)), plan.roles.kernel_feature_dim)
+    images, rows, columns = plan.tiles
+    sizes = dict(zip(order, (images, 2 * rows, 2 * columns, plan.features), strict=True))
+    origin = dict(zip(order, (*starts, Expr()), strict=True))
+    dims = range(len(order))
+    slab = Slab(plan.instruction.operands[1], [sizes[d] for d in dims], plan.kind, place, order=order)
+    slab.fill(e, frame, tuple(origin[d] for d in dims))
+
+
+def _add(plan: Square, count: int, part: Part) -> None:
+    """The sums added up by a fixed tree, and transformed: (3, 3, channels, features)."""
+    sums, result = part.shared
+    e = part.emitter()
+    b = e.entry.builder
+    size = plan.wide * plan.features
+    vector = with_lanes(plan.t, plan.lanes)
+    first, past = share(b, part.begin, part.end, size // plan.lanes, count)
+    with counted(b, first, past) as n:
+        at = b.mul(n, constant(I64, plan.lanes))
+
+        def place(base: ir.Value, k: int) -> ir.Value:
+            return b.gep(base, [b.add(at, constant(I64, k * size))], source_etype=plan.t)
+
+        found = []
+        for k in range(_SQUARE):
+            values = [b.load(place(sums, c * _SQUARE + k), typ=vector, align=4) for c in range(plan.sums)]
+            while len(values) > 1:
+                odd = values[len(values) - len(values) % 2 :]
+                values = [b.fadd(x, y) for x, y in zip(values[::2], values[1::2], strict=False)] + odd
+            found.append(values[0])
+        square = [found[POINTS * i : POINTS * (i + 1)] for i in range(POINTS)]
+        three = twice(b, square, lambda b, m: outputs(b, m, 3))
+        for k, value in enumerate(v for line in three for v in line):
+            b.store(value, place(result, k), align=4)
+    e.finish()
+
+
+def _spread(plan: Square, count: int, part: Part) -> None:
+    """(3, 3, channels, features) to the result, in its order and type."""
+    roles = plan.roles
+    leaf = parameter(array_shape(plan.kind, 3, 3, plan.wide, plan.features))
+    e = part.emitter({leaf: part.shared[0]})
+
+    def element(e: Elements, index: Index, mask: Mask) -> object:
+        where = (*index[1:3], index[0], index[3])
+        return converted(e, e.value(leaf, where, mask), plan.kind, roles.output.dtype)
+
+    def place(e: Elements, index: Index) -> Index:
+        own = (plan.channels.own, *(r.own for r in plan.fixed), roles.feature_dim)
+        at = dict(zip(own, index, strict=True))
+        return tuple(at[d] for d in range(4))
+
+    dims = (plan.channels.size, 3, 3, roles.features)
+    outputs = [Output(part.results[0], roles.output, element, place)]
+    emit_map(e, dims, outputs, span=Span(count, part.begin, part.end))
+    e.finish()
