@@ -8,7 +8,9 @@ from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import OPS
 
 __all__ = [
+    "block_offset",
     "is_alias",
+    "is_block",
     "is_cheap",
     "is_duplicable",
     "is_elementwise",
@@ -82,6 +84,22 @@ def is_alias(i: Instruction) -> bool:
         and i.shape.size == i.operands[0].shape.size
         and i.shape.nbytes == i.operands[0].shape.nbytes
     )
+
+
+def is_block(i: Instruction) -> bool:
+    """A slice whose elements lie together in memory, one after the other. Example: a row of a matrix."""
+    if i.opcode != "slice" or any(step != 1 for _, _, step in i.attrs["slice"]):
+        return False
+    cut = [d for d, (n, m) in enumerate(zip(i.shape.dims, i.operands[0].shape.dims, strict=True)) if n != m]
+    return all(n == 1 for n in i.shape.dims[: max(cut, default=0)])
+
+
+def block_offset(i: Instruction) -> int:
+    """Where an `is_block` slice begins in its operand, in bytes."""
+    offset = 0
+    for (start, _, _), n in zip(i.attrs["slice"], i.operands[0].shape.dims, strict=True):
+        offset = offset * n + start
+    return offset * i.shape.dtype.nbytes
 
 
 def is_cheap(i: Instruction) -> bool:

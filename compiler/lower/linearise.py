@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.compiler.lower.fusion_rules import is_alias
+from shardc.compiler.lower.fusion_rules import block_offset, is_alias, is_block
 from shardc.compiler.lower.in_place import in_place_pairs
 from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
 from shardc.hlo.errors import UnsupportedError
@@ -57,7 +57,9 @@ class Linear:
 
 def linearise(module: Module) -> Linear:
     """Walk the schedule of ``module`` (instruction order) and produce its steps."""
-    return _linear(_Walk(), module.entry, lambda arguments, results: _aliases(module, arguments, results))
+    return _linear(
+        _Walk(readonly=_readonly(module)), module.entry, lambda arguments, results: _aliases(module, arguments, results)
+    )
 
 
 def linearise_part(computation: Computation, *, carried: bool = False) -> Linear:
@@ -95,6 +97,13 @@ def _linear(
     return Linear(tuple(steps), tuple(walk.buffers), flat, results, bytes(walk.pool), aliases)
 
 
+def _readonly(module: Module) -> frozenset[int]:
+    """Arguments that no result takes the memory of."""
+    if any(p.shape.is_tuple for p in module.parameters):
+        return frozenset()
+    return frozenset(range(len(module.parameters))) - {a.parameter for a in module.aliases} - set(module.donors)
+
+
 def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple[int, int], ...]:
     """(result, argument) pairs of donated arguments: as the module says, then by equal shape in order."""
     if any(p.shape.is_tuple for p in module.parameters):
@@ -117,9 +126,13 @@ def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple
 
 
 class _Walk:
-    """State of one linearisation; unless ``pooled``, constants are places without bytes."""
+    """State of one linearisation; unless ``pooled``, constants are places without bytes.
 
-    def __init__(self, *, pooled: bool = True) -> None:
+    Nothing writes to the ``readonly`` arguments.
+    """
+
+    def __init__(self, *, pooled: bool = True, readonly: frozenset[int] = frozenset()) -> None:
+        self._readonly = readonly
         self._pooling = pooled
         self.buffers: list[Buffer] = []
         self.pool = bytearray()
@@ -205,6 +218,14 @@ class _Walk:
     def _same(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         return operands[0] if is_alias(i) else self._kernel(i, operands, steps)
 
+    def _slice(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """A block of what is only read is read where it lies."""
+        ((whole,),) = operands
+        lasting = whole.space == "constant" or (whole.space == "argument" and whole.index in self._readonly)
+        if not (lasting and is_block(i)):
+            return self._kernel(i, operands, steps)
+        return (self.buffer(i.shape, i.name, whole.space, whole.index, whole.offset + block_offset(i)),)
+
     def _token(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         return ()
 
@@ -282,6 +303,7 @@ _RULES: Mapping[str, Any] = {
     "get-tuple-element": _Walk._element,
     "reshape": _Walk._same,
     "bitcast": _Walk._same,
+    "slice": _Walk._slice,
     "after-all": _Walk._token,
     "custom-call": _Walk._custom_call,
     "while": _Walk._while,

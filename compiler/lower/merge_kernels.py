@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
-from shardc.compiler.lower.fusion_rules import is_alias
+from shardc.compiler.lower.fusion_rules import is_alias, is_block
 from shardc.compiler.lower.merged import body_of, merged_kernel, source_of
 from shardc.compiler.lower.row_space import Frame, Spot, frame_of, long_dims, roots_of, spots_in
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
@@ -62,7 +62,7 @@ class _Kernel:
 
 
 def _kernel_of(i: Instruction) -> _Kernel | None:
-    body = body_of(i) if i.shape.is_array else None
+    body = body_of(i) if i.shape.is_array and not _is_read_in_place(i) else None
     frame = None if body is None else frame_of(body)
     if body is None or frame is None:
         return None
@@ -79,6 +79,14 @@ def _kernel_of(i: Instruction) -> _Kernel | None:
         return None
     across = any(m.opcode in ("transpose", "reverse") and m.shape.size * 8 >= i.shape.size for m in body)
     return _Kernel(frame, reads, {i: root}, len(body.instructions) - len(body.parameters), across)
+
+
+def _is_read_in_place(i: Instruction) -> bool:
+    """Part of an argument that need not be copied."""
+    if not is_block(i):
+        return False
+    whole = source_of(i.operands[0])
+    return (whole.operands[0] if whole.opcode == "get-tuple-element" else whole).opcode == "parameter"
 
 
 class _Merging:
