@@ -31,7 +31,7 @@ from shardc.hlo.ir import Module
 from shardc.hlo.simplify.structure import Structure
 from shardc.native.target import Target
 
-__all__ = ["cached", "code_settings", "linked", "module_key", "source_key"]
+__all__ = ["cached", "code_settings", "kept_object", "linked", "module_key", "source_key"]
 
 #: The parts of shardc that have a say in an executable.
 _PARTS = ("collectives", "compiler", "hlo", "launcher", "native", "partitioner", "sharding")
@@ -116,6 +116,22 @@ def linked(source: str, config: Config) -> Executable | None:
     except OSError:
         return None
     return _read(_path(key[:-1].decode(), config)) if _KEY.fullmatch(key) else None
+
+
+def kept_object(text: str, target: Target, config: Config, make: Callable[[], bytes]) -> bytes:
+    """An object file that ``make`` compiles from the IR ``text`` alone, kept under that."""
+    parts = (llvmlite.__version__, target, text)
+    key = hashlib.sha256("\0".join(map(repr, parts)).encode()).hexdigest()
+    path = config.cache_dir / "objects" / key[:2] / f"{key}.o"
+    try:
+        data = path.read_bytes()
+    except OSError:
+        data = b""
+    if hashlib.sha256(data[32:]).digest() == data[:32]:
+        return data[32:]
+    made = make()
+    _write(path, hashlib.sha256(made).digest() + made)
+    return made
 
 
 def _path(key: str, config: Config) -> Path:

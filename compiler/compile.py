@@ -6,13 +6,14 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
-from shardc.compiler.cache import cached, code_settings, linked, module_key, source_key
+from shardc.compiler.cache import cached, code_settings, kept_object, linked, module_key, source_key
 from shardc.compiler.emit.kernels import EmitKernel
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
@@ -32,7 +33,7 @@ from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 from shardc.native.jit import Loaded, compile_ir, load_object, new_module, undefined_symbols
-from shardc.native.pool import PARALLEL, Pool, pool
+from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 from shardc.native.target import Target, host_target
 
 __all__ = ["LoadedStep", "build_executable", "compile_module", "compile_source", "load_step", "run_single"]
@@ -216,9 +217,12 @@ class LoadedStep:
         return int(self.function(arena, arguments, results, constants, device))
 
 
-def load_step(executable: Executable, custom_calls: CustomCalls | None = None) -> LoadedStep:
+def load_step(
+    executable: Executable, custom_calls: CustomCalls | None = None, config: Config | None = None
+) -> LoadedStep:
     """Link ``executable`` into this process; ``custom_calls`` has the addresses of the user's own functions.
 
+    With ``config`` the thread pool's object comes from the cache on disk.
     `EnvironmentProblem` when it was made for another kind of CPU, `InputError` when an address is missing.
     """
     machine = host_target()
@@ -231,15 +235,26 @@ def load_step(executable: Executable, custom_calls: CustomCalls | None = None) -
             f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
             fix="compile the program on this kind of machine",
         )
-    loaded = load_object(executable.object_code, [executable.symbol], _addresses(executable, custom_calls or {}))
+    needed = undefined_symbols(executable.object_code)
+    addresses = _addresses(executable, needed, custom_calls or {})
+    threads = _pool(machine, config) if PARALLEL in needed else None
+    if threads is not None:
+        addresses[PARALLEL] = threads.address()
+    loaded = load_object(executable.object_code, [executable.symbol], addresses)
     address = loaded.address(executable.symbol)
-    return LoadedStep(address, _STEP(address), loaded, pool() if PARALLEL in loaded.needed else None)
+    return LoadedStep(address, _STEP(address), loaded, threads)
 
 
-def _addresses(executable: Executable, custom_calls: CustomCalls) -> dict[str, int]:
+def _pool(machine: Target, config: Config | None) -> Pool:
+    if config is None:
+        return pool(pool_object(machine))
+    return pool(kept_object(pool_ir(machine), machine, config, partial(pool_object, machine)))
+
+
+def _addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:
     """The addresses of users' functions by symbol."""
     given = {custom_call_symbol(target): c for target, c in custom_calls.items() if c.address}
-    for symbol in undefined_symbols(executable.object_code):
+    for symbol in needed:
         if symbol.startswith(custom_call_symbol("")) and symbol not in given:
             target = symbol.removeprefix(custom_call_symbol(""))
             raise InputError(

@@ -383,7 +383,7 @@ class Compiled:
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
-        step = load_step(self.executable, self.config.custom_calls)
+        step = load_step(self.executable, self.config.custom_calls, self.config)
         return Driver(self.executable, step, transport, config, step.pool)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

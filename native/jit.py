@@ -63,11 +63,7 @@ class Loaded:
     Example: ``load_object(compile_ir(module), ["step"]).address("step")``.
     """
 
-    def __init__(
-        self, jit: Any, tracker: Any, addresses: Mapping[str, int], keep: Sequence[object], needed: Sequence[str]
-    ) -> None:
-        #: The symbols that it was linked to.
-        self.needed = frozenset(needed)
+    def __init__(self, jit: Any, tracker: Any, addresses: Mapping[str, int], keep: Sequence[object]) -> None:
         self._jit = jit
         self._tracker = tracker
         self._addresses = dict(addresses)
@@ -99,7 +95,7 @@ def load_object(
     for name in exports:
         library.export_symbol(name)
     tracker = library.link(jit, "shardc")
-    return Loaded(jit, tracker, {name: tracker[name] for name in exports}, keep, needed)
+    return Loaded(jit, tracker, {name: tracker[name] for name in exports}, keep)
 
 
 def undefined_symbols(code: bytes) -> list[str]:

@@ -26,13 +26,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.symbols import PARALLEL
 from shardc.native.target import Target, host_target
 
-__all__ = ["CONFIGURE", "PARALLEL", "SPIN", "STARTED", "SYMBOLS", "Pool", "pool", "pool_ir"]
+__all__ = ["CONFIGURE", "PARALLEL", "SPIN", "STARTED", "SYMBOLS", "Pool", "pool", "pool_ir", "pool_object"]
 
 #: Names in the object: the call of kernels; ``void (i32 workers, i64 spin)``; ``i32 ()``, how many workers there are.
 CONFIGURE, STARTED = "shardc_pool_configure", "shardc_pool_started"
@@ -71,15 +71,19 @@ class Pool:
         return int(ctypes.CFUNCTYPE(ctypes.c_int32)(self.address(STARTED))())
 
 
-@lru_cache(maxsize=1)
-def pool() -> Pool:
-    """The pool of this process, without workers until `Pool.configure` allows some and a kernel has work for them."""
-    return load_pool()
+@cache
+def pool(code: bytes) -> Pool:
+    """The pool of this process whose object is ``code`` (`pool_object`); one for equal code, and it stays.
+
+    It has no workers until `Pool.configure` allows some and a kernel has work for them.
+    """
+    return Pool(load_object(code, SYMBOLS))
 
 
-def load_pool(*, futex: bool | None = None) -> Pool:
-    """A pool of its own, which must live as long as the process: its workers never end."""
-    return Pool(load_object(compile_ir(pool_ir(futex=futex), opt=0), SYMBOLS))
+@lru_cache(maxsize=8)
+def pool_object(target: Target | None = None, *, futex: bool | None = None) -> bytes:
+    """The object file for ``target`` (default: this machine); ``futex`` overrides how threads sleep."""
+    return compile_ir(pool_ir(target, futex=futex), target, opt=0)
 
 
 def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:

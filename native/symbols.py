@@ -69,9 +69,10 @@ def addresses_for(names: Iterable[str]) -> tuple[dict[str, int], list[object]]:
 
 def _parallel() -> tuple[int, object]:
     """The pool's address; made when the first object needs it."""
-    from shardc.native.pool import pool
+    from shardc.native.pool import pool, pool_object
 
-    return pool().address(PARALLEL), pool()
+    made = pool(pool_object())
+    return made.address(PARALLEL), made
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler import cache
-from shardc.compiler.cache import module_key
+from shardc.compiler.cache import kept_object, module_key
 from shardc.compiler.compile import compile_module, load_step, run_single
 from shardc.compiler.serialize import load_executable, save, to_bytes
 from shardc.hlo.config import Config
@@ -136,3 +136,19 @@ def test_wrong_arguments_are_named(tmp_path: Path) -> None:
         run_single(made, [])
     with pytest.raises(InputError, match=r"argument 0 is float64\[6, 4\], not f32\[6,4\]"):
         run_single(made, [np.zeros((6, 4))])
+
+
+def test_an_object_of_our_own_is_kept_and_made_again_when_damaged(tmp_path: Path) -> None:
+    config, made = Config(cache_dir=tmp_path), []
+
+    def make() -> bytes:
+        made.append(1)
+        return b"object"
+
+    for text, count in (("a", 1), ("a", 1), ("b", 2)):
+        assert kept_object(text, host_target(), config, make) == b"object"
+        assert len(made) == count
+    for path in tmp_path.rglob("*.o"):
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert kept_object("a", host_target(), config, make) == b"object"
+    assert len(made) == 3

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardc.native import jit
-from shardc.native.pool import PARALLEL, Pool, load_pool, pool_ir
+from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 from shardc.native.target import Target
 
 #: ``many(counters, count, times, nested)``: so many jobs, each adding 1 to ``count`` counters; with ``nested`` every
@@ -69,8 +69,8 @@ done:
 
 @cache
 def made(futex: bool) -> tuple[Pool, jit.Loaded]:
-    pool = load_pool(futex=futex)
-    return pool, jit.load_object(jit.compile_ir(CALLERS), ["many"], {PARALLEL: pool.address()})
+    made = pool(pool_object(futex=futex))
+    return made, jit.load_object(jit.compile_ir(CALLERS), ["many"], {PARALLEL: made.address()})
 
 
 def many(futex: bool, counters: Any, count: int, times: int, nested: int = 0) -> None:
@@ -119,21 +119,21 @@ def test_a_piece_may_call_the_pool(futex: bool) -> None:
 @HOW
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_process_starts_workers_of_its_own(futex: bool) -> None:
-    pool = made(futex)[0]
-    pool.configure(2)
+    threads = made(futex)[0]
+    threads.configure(2)
     counters = np.zeros(64, np.int64)
     many(futex, counters, 64, 5)
-    before = pool.started()
+    before = threads.started()
     child = os.fork()
     if child == 0:  # nothing but the pool runs here
-        ok = pool.started() == 0
+        ok = threads.started() == 0
         many(futex, counters, 64, 5)
-        ok = ok and pool.started() == 2 and bool((counters == 10).all())
+        ok = ok and threads.started() == 2 and bool((counters == 10).all())
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     many(futex, counters, 64, 5)
     assert (counters == 10).all()
-    assert pool.started() == before
+    assert threads.started() == before
 
 
 @pytest.mark.parametrize(
