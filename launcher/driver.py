@@ -147,20 +147,24 @@ class Driver:
     ) -> None:
         """Where the arguments and results of each device lie."""
         for i, device in enumerate(self._running):
-            table = device.arguments
+            known: dict[int, int] = {}
             for k, (value, blocks) in enumerate(zip(arguments, placed, strict=True)):
                 block = blocks[i]
-                known = isinstance(value, Array) and value._blocks.get(device.number) is block
-                table[k] = value._address(device.number) if known else block.ctypes.data
+                ours = isinstance(value, Array) and value._blocks.get(device.number) is block
+                address = value._address(device.number) if ours else block.ctypes.data
+                device.arguments[k] = known[id(block)] = address
             for k, block in enumerate(results[i]):
-                device.results[k] = block.ctypes.data
+                address = known.get(id(block))
+                device.results[k] = block.ctypes.data if address is None else address
 
     def put(self, number: int, value: Any) -> Array:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
         layout = self._arguments[number]
         blocks, copied = place(value, layout, self.devices, self._pool, self._titles[number])
         if not copied:
-            copies = {id(b): b.copy() for b in blocks}
+            copies = {id(b): self._pool.take(b.size) for b in blocks}
+            for b in blocks:
+                copies[id(b)][:] = b
             blocks = [copies[id(b)] for b in blocks]
         return Array(layout, dict(zip(self.devices, blocks, strict=True)), self.transport)
 
@@ -195,7 +199,7 @@ class Driver:
 
     @staticmethod
     def _exclusive(blocks: Sequence[Block]) -> bool:
-        return len({id(b) for b in blocks}) == len(blocks)
+        return len(blocks) == 1 or len({id(b) for b in blocks}) == len(blocks)
 
     def _run(self, memories: Mapping[int, DeviceMemory]) -> None:
         for device in self._running:
