@@ -171,7 +171,7 @@ def small_mixed() -> Program:
             x = jnp.roll(x, k, axis=1) + jnp.where(y > 0, y, 0.1 * y)
         return x, x.sum()
 
-    return Program("30 rounds of mixed small operations", run, (_normal(0, 16, 24), np.arange(16)[::-1].copy()))
+    return Program("30 rounds of mixed small operations", run, (_normal(0, 16, 24), np.arange(16, dtype=np.int32)[::-1].copy()))
 
 
 def _kernel(name: str, f: Callable[[Any], Any], x: Any, written: int) -> Program:
