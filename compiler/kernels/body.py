@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.rules import RULES
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape
 from shardc.native.target import Target
@@ -18,10 +19,13 @@ __all__ = ["Kernel"]
 class Kernel:
     """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number."""
 
-    def __init__(self, function: ir.Function, instruction: Instruction, target: Target) -> None:
+    def __init__(
+        self, function: ir.Function, instruction: Instruction, target: Target, tuning: Tuning = DEFAULT
+    ) -> None:
         self.function = function
         self.instruction = instruction
         self.target = target
+        self.tuning = tuning
         shapes = [s for o in instruction.operands for s in o.shape.leaves()]
         self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
         end = len(shapes) + len(self.result_shapes)

@@ -18,7 +18,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType, Shape
 
-__all__ = ["Access", "Element", "Elements", "Fold", "Recorder", "bases"]
+__all__ = ["Access", "Element", "Elements", "Fold", "FoldUse", "Recorder", "bases"]
 
 Index = tuple[Expr, ...]
 
@@ -42,6 +42,15 @@ class Fold:
     wide: bool = True
     taken: Callable[[Elements, Index], Mask | None] | None = None
     order: str = "any"
+
+
+@dataclass(frozen=True)
+class FoldUse:
+    """A fold that an element asks for: of which instruction, at which of its indices."""
+
+    key: Instruction
+    index: Index
+    fold: Fold
 
 
 class Elements:
@@ -146,6 +155,8 @@ class Recorder(Elements):
     folded: list[tuple[Index, tuple[LoopVar, ...]]] = field(default_factory=list)
     #: A computation is called that must not see elements that do not exist (it may loop for ever on them).
     one_by_one: bool = False
+    #: The folds asked for, whatever their order.
+    folds: list[FoldUse] = field(default_factory=list)
     #: Elementwise operations asked for.
     operations: int = 0
 
@@ -185,6 +196,7 @@ class Recorder(Elements):
 
     def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
         self.one_by_one |= not is_scalar_program(fold.reducer)
+        self.folds.append(FoldUse(key, index, fold))
         variables = tuple(self.source.loop(n) for n in fold.sizes)
         if fold.order == "any":
             self.folded.append((index, variables))

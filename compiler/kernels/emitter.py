@@ -72,6 +72,8 @@ class Emitter(Elements):
         self._sums: dict[object, Any] = {}
         self._written: dict[Instruction, Frame] = {}
         self.known: dict[Instruction, Known] = {}
+        #: Folds that have been done already for the index that is being emitted.
+        self.folded: dict[Instruction, Callable[[], list[Val]]] = {}
         #: While a transposing map emits a tile: the vectors that it has read.
         self.tile: Tile | None = None
 
@@ -173,6 +175,8 @@ class Emitter(Elements):
     def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
         from shardc.compiler.kernels.reduction import emit_fold
 
+        if key in self.folded:
+            return self.folded[key]()
         return emit_fold(self, index, mask, fold)
 
     def call(self, computation: Computation, arguments: Sequence[Val], wide: bool = False) -> list[Val]:

@@ -54,7 +54,7 @@ def fused_kernel(kernel: Kernel, computation: Computation) -> None:
 
 def _maps(kernel: Kernel, leaves: Sequence[Instruction], elements: Sequence[Element]) -> None:
     """Loop nests that fill the results with ``elements``, which read ``leaves``; in chunks if there is much to do."""
-    count = map_chunks(kernel.instruction)
+    count = map_chunks(kernel.instruction, kernel.tuning)
 
     def fill(k: Kernel, e: Emitter, span: Span | None) -> None:
         for run in _nests(k, elements):
@@ -75,6 +75,8 @@ def _maps(kernel: Kernel, leaves: Sequence[Instruction], elements: Sequence[Elem
 
 def _nests(kernel: Kernel, elements: Sequence[Element]) -> Iterator[list[Output]]:
     """Runs of results of the same dimensions, each of which one loop nest fills."""
-    outputs = [Output(p, s, f) for p, s, f in zip(kernel.results, kernel.result_shapes, elements, strict=True)]
+    streamed = kernel.tuning.streamed
+    places = zip(kernel.results, kernel.result_shapes, elements, strict=True)
+    outputs = [Output(p, s, f, streamed=streamed) for p, s, f in places]
     for _, run in groupby(outputs, key=lambda o: o.shape.dims):
         yield list(run)

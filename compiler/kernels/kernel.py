@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
-from shardc.compiler.kernels.contraction import emit_dot
+from shardc.compiler.kernels.contraction import emit_dot, emit_fused_dot
 from shardc.compiler.kernels.convolution import emit_convolution
 from shardc.compiler.kernels.cumulative import emit_reduce_window
 from shardc.compiler.kernels.custom_call import emit_custom_call
@@ -21,6 +21,7 @@ from shardc.compiler.kernels.sorting import emit_sort
 from shardc.compiler.kernels.top_k import emit_topk
 from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
 from shardc.compiler.lower.row_plan import plan_rows
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.native.target import Target, host_target
@@ -29,7 +30,9 @@ from shardc.native.vector import I32, PTR
 __all__ = ["SPECIAL", "emit_kernel"]
 
 
-def emit_kernel(module: ir.Module, instruction: Instruction, name: str, target: Target | None = None) -> ir.Function:
+def emit_kernel(
+    module: ir.Module, instruction: Instruction, name: str, target: Target | None = None, tuning: Tuning = DEFAULT
+) -> ir.Function:
     """Define the function ``name`` in ``module`` that computes ``instruction``.
 
     Its signature is ``void name(ptr operand leaf 0, ..., ptr result leaf 0, ..., i32 device)``; all arrays are dense,
@@ -47,14 +50,17 @@ def emit_kernel(module: ir.Module, instruction: Instruction, name: str, target: 
     results = sum(1 for _ in instruction.shape.leaves())
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR] * (leaves + results) + [I32]), name)
     function.attributes.add("nounwind")
-    kernel = Kernel(function, instruction, target or host_target())
+    kernel = Kernel(function, instruction, target or host_target(), tuning)
     SPECIAL.get(instruction.opcode, loop_kernel)(kernel)
     return function
 
 
 def _fusion(kernel: Kernel) -> None:
-    """Row by row where there are rows, else per element of the root (or of each element of a root tuple)."""
+    """A product and what is made from it, or row by row where there are rows, else per element of the roots."""
     computation = kernel.instruction.attrs["calls"]
+    if kernel.instruction.attrs["kind"] == "kOutput":
+        emit_fused_dot(kernel)
+        return
     plan = plan_rows(computation)
     if plan is None:
         fused_kernel(kernel, computation)

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from shardc.compiler.kernels.affine import Expr, LoopVar, Quotient, Var, VarSource
 from shardc.compiler.kernels.elements import Access, Index, bases
+from shardc.compiler.kernels.frames import Val
 from shardc.hlo.types import DType
+from shardc.native.vector import I64, constant
 
-__all__ = ["Space", "element_bits", "merge"]
+if TYPE_CHECKING:
+    from shardc.compiler.kernels.emitter import Emitter
+
+__all__ = [
+    "Space",
+    "bind_group",
+    "contiguous",
+    "counter_of",
+    "element_bits",
+    "group_size",
+    "merge",
+    "power_above",
+    "power_below",
+]
 
 
 class Space:
@@ -83,3 +99,27 @@ def power_above(n: int) -> int:
 def contiguous(accesses: Iterable[Access], v: LoopVar) -> int:
     """How many accesses advance by one element with ``v``."""
     return sum(1 for a in accesses if a.offset.coefficient(v) == 1)
+
+
+def group_size(group: Sequence[LoopVar]) -> int:
+    total = 1
+    for v in group:
+        total *= v.size
+    return total
+
+
+def bind_group(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
+    """The group's last variable counts for all of it, the others stay 0."""
+    zero = Val((constant(I64, 0),), e.entry)
+    for v in group[:-1]:
+        e.bind(v, zero)
+    e.bind(group[-1], counter, lanes)
+
+
+def counter_of(group: Sequence[LoopVar]) -> Expr:
+    """The counter of a group as an expression (only its last variable is bound to it)."""
+    total, stride = Expr(), 1
+    for v in reversed(group):
+        total = total + Expr.of(v) * stride
+        stride *= v.size
+    return total

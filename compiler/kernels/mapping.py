@@ -24,6 +24,7 @@ from shardc.compiler.kernels.loops import (
     power_above,
 )
 from shardc.compiler.kernels.tiles import Tile, side, takes
+from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.types import DType, Shape
 from shardc.native.vector import I64, constant, intrinsic
 
@@ -39,13 +40,15 @@ _MANY = 3
 class Output:
     """An array to fill: where, its shape, and its elements.
 
-    ``place`` says which index of the array an index of the iteration writes (default: the same).
+    ``place`` says which index of the array an index of the iteration writes (default: the same). Arrays from
+    ``streamed`` bytes on bypass the caches.
     """
 
     pointer: ir.Value
     shape: Shape
     element: Element
     place: Callable[[Elements, Index], Index] | None = None
+    streamed: int = DEFAULT.streamed
 
     @property
     def dtype(self) -> DType:
@@ -346,7 +349,7 @@ def _by_reads(groups: list[list[LoopVar]], accesses: Sequence[Access]) -> list[l
 def _streams(o: Output, offset: Expr, inner: _Level) -> bool:
     """Is an output so large that its lines had better go past the cache, and made of whole aligned lines?"""
     if (
-        o.shape.nbytes < memory.STREAMED
+        o.shape.nbytes < o.streamed
         or inner.unit * o.dtype.nbytes % memory.LINE
         or offset.coefficient(inner.group[-1]) != 1
     ):

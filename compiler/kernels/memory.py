@@ -21,12 +21,10 @@ from shardc.native.vector import (
     zero,
 )
 
-__all__ = ["LINE", "STREAMED", "gather", "load", "store", "stream"]
+__all__ = ["LINE", "gather", "load", "store", "stream"]
 
 #: Bytes of a cache line.
 LINE = 64
-#: Bytes of a result from which on it is written past the cache: no cache keeps so much until it is read.
-STREAMED = 32 << 20
 
 
 def _pointer(b: ir.IRBuilder, base: ir.Value, offset: ir.Value, t: ir.Type, parts: int) -> ir.Value:

@@ -31,6 +31,7 @@ from llvmlite import ir
 
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Computation, Instruction
 from shardc.native.symbols import PARALLEL
 from shardc.native.vector import I32, I64, PTR, constant
@@ -56,16 +57,19 @@ _FOLDS = frozenset({"reduce", "reduce-window", "dot", "convolution", "select-and
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "reshape", "bitcast", "iota"})
 
 
-def chunks(*, nbytes: float = 0, flops: float = 0, products: float = 0, most: int = _MOST) -> int:
+def chunks(
+    *, nbytes: float = 0, flops: float = 0, products: float = 0, most: int = _MOST, tuning: Tuning = DEFAULT
+) -> int:
     """Into how many chunks to cut work that moves ``nbytes`` bytes, does ``flops`` simple operations on elements and
     ``products`` multiply-adds of matrix products.
 
-    1 means: not worth a second thread. Depends on its arguments alone; ``most`` is how many pieces the work has.
+    1 means: not worth a second thread. Depends on its arguments alone; ``most`` is how many pieces the work has;
+    ``tuning`` may ask for more or fewer.
     """
     seconds = _seconds(nbytes, flops, products)
     if seconds < _SERIAL:
         return 1
-    return max(1, min(_MOST, most, int(seconds / _CHUNK)))
+    return max(1, min(_MOST, most, int(seconds / _CHUNK * tuning.pieces)))
 
 
 def _seconds(nbytes: float, flops: float, products: float) -> float:
@@ -106,9 +110,9 @@ def _traffic(instruction: Instruction) -> int:
     return nbytes + sum(s.nbytes for s in results)
 
 
-def map_chunks(instruction: Instruction) -> int:
+def map_chunks(instruction: Instruction, tuning: Tuning = DEFAULT) -> int:
     """`chunks` of an instruction that computes its results element by element."""
-    return chunks(nbytes=_traffic(instruction), flops=flops_of(instruction))
+    return chunks(nbytes=_traffic(instruction), flops=flops_of(instruction), tuning=tuning)
 
 
 class Part(Kernel):
@@ -118,7 +122,7 @@ class Part(Kernel):
     """
 
     def __init__(self, function: ir.Function, kernel: Kernel, shared: int) -> None:
-        super().__init__(function, kernel.instruction, kernel.target)
+        super().__init__(function, kernel.instruction, kernel.target, kernel.tuning)
         self.begin: ir.Value
         self.end: ir.Value
         *rest, self.begin, self.end, _ = function.args

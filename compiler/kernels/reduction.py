@@ -13,8 +13,17 @@ from shardc.compiler.kernels.called import is_scalar_program
 from shardc.compiler.kernels.elements import Fold, Index, Recorder
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val, apply, deepest
-from shardc.compiler.kernels.loops import Space, contiguous, element_bits, merge, power_above, power_below
-from shardc.compiler.kernels.mapping import bind_group, counter_of, group_size
+from shardc.compiler.kernels.loops import (
+    Space,
+    bind_group,
+    contiguous,
+    counter_of,
+    element_bits,
+    group_size,
+    merge,
+    power_above,
+    power_below,
+)
 from shardc.compiler.kernels.registers import is_small_float, part_count, register_type
 from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.ir import Computation
@@ -22,7 +31,7 @@ from shardc.hlo.monoids import identity_of
 from shardc.hlo.types import DType
 from shardc.native.vector import I32, I64, constant, intrinsic, shuffle
 
-__all__ = ["across_lanes", "emit_fold"]
+__all__ = ["across_lanes", "emit_fold", "plan_fold", "rounded"]
 
 #: Steps that one accumulator lane takes before it is added to a second one.
 _CHUNK = 512
@@ -33,7 +42,7 @@ def emit_fold(e: Emitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
     inits = list(fold.init(e)) if fold.init is not None else None
     if 0 in fold.sizes or _never(e, fold):
         return inits if inits is not None else [e.constant(0, d) for d in fold.dtypes]
-    space, recorder = _plan(e, mask, fold)
+    space, recorder = plan_fold(e, mask, fold)
     groups = merge(space.variables, [a.offset for a in recorder.accesses], recorder.expressions())
     outer_lanes = _outer_lanes(e, index, mask, recorder, space)
     parent = _parent(e, index, mask, recorder, space)
@@ -54,7 +63,7 @@ def emit_fold(e: Emitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
         results = across_lanes(e, results, fold.reducer, lanes, wide=fold.wide, runs=fold.order == "runs")
     if inits is not None and fold.order != "steps":
         results = e.call(fold.reducer, [*inits, *results], wide=True)
-    return [_rounded(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
+    return [rounded(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
 
 
 def _neutral_values(e: Emitter, fold: Fold) -> list[Val | None]:
@@ -72,7 +81,8 @@ def _never(e: Emitter, fold: Fold) -> bool:
     return fold.taken(e, tuple(Expr.of(e.source.loop(n)) for n in fold.sizes)) is None
 
 
-def _plan(e: Emitter, mask: Mask, fold: Fold) -> tuple[Space, Recorder]:
+def plan_fold(e: Emitter, mask: Mask, fold: Fold) -> tuple[Space, Recorder]:
+    """The fold's loops, split where that makes addresses plain, and the memory that it reads."""
     space = Space(e.source, fold.sizes)
     for _ in range(8):
         recorder = Recorder(e.source, e.leaves, e.rules)
@@ -310,7 +320,8 @@ def _piece(e: Emitter, v: Val, lanes: range) -> Val:
     return Val(tuple(shuffle(b, p, None, lanes) for p in v.parts), v.frame, len(lanes))
 
 
-def _rounded(e: Emitter, v: Val, dtype: DType) -> Val:
+def rounded(e: Emitter, v: Val, dtype: DType) -> Val:
+    """An accumulator as an element of ``dtype``."""
     if not is_small_float(dtype):
         return v
     return apply(lambda b, x: round_mantissa(b, x, dtype), [v], e.entry)

@@ -40,7 +40,7 @@ def emit_rows(kernel: Kernel, computation: Computation, plan: RowPlan) -> None:
     """Fill the results of a fusion that calls ``computation``, in chunks of rows where there is much to do."""
     rows = plan.frame.rows
     nbytes = sum(s.nbytes for s in kernel.result_shapes) + sum(o.shape.nbytes for o in kernel.instruction.operands)
-    count = chunks(nbytes=nbytes, flops=flops_of(kernel.instruction), most=rows)
+    count = chunks(nbytes=nbytes, flops=flops_of(kernel.instruction), most=rows, tuning=kernel.tuning)
     e = kernel.emitter(dict(zip(computation.parameters, kernel.operands, strict=True)))
     if count <= 1:
         _Rows(e, kernel, plan).fill(constant(I64, 0), constant(I64, rows))
@@ -83,6 +83,7 @@ class _Rows:
         self.e = e
         self.plan = plan
         self.results = kernel.results
+        self.streamed = kernel.tuning.streamed
         self.shapes = kernel.result_shapes
         frame = plan.frame
         self.row, self.column = e.source.loop(frame.rows), e.source.loop(frame.columns)
@@ -205,7 +206,7 @@ class _Rows:
     def _streams(self, result: int) -> bool:
         """Is a result so large that its lines had better go past the cache, and made of whole aligned lines?"""
         shape = self.shapes[result]
-        if shape.nbytes < memory.STREAMED or self.plan.outputs[result].loop is None:
+        if shape.nbytes < self.streamed or self.plan.outputs[result].loop is None:
             return False
         used = any(place == result for _, place in self.plan.kept.values())
         return not used and self.plan.frame.columns * shape.dtype.nbytes % memory.LINE == 0

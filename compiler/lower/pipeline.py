@@ -12,6 +12,7 @@ from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
 from shardc.compiler.lower.fuse import Fuse
+from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.linearise import linearise
 from shardc.compiler.lower.lowered import Constants, Lowered
@@ -22,6 +23,7 @@ from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.split_reductions import SplitReductions
 from shardc.compiler.lower.swap_products import SwapProducts
 from shardc.compiler.lower.unroll_loops import UnrollLoops
 from shardc.hlo.config import Config
@@ -63,6 +65,8 @@ PASSES: tuple[Pass, ...] = (
     EliminateCommon(),
     EliminateDead(),
     SwapProducts(),
+    SplitReductions(),
+    FuseProducts(),
     Fuse(),
     MergeKernels(),
     Order(),
