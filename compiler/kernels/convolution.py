@@ -17,6 +17,7 @@ from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.contraction import gemm_type
 from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, share, starts_of, variants
+from shardc.compiler.kernels.conv_channels import channelwise, emit_channels
 from shardc.compiler.kernels.conv_roles import Roles, cut
 from shardc.compiler.kernels.conv_slab import parameter
 from shardc.compiler.kernels.conv_winograd import emit_square, emit_square_weights, square
@@ -37,8 +38,6 @@ __all__ = ["emit_convolution"]
 
 #: Fewer multiplications than this per product are direct loops.
 _SMALL = 4096
-#: Bytes of a block's patches that leave room in a core's cache.
-_PATCHES = 1 << 18
 #: Bytes that sums over parts of the depth may take together, and how many of them there are at most.
 _SUMS, _MOST_SUMS = 1 << 21, 32
 
@@ -48,11 +47,17 @@ def emit_convolution(kernel: Kernel) -> None:
     i = kernel.instruction
     kind = gemm_type(i)
     roles = Roles(i)
-    work = roles.work // max(roles.groups, 1)
-    if kind is None or 0 in (roles.output.size, roles.input.size, roles.kernel.size) or work < _SMALL:
+    if kind is None or 0 in (roles.output.size, roles.input.size, roles.kernel.size):
         loop_kernel(kernel)
         return
-    tiles = square(kernel, roles, kind)
+    channels = channelwise(kernel, roles, kind)
+    if channels is not None and roles.work >= _SMALL:
+        emit_channels(kernel, channels)
+        return
+    if roles.work // roles.groups < _SMALL:
+        loop_kernel(kernel)
+        return
+    tiles = square(kernel, roles, kind) if kernel.tuning.winograd else None
     if tiles is None:
         _Patches(kernel, roles, kind).emit()
     elif tiles.gradient:
@@ -88,7 +93,7 @@ class _Patches:
             phase(kernel, e, 1, self._add_part, [filters, sums])
         else:
             blocks = self.roles.groups * self.plan.rows.count
-            count = chunks(products=self.roles.work, most=blocks)
+            count = chunks(products=self.roles.work, most=blocks, tuning=kernel.tuning)
             phase(kernel, e, count, partial(self._rows_part, count), [filters])
         release(e, scratch)
         e.finish()
@@ -109,7 +114,7 @@ class _Patches:
 
     def _cut(self, packed: bool) -> Plan:
         roles = self.roles
-        work = _PATCHES // self.kind.nbytes
+        work = self.kernel.tuning.patches // self.kind.nbytes
         if self.kernel.target.vector_bits >= 512 and roles.features <= 1024:
             work = min(work, max(64, UNPACKED // roles.features))
         rows, depth = roles.row_count, roles.depth_count

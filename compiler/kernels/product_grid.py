@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.compiler.kernels.product_sides import Sides
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.types import DType
 from shardc.native.target import Target
 
@@ -14,10 +15,8 @@ __all__ = ["Grid", "grid"]
 #: types, if the right side is not transposed. That is faster than its blocked code for operands in the caches.
 _UNPACKED, _UNPACKED_TYPES = 1_000_000, ("f32", "f64")
 
-#: Such calls: bytes of a row of the right panel (a few vector registers), and rows of it (so that it stays in L2).
-_PANEL_BYTES, _PANEL_DEPTH = 256, 256
-#: Most rows of a tile (with its panel it stays in L2), and the fewest that pay for packing the panel.
-_MOST_ROWS, _FEWEST_ROWS = 1024, 128
+#: Fewest rows of a tile that pay for packing the panel.
+_FEWEST_ROWS = 128
 #: Tiles that a large product is cut into at least, for the sake of many cores.
 _WANTED = 16
 
@@ -41,16 +40,17 @@ class Grid:
         return -(-sides.m // self.rows), -(-sides.n // self.columns)
 
 
-def grid(sides: Sides, kind: DType, target: Target) -> Grid:
-    """The grid depends on shapes, the element type and the target only, so that results do not depend on threads."""
+def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning = DEFAULT) -> Grid:
+    """The grid depends on shapes, the element type, the target and ``tuning`` only, so that results do not depend on
+    threads. A row of the right panel fills a few vector registers; the panel, and a tile with it, stays in L2."""
     unpacked = kind.name in _UNPACKED_TYPES and "+avx512f" in target.features.split(",")
     if not unpacked or sides.m < 2 or sides.n < 2:
         return _packed_by_library(sides)
     if sides.m * sides.n * sides.k <= _UNPACKED:
         return Grid(sides.m, sides.n, sides.k, sides.m)
-    columns = _even(sides.n, _PANEL_BYTES // kind.nbytes, 64 // kind.nbytes)
-    depth = _even(sides.k, _PANEL_DEPTH, 8)
-    tiles = -(-sides.m // _MOST_ROWS)
+    columns = _even(sides.n, tuning.panel_bytes // kind.nbytes, 64 // kind.nbytes)
+    depth = _even(sides.k, tuning.panel_depth, 8)
+    tiles = -(-sides.m // tuning.tile_rows)
     across = sides.batches * -(-sides.n // columns)
     while tiles * across < _WANTED and sides.m // (2 * tiles) >= _FEWEST_ROWS:
         tiles *= 2

@@ -52,7 +52,7 @@ def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
     """The whole kernel. No dimension of the dot or its operands is 0; ``kind`` is the type to multiply in."""
     e = kernel.emitter()
     sides = Sides(product.dot)
-    cut = grid(sides, kind, kernel.target)
+    cut = grid(sides, kind, kernel.target, kernel.tuning)
     scratch: list[ir.Value] = []
     matrices: list[Matrix | None] = []
     for number, side in zip(product.numbers, (sides.left, sides.right), strict=True):
@@ -65,7 +65,7 @@ def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
     left, right = matrices
     assert left is not None
     down, across = cut.tiles(sides)
-    pieces = chunks(products=sides.work, most=sides.batches * down * across)
+    pieces = chunks(products=sides.work, most=sides.batches * down * across, tuning=kernel.tuning)
 
     def emit(part: Part) -> None:
         _Tiles(part, product, sides, cut, kind, left, right).emit(pieces)

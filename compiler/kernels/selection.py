@@ -42,7 +42,7 @@ def emit_select_and_scatter(kernel: Kernel) -> None:
     e = kernel.emitter({})
     plan = _Plan(i, kernel.target.vector_bits)
     nbytes = sum(o.shape.nbytes for o in i.operands) + 2 * i.shape.nbytes
-    count = chunks(nbytes=nbytes, most=plan.pieces)
+    count = chunks(nbytes=nbytes, most=plan.pieces, tuning=kernel.tuning)
     if i.shape.size:
         phase(kernel, e, count, partial(_part, plan, count))
     e.finish()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardc.compiler.kernels import emit_kernel
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir import Computation, Instruction
@@ -52,10 +53,10 @@ FOREIGN = _foreign()
 RUNS = FOREIGN is not None and runs_here(FOREIGN)
 
 
-def kernel_object(i: Instruction, target: Target | None = None) -> bytes:
+def kernel_object(i: Instruction, target: Target | None = None, tuning: Tuning = DEFAULT) -> bytes:
     """The object of the kernel ``k``; it needs only functions that compiled code may call."""
     module = jit.new_module("test", target)
-    emit_kernel(module, i, "k", target)
+    emit_kernel(module, i, "k", target, tuning)
     code = jit.compile_ir(module, target)
     unknown = set(jit.undefined_symbols(code)) - {"_GLOBAL_OFFSET_TABLE_"} - symbols.C_SYMBOLS - symbols.MATH_SYMBOLS
     unknown -= blas.SYMBOLS | {symbols.PARALLEL}
@@ -63,11 +64,13 @@ def kernel_object(i: Instruction, target: Target | None = None) -> bytes:
     return code
 
 
-def compile_and_run(i: Instruction, arguments: Sequence[Array], *, in_place: int | None = None) -> list[Array]:
+def compile_and_run(
+    i: Instruction, arguments: Sequence[Array], *, in_place: int | None = None, tuning: Tuning = DEFAULT
+) -> list[Array]:
     """Results of the native kernel; ``in_place`` is the operand whose memory the first result takes."""
-    loaded = jit.load_object(kernel_object(i, FOREIGN if RUNS else None), ["k"])
+    loaded = jit.load_object(kernel_object(i, FOREIGN if RUNS else None, tuning), ["k"])
     if FOREIGN is not None and not RUNS:
-        kernel_object(i, FOREIGN)
+        kernel_object(i, FOREIGN, tuning)
     inputs = [_unaligned(np.asarray(a)) for a in arguments]
     outputs = [_garbage(s) for s in i.shape.leaves()]
     if in_place is not None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.compiler.kernels import conv_blocks, convolution
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import ConvDims, Window, WindowDim
 from shardc.hlo.types import array_shape as f
@@ -33,9 +34,12 @@ def convolutions(draw: st.DrawFn, dtype: str) -> Instruction:
     """A random convolution, of any rank, order of dimensions and grouping."""
     space = draw(st.lists(st.integers(2, 9), max_size=3))
     window = tuple(draw(window_dims(n)) for n in space)
-    feature_groups, batch_groups = draw(st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (3, 1), (1, 2)]))
+    feature_groups, batch_groups = draw(st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (19, 1), (1, 18)]))
     channels, batch = draw(st.integers(1, 4)), draw(st.integers(1, 5)) * batch_groups
     features = draw(st.integers(1, 6)) * feature_groups * batch_groups
+    if feature_groups * batch_groups > 3:  # depthwise, or nearly
+        channels, features = draw(st.sampled_from([(1, features), (channels, feature_groups * batch_groups)]))
+        features = draw(st.sampled_from([features, feature_groups * batch_groups]))
     left, right = [batch, channels * feature_groups, *space], [channels, features, *(w.size for w in window)]
     roles = [draw(st.permutations(range(len(space) + 2))) for _ in range(3)]
     labels = ConvDims(*(part for r in roles for part in (r[0], r[1], tuple(r[2:]))))
@@ -53,10 +57,10 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def agrees(i: Instruction, seed: int = 0) -> None:
+def agrees(i: Instruction, seed: int = 0, tuning: Tuning = DEFAULT) -> None:
     """Whole numbers, so that sums in any order are exact."""
     arguments = [small(o.shape, seed + n) for n, o in enumerate(i.operands)]
-    (got,), (wanted,) = compile_and_run(i, arguments), expected(i, arguments)
+    (got,), (wanted,) = compile_and_run(i, arguments, tuning=tuning), expected(i, arguments)
     assert got.dtype == wanted.dtype
     assert (got == wanted).all(), f"{[str(o.shape) for o in i.operands]} {dict(i.attrs)}"
 
@@ -65,13 +69,12 @@ def agrees(i: Instruction, seed: int = 0) -> None:
 @pytest.mark.parametrize("patches", [64, 1000, 1 << 18])
 def test_random_convolutions(dtype: str, patches: int, cut_small: pytest.MonkeyPatch) -> None:
     """Blocks of few patches, so that every loop is cut, with a smaller last piece where that comes up."""
-    cut_small.setattr(convolution, "_PATCHES", patches)
     cut_small.setattr(conv_blocks, "_SHARED_SLAB", patches)
 
     @settings(max_examples=12, deadline=None)
     @given(convolutions(dtype), st.integers(0, 99))
     def run(i: Instruction, seed: int) -> None:
-        agrees(i, seed)
+        agrees(i, seed, Tuning(patches=patches))
 
     run()
 
@@ -83,13 +86,12 @@ WEIGHTS = ConvDims(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "c128"])
 @pytest.mark.parametrize("patches", [4000, 1 << 18])
-def test_sums_over_depth(dtype: str, patches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_over_depth(dtype: str, patches: int) -> None:
     """A small result over a long depth: partial sums, added up by a tree."""
-    monkeypatch.setattr(convolution, "_PATCHES", patches)
     window = Window((WindowDim(13, 1, 1, 1), WindowDim(16, 1, 1, 1)))
-    agrees(
-        instruction("convolution", f(dtype, 37, 13, 16, 5), f(dtype, 37, 13, 16, 6), window=window, dim_labels=WEIGHTS)
-    )
+    operands = (f(dtype, 37, 13, 16, 5), f(dtype, 37, 13, 16, 6))
+    i = instruction("convolution", *operands, window=window, dim_labels=WEIGHTS)
+    agrees(i, tuning=Tuning(patches=patches))
 
 
 @pytest.mark.parametrize("stride", [1, 2])
