@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,15 +12,23 @@ from llvmlite import ir
 
 from shardc.native.symbols import addresses_for
 from shardc.native.target import Target, host_target, target_machine
+from shardc.native.unlocked import emit_object, run_passes
 
-__all__ = ["Loaded", "compile_ir", "emit_assembly", "load_object", "new_module", "undefined_symbols"]
+__all__ = ["Loaded", "TargetModule", "compile_ir", "emit_assembly", "load_object", "new_module", "undefined_symbols"]
 
 
-def new_module(name: str, target: Target | None = None) -> ir.Module:
+class TargetModule(ir.Module):  # type: ignore[misc]
+    """An IR module that knows what it is made for, so that emitters may use what its CPU has."""
+
+    def __init__(self, name: str, target: Target) -> None:
+        super().__init__(name)
+        self.target = target
+        self.triple = target.triple
+
+
+def new_module(name: str, target: Target | None = None) -> TargetModule:
     """An empty IR module for ``target`` (default: this machine)."""
-    module = ir.Module(name)
-    module.triple = (target or host_target()).triple
-    return module
+    return TargetModule(name, target or host_target())
 
 
 def compile_ir(module: ir.Module | str, target: Target | None = None, *, opt: int = 2, verify: bool = True) -> bytes:
@@ -30,7 +39,7 @@ def compile_ir(module: ir.Module | str, target: Target | None = None, *, opt: in
     and LLVM's version only.
     """
     parsed, machine = _optimised(module, target, opt, verify)
-    return bytes(machine.emit_object(parsed))
+    return emit_object(machine, parsed)
 
 
 def emit_assembly(module: ir.Module | str, target: Target | None = None, *, opt: int = 2) -> str:
@@ -53,7 +62,7 @@ def _optimised(module: ir.Module | str, target: Target | None, opt: int, verify:
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.run(parsed, builder)
+    run_passes(passes, parsed, builder)
     return parsed, machine
 
 
@@ -74,22 +83,62 @@ class Loaded:
         return self._addresses[name]
 
 
-def load_object(
-    code: bytes, exports: Sequence[str], symbols: Mapping[str, int] | None = None, target: Target | None = None
-) -> Loaded:
-    """Link object bytes into this process and find ``exports``.
+class Compilation:
+    """Modules that compile in threads while more of them are made.
 
-    Symbols that the object needs are resolved from ``symbols`` (name to address) and then from the whitelist in
-    `shardc.native.symbols`; anything else is a LookupError.
+    Example: ``with Compilation(target, threads=2) as c: c.add(one); c.add(other); objects = c.objects()``.
     """
-    needed = undefined_symbols(code)
+
+    def __init__(self, target: Target, threads: int) -> None:
+        self._target = target
+        self._helpers = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self._texts: list[str] = []
+        self._futures: list[Future[bytes]] = []
+
+    def add(self, module: ir.Module) -> None:
+        """Start to compile a module, which is complete."""
+        self._texts.append(str(module))
+        if self._helpers is not None:
+            self._futures.append(self._helpers.submit(compile_ir, self._texts[-1], self._target))
+
+    def objects(self) -> tuple[bytes, ...]:
+        """The object files by module, as `compile_ir` gives them."""
+        made: dict[int, bytes] = {}
+        for n in reversed(range(len(self._texts))):
+            if self._helpers is None or self._futures[n].cancel():  # not begun: this thread has nothing else to do
+                made[n] = compile_ir(self._texts[n], self._target)
+        return tuple(made[n] if n in made else self._futures[n].result() for n in range(len(self._texts)))
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._helpers is not None:
+            self._helpers.shutdown(cancel_futures=True)
+
+
+def load_object(
+    code: bytes | Sequence[bytes],
+    exports: Sequence[str],
+    symbols: Mapping[str, int] | None = None,
+    target: Target | None = None,
+) -> Loaded:
+    """Link one object or several into this process and find ``exports``.
+
+    Symbols that the objects need besides each other's are resolved from ``symbols`` (name to address) and then from
+    the whitelist in `shardc.native.symbols`; anything else is a LookupError.
+    """
+    objects = [code] if isinstance(code, bytes) else list(code)
+    needed = undefined_symbols(*objects)
     given = dict(symbols or {})
     known, keep = addresses_for([n for n in needed if n not in given])
     missing = [n for n in needed if n not in given and n not in known]
     if missing:
         raise LookupError(f"the object needs symbols that it may not have: {', '.join(missing)}")
     jit = llvm.create_lljit_compiler(target_machine(target), use_jit_link=True)
-    library = llvm.JITLibraryBuilder().add_object_img(code)
+    library = llvm.JITLibraryBuilder()
+    for each in objects:
+        library.add_object_img(each)
     for name, address in sorted({**known, **given}.items()):
         library.import_symbol(name, address)
     for name in exports:
@@ -98,42 +147,48 @@ def load_object(
     return Loaded(jit, tracker, {name: tracker[name] for name in exports}, keep)
 
 
-def undefined_symbols(code: bytes) -> list[str]:
-    """Names that an ELF64 or Mach-O object needs from outside, sorted, with a leading underscore on Mach-O.
+def undefined_symbols(*objects: bytes) -> list[str]:
+    """Names that ELF64 or Mach-O objects need from outside, sorted, with a leading underscore on Mach-O.
 
-    Empty for other formats: the linker then reports.
+    What one of them defines for the others is not among them. Empty for other formats: the linker then reports.
     """
-    if code[:5] == b"\x7fELF\x02":
-        return sorted(_undefined_in_elf(code) - {"_GLOBAL_OFFSET_TABLE_"})
-    if code[:4] == b"\xcf\xfa\xed\xfe":
-        return sorted(_undefined_in_macho(code))
-    return []
+    needed: set[str] = set()
+    defined: set[str] = set()
+    for code in objects:
+        if code[:5] == b"\x7fELF\x02":
+            pairs = _symbols_of_elf(code)
+        elif code[:4] == b"\xcf\xfa\xed\xfe":
+            pairs = _symbols_of_macho(code)
+        else:
+            continue
+        for name, is_defined in pairs:
+            (defined if is_defined else needed).add(name)
+    return sorted(needed - defined - {"_GLOBAL_OFFSET_TABLE_"})
 
 
 def _number_at(code: bytes, at: int, nbytes: int) -> int:
     return int.from_bytes(code[at : at + nbytes], "little")
 
 
-def _undefined_in_macho(code: bytes) -> set[str]:
+def _symbols_of_macho(code: bytes) -> Iterator[tuple[str, bool]]:
+    """External symbols, and whether the object defines them."""
     u32 = partial(_number_at, code, nbytes=4)
-    names: set[str] = set()
     command = 32
     for _ in range(u32(16)):
         if u32(command) == 2:  # LC_SYMTAB
             symbols, count, strings = u32(command + 8), u32(command + 12), u32(command + 16)
             for symbol in range(symbols, symbols + count * 16, 16):
                 kind = code[symbol + 4]
-                if kind & 0xE0 == 0 and kind & 0x0F == 1:  # no debugger's entry; undefined and external
+                if kind & 0xE1 == 1:  # external, and no debugger's entry
                     begin = strings + u32(symbol)
-                    names.add(code[begin : code.index(b"\0", begin)].decode())
+                    yield code[begin : code.index(b"\0", begin)].decode(), kind & 0x0E != 0
         command += u32(command + 4)
-    return names
 
 
-def _undefined_in_elf(code: bytes) -> set[str]:
+def _symbols_of_elf(code: bytes) -> Iterator[tuple[str, bool]]:
+    """Global symbols, and whether the object defines them."""
     u16, u32, u64 = (partial(_number_at, code, nbytes=n) for n in (2, 4, 8))
     sections, entry_size, count = u64(0x28), u16(0x3A), u16(0x3C)
-    names: set[str] = set()
     for number in range(count):
         header = sections + number * entry_size
         if u32(header + 4) != 2:  # SHT_SYMTAB
@@ -141,7 +196,6 @@ def _undefined_in_elf(code: bytes) -> set[str]:
         strings = u64(sections + u32(header + 40) * entry_size + 24)
         start, size = u64(header + 24), u64(header + 32)
         for symbol in range(start, start + size, 24):
-            if u16(symbol + 6) == 0 and u32(symbol):  # SHN_UNDEF with a name
+            if code[symbol + 4] >> 4 and u32(symbol):  # not local, and with a name
                 begin = strings + u32(symbol)
-                names.add(code[begin : code.index(b"\0", begin)].decode())
-    return names
+                yield code[begin : code.index(b"\0", begin)].decode(), u16(symbol + 6) != 0

@@ -14,12 +14,12 @@ from typing import Any
 from llvmlite import ir
 
 __all__ = [
-    "F32", "F64", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of",
+    "F32", "F64", "HALF", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of",
     "scalar_of", "shuffle", "splat", "undef", "vector_constant", "with_lanes", "with_scalar", "zero",
 ]  # fmt: skip
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F32, F64 = ir.FloatType(), ir.DoubleType()
+F32, F64, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 PTR = ir.PointerType()
 
 #: Intrinsics that lower on every target to instructions or to whitelisted library calls.

@@ -10,7 +10,7 @@ from shardc.compiler.kernels.registers import decode, encode, is_small_float, me
 from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.types import DTYPES, DType
-from shardc.native.vector import constant, intrinsic, scalar_of, with_scalar, zero
+from shardc.native.vector import F32, constant, intrinsic, scalar_of, with_scalar, zero
 
 __all__ = ["as_index", "bitcast_convert", "convert"]
 
@@ -38,9 +38,29 @@ def convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> Any:
     if target.is_float:
         return _to_float(b, x, source, target, goal)
     if source.is_float:
-        name = "llvm.fptosi.sat" if target.kind == "signed" else "llvm.fptoui.sat"
-        return intrinsic(b, name, goal, [x])
+        return _to_integer(b, x, target.kind == "signed", goal)
     return _resize(b, x, source.kind == "signed", goal)
+
+
+def _to_integer(b: ir.IRBuilder, x: ir.Value, signed: bool, goal: ir.Type) -> ir.Value:
+    """Truncated and saturated, NaN as 0. LLVM's own saturating conversion of vectors goes lane by lane on x86."""
+    if not isinstance(x.type, ir.VectorType) or b.module.triple.startswith(("aarch64", "arm64")):
+        return intrinsic(b, "llvm.fptosi.sat" if signed else "llvm.fptoui.sat", goal, [x])
+    precision = 24 if scalar_of(x.type) == F32 else 53
+    width = scalar_of(goal).width
+    value_bits = width - signed
+    exact = value_bits <= precision
+    low = -(1 << value_bits) if signed else 0
+    high = (1 << value_bits) - (1 if exact else 1 << (value_bits - precision))
+    inside = b.select(b.fcmp_ordered("ord", x, x), x, zero(x.type))
+    inside = b.select(b.fcmp_ordered(">", inside, constant(x.type, low)), inside, constant(x.type, low))
+    inside = b.select(b.fcmp_ordered("<", inside, constant(x.type, high)), inside, constant(x.type, high))
+    whole = with_scalar(x.type, ir.IntType(max(width, 32)))
+    value = _resize(b, (b.fptosi if signed or width < 32 else b.fptoui)(inside, whole), signed, goal)
+    if exact:
+        return value
+    over = b.fcmp_ordered(">=", x, constant(x.type, float(1 << value_bits)))
+    return b.select(over, constant(goal, (1 << value_bits) - 1), value)
 
 
 def _to_float(b: ir.IRBuilder, x: ir.Value, source: DType, target: DType, goal: ir.Type) -> ir.Value:

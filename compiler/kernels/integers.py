@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from shardc.compiler.kernels.floats import COMPARISON
 from shardc.hlo.types import DType
-from shardc.native.vector import I1, constant, intrinsic, scalar_of, with_scalar, zero
+from shardc.native.vector import F32, F64, I1, I32, constant, intrinsic, lanes_of, scalar_of, with_scalar, zero
 
 if TYPE_CHECKING:
     from shardc.compiler.kernels.elementwise import Op
@@ -54,14 +54,26 @@ def _division(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> tuple[ir.Val
 
 def _divide(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
     none, safe = _division(b, op, x, y)
-    quotient = b.sdiv(x, safe) if _signed(op.operands[0]) else b.udiv(x, safe)
-    return b.select(none, constant(x.type, -1), quotient)
+    return b.select(none, constant(x.type, -1), _quotient(b, op, x, safe))
 
 
 def _remainder(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
     none, safe = _division(b, op, x, y)
-    rest = b.srem(x, safe) if _signed(op.operands[0]) else b.urem(x, safe)
-    return b.select(none, x, rest)
+    return b.select(none, x, b.sub(x, b.mul(_quotient(b, op, x, safe), safe)))
+
+
+def _quotient(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    """x / y for divisors that cannot trap. CPUs divide floats in vectors, integers not: up to 16 bits in f32, up to 32
+    in f64 the truncated quotient is exact, because a quotient below a whole number stays below it when rounded."""
+    signed, width = _signed(op.operands[0]), scalar_of(x.type).width
+    if lanes_of(x.type) == 1 or width > 32 or isinstance(y, ir.Constant):
+        return b.sdiv(x, y) if signed else b.udiv(x, y)
+    real = with_scalar(x.type, F32 if width <= 16 else F64)
+    wide = with_scalar(x.type, I32)
+    extend, to_real = (b.sext, b.sitofp) if signed else (b.zext, b.uitofp)
+    u, v = (to_real(extend(z, wide) if width < 32 else z, real) for z in (x, y))
+    quotient = (b.fptosi if signed or width < 32 else b.fptoui)(b.fdiv(u, v), wide)
+    return b.trunc(quotient, x.type) if width < 32 else quotient
 
 
 def _shift(method: str) -> Callable[..., ir.Value]:

@@ -11,7 +11,7 @@ from functools import partial
 from llvmlite import ir
 
 from shardc.hlo.types import DType
-from shardc.native.vector import F32, I32, constant, with_scalar
+from shardc.native.vector import F32, HALF, I32, constant, with_scalar
 
 __all__ = ["Format", "decode_float", "encode_float", "format_of", "round_mantissa"]
 
@@ -50,8 +50,22 @@ def format_of(dtype: DType) -> Format:
     }[dtype.name]
 
 
+def _converts_halves(b: ir.IRBuilder, dtype: DType) -> bool:
+    """Does the CPU convert this type itself? It quiets signalling NaNs; otherwise the results are the same."""
+    return dtype.name == "f16" and b.module.target.has_f16
+
+
 def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
-    """The f32 value of stored integer lanes."""
+    """The f32 value of stored integer lanes; `encode_float` of it is ``stored`` again."""
+    value = _decoded(b, stored, dtype)
+    value.encoded = (dtype.name, stored)
+    return value
+
+
+def _decoded(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
+    if _converts_halves(b, dtype):
+        half = b.bitcast(stored, with_scalar(stored.type, HALF))
+        return b.fpext(half, with_scalar(stored.type, F32))
     f = format_of(dtype)
     integer, real = with_scalar(stored.type, I32), with_scalar(stored.type, F32)
     bits = b.zext(stored, integer)
@@ -87,9 +101,14 @@ def _decode_e8m0(b: ir.IRBuilder, bits: ir.Value, real: ir.Type) -> ir.Value:
 
 def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
     """Stored integer lanes of f32 lanes, rounded to nearest even; overflow goes where the format sends it."""
+    name, known = getattr(value, "encoded", ("", None))
+    if name == dtype.name:
+        return known
+    stored = with_scalar(value.type, ir.IntType(dtype.nbytes * 8))
+    if _converts_halves(b, dtype):
+        return b.bitcast(b.fptrunc(value, with_scalar(value.type, HALF)), stored)
     f = format_of(dtype)
     integer = with_scalar(value.type, I32)
-    stored = with_scalar(value.type, ir.IntType(dtype.nbytes * 8))
     bits = b.bitcast(value, integer)
     c = partial(constant, integer)
     if dtype.name == "bf16":
