@@ -34,7 +34,9 @@ def convolutions(draw: st.DrawFn, dtype: str) -> Instruction:
     """A random convolution, of any rank, order of dimensions and grouping."""
     space = draw(st.lists(st.integers(2, 9), max_size=3))
     window = tuple(draw(window_dims(n)) for n in space)
-    feature_groups, batch_groups = draw(st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (19, 1), (1, 18)]))
+    feature_groups, batch_groups = draw(
+        st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (19, 1), (1, 18)])
+    )
     channels, batch = draw(st.integers(1, 4)), draw(st.integers(1, 5)) * batch_groups
     features = draw(st.integers(1, 6)) * feature_groups * batch_groups
     if feature_groups * batch_groups > 3:  # depthwise, or nearly
@@ -154,3 +156,36 @@ def test_exact_products_on_request(name: str) -> None:
     operands[0][1, 3, 4, 5] = np.inf
     (got,), (wanted,) = compile_and_run(i, operands), expected(i, operands)
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted))
+
+
+def depthwise(dtype: str, channels: int, stride: int, *, first: bool, gradient: bool) -> Instruction:
+    """3x5 taps per channel, or their gradient; channels ``first`` or last."""
+    images, high, wide = 3, 11, 13
+    out = (-(-high // stride), -(-wide // stride))
+    pads = [((o - 1) * stride + k - n) for o, k, n in zip(out, (3, 5), (high, wide), strict=True)]
+    left = (images, channels, high, wide) if first else (images, high, wide, channels)
+    if gradient:
+        window = tuple(
+            WindowDim(o, 1, p // 2, k - 1 - p // 2 + (o - 1) * stride + 1 - n, 1, stride)
+            for o, p, k, n in zip(out, pads, (3, 5), (high, wide), strict=True)
+        )
+        right = (images, channels, *out) if first else (images, *out, channels)
+        labels = WEIGHTS_FIRST if first else WEIGHTS
+        return instruction(
+            "convolution", f(dtype, *left), f(dtype, *right), window=Window(window), dim_labels=labels,
+            batch_group_count=channels,
+        )  # fmt: skip
+    window = tuple(WindowDim(k, stride, p // 2, p - p // 2) for k, p in zip((3, 5), pads, strict=True))
+    right = (channels, 1, 3, 5) if first else (3, 5, 1, channels)
+    return instruction(
+        "convolution", f(dtype, *left), f(dtype, *right), window=Window(window), dim_labels=NCHW if first else NHWC,
+        feature_group_count=channels,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("dtype", "channels"), [("f32", 32), ("f32", 21), ("bf16", 48), ("f64", 9)])
+def test_depthwise(dtype: str, channels: int, stride: int, first: bool, gradient: bool) -> None:
+    agrees(depthwise(dtype, channels, stride, first=first, gradient=gradient))
