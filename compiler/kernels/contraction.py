@@ -16,7 +16,7 @@ from shardc.compiler.kernels.product_tiles import Product, emit_product
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType, Shape, array_shape
 
-__all__ = ["convert_all", "emit_dot", "gemm_type", "scale"]
+__all__ = ["convert_all", "emit_dot", "emit_fused_dot", "gemm_type", "scale"]
 
 #: Products with fewer multiplications than this are loops: a BLAS call costs about a microsecond.
 _SMALL = 512
@@ -32,6 +32,18 @@ def emit_dot(kernel: Kernel) -> None:
     leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(i.operands)]
     dot = i.replace(operands=tuple(leaves))
     emit_product(kernel, Product(dot, (0, 1), leaves, [dot]), kind)
+
+
+def emit_fused_dot(kernel: Kernel) -> None:
+    """A fusion of one dot, whose operands are parameters, and elementwise instructions (`lower/fuse_products.py`)."""
+    computation = kernel.instruction.attrs["calls"]
+    (dot,) = (i for i in computation if i.opcode == "dot")
+    kind = gemm_type(dot)
+    assert kind is not None
+    numbers = (dot.operands[0].attrs["index"], dot.operands[1].attrs["index"])
+    root = computation.root
+    roots = list(root.operands) if root.opcode == "tuple" else [root]
+    emit_product(kernel, Product(dot, numbers, computation.parameters, roots), kind)
 
 
 def convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
