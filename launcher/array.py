@@ -41,10 +41,16 @@ class Array(NDArrayOperatorsMixin):
 
     __slots__ = ("_addresses", "_blocks", "_gone", "_layout", "_shared", "_transport")
 
-    def __init__(self, layout: Layout, blocks: Mapping[int, Block], transport: Transport) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        blocks: Mapping[int, Block],
+        transport: Transport,
+        addresses: Mapping[int, int] | None = None,
+    ) -> None:
         self._layout = layout
         self._blocks = dict(blocks)
-        self._addresses: dict[int, int] = {}
+        self._addresses = dict(addresses or {})
         self._transport = transport
         self._shared = False
         self._gone = ""

@@ -95,6 +95,8 @@ class Driver:
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         self._running = [_Device(d, executable, self._constants) for d in self.devices]
         self._donations = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
+        #: Results that may be written over a donated argument, and over which.
+        self._sources = dict(executable.aliases)
         self._titles = [partial(self._title, n) for n in range(len(self._arguments))]
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
@@ -123,6 +125,8 @@ class Driver:
         self._check_count(arguments)
         if self._compares_inputs:
             self._compare_inputs(arguments)
+        if len(self._running) == 1 and not self._prepared:
+            return self._step_alone(arguments)
         placed, ours = self._place(arguments)
         results = self._result_blocks(placed, ours)
         self._pool.settle()
@@ -137,10 +141,52 @@ class Driver:
         if free:
             in_results = {id(b) for blocks in results for b in blocks}
             self._pool.give(b for b in free if id(b) not in in_results)
-        if len(results) == 1:
-            places = self._running[0].results  # known, so that the next step need not ask
-            return [self._alone(k, block, places[k] or 0) for k, block in enumerate(results[0])]
         return [self._array(layout, [r[k] for r in results]) for k, layout in enumerate(self._results)]
+
+    def _step_alone(self, arguments: Sequence[Any]) -> list[Array]:
+        """The same for one device that exchanges nothing: steps of microseconds feel every list that is made."""
+        (device,) = self._running
+        blocks: list[Block] = []
+        copies: list[Block] = []
+        ours: set[int] = set()
+        for k, (value, layout) in enumerate(zip(arguments, self._arguments, strict=True)):
+            block = None
+            if type(value) is Array and value._layout.same_data(layout):
+                block = value._blocks.get(device.number)
+            if block is not None:
+                device.arguments[k] = value._address(device.number)
+                if k in self._donations and not value._shared:
+                    ours.add(k)
+            else:
+                (block,), copied = place(value, layout, self.devices, self._pool, self._titles[k])
+                device.arguments[k] = block.ctypes.data
+                if copied:
+                    ours.add(k)
+                    copies.append(block)
+            blocks.append(block)
+        made = [
+            self._result_alone(k, device, blocks[a] if (a := self._sources.get(k, -1)) in ours else None)
+            for k in range(len(self._results))
+        ]
+        self._pool.settle()
+        self._run({})
+        self.steps += 1
+        free = copies + self._donate(arguments)
+        if free:
+            in_results = {id(a._blocks[device.number]) for a in made}
+            self._pool.give(b for b in free if id(b) not in in_results)
+        return made
+
+    def _result_alone(self, number: int, device: _Device, block: Block | None) -> Array:
+        """Result ``number``, still to be written: into ``block``, an argument's, or fresh memory."""
+        layout = self._results[number]
+        if block is None:
+            block = self._pool.take(layout.local_bytes)
+            address = block.ctypes.data
+        else:
+            address = device.arguments[self._sources[number]] or 0
+        device.results[number] = address
+        return Array(layout, {device.number: block}, self.transport, {device.number: address})
 
     def _fill_tables(
         self, arguments: Sequence[Any], placed: Sequence[Sequence[Block]], results: Sequence[Sequence[Block]]
@@ -186,7 +232,7 @@ class Driver:
 
         A block that several devices read (replicas) cannot be written by one of them.
         """
-        source = {r: a for r, a in self.executable.aliases if a in ours and self._exclusive(placed[a])}
+        source = {r: a for r, a in self._sources.items() if a in ours and self._exclusive(placed[a])}
         if not source:
             return [[self._pool.take(layout.local_bytes) for layout in self._results] for _ in self._running]
         return [
@@ -231,12 +277,6 @@ class Driver:
 
     def _advance(self, device: _Device) -> int:
         return device.advance(self._step)
-
-    def _alone(self, number: int, block: Block, address: int) -> Array:
-        """Result ``number`` of a process with one device."""
-        made = Array(self._results[number], {self.devices[0]: block}, self.transport)
-        made._addresses[self.devices[0]] = address
-        return made
 
     def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
         """An `Array` of one block per distinct shard; the replicas' memory is free again."""
