@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.compiler.cache import cached, code_settings, kept_object, linked, module_key, source_key
-from shardc.compiler.emit.kernels import EmitKernel
+from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import ARENA_HEADER, DONE, ArraySpec, CheckSite, Executable, check_error
@@ -32,7 +33,7 @@ from shardc.hlo.logged import warnings_counted
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
-from shardc.native.jit import Loaded, compile_ir, load_object, new_module, undefined_symbols
+from shardc.native.jit import Compilation, Loaded, load_object, new_module, undefined_symbols
 from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 from shardc.native.target import Target, host_target
 
@@ -96,24 +97,30 @@ def build_executable(
     fold: bool = True,
     symbol: str = SYMBOL,
     profile: bool = False,
+    whole: bool = False,
 ) -> Executable:
     """`compile_module` without the cache. ``kernels`` makes the native kernels; without ``fold`` nothing is computed
-    before the program runs. ``symbol`` names the entry point; ``profile`` as there."""
+    before the program runs. ``symbol`` names the entry point; ``profile`` as there. ``whole``: in one
+    object, however large."""
     need_computable(module, config.custom_calls)
     clock = _Clock()
     lowered = lower(module, config, passes=PASSES if fold else WITHOUT_FOLDING)
     clock.mark("lower")
-    ir_module = new_module(module.name, machine)
     probe = Probe(lowered) if profile else None
-    emit_step(ir_module, lowered, kernels, symbol, probe)
+    with Compilation(machine, config.num_threads or _cores()) as compilation:
+        first = new_module(module.name, machine)
+        parts = Parts(first, lambda: new_module(module.name, machine), compilation.add)
+        emit_step(first, lowered, kernels, symbol, probe, None if whole else parts)
+        parts.close()
+        compilation.add(first)
+        clock.mark("emit")
+        objects = compilation.objects()
     recorded = probe.plan() if probe is not None else None
-    clock.mark("emit")
-    code = compile_ir(ir_module, machine)
     clock.mark("native")
     return Executable(
         name=module.name,
         target=str(machine),
-        object_code=code,
+        objects=objects,
         symbol=symbol,
         num_devices=_num_devices(module),
         arguments=_argument_specs(module),
@@ -129,6 +136,10 @@ def build_executable(
         checks=tuple(_check_site(c.instruction) for c in lowered.checks),
         profile=recorded,
     )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Clock:
@@ -235,12 +246,12 @@ def load_step(
             f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
             fix="compile the program on this kind of machine",
         )
-    needed = undefined_symbols(executable.object_code)
+    needed = undefined_symbols(*executable.objects)
     addresses = _addresses(executable, needed, custom_calls or {})
     threads = _pool(machine, config) if PARALLEL in needed else None
     if threads is not None:
         addresses[PARALLEL] = threads.address()
-    loaded = load_object(executable.object_code, [executable.symbol], addresses)
+    loaded = load_object(executable.objects, [executable.symbol], addresses)
     address = loaded.address(executable.symbol)
     return LoadedStep(address, _STEP(address), loaded, threads)
 

@@ -14,6 +14,7 @@ nothing else. ``device`` is the partition id.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardc.collectives.call import CollectiveCall
 from shardc.compiler.profile import ProfilePlan
@@ -56,17 +57,18 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """See the module docstring. ``target`` is the LLVM triple and CPU the object was made for.
+    """See the module docstring. ``target`` is the LLVM triple and CPU that the ``objects`` were made for; they are
+    linked together, and ``symbol`` is the entry point in the last of them.
 
     ``donated`` are arguments whose memory is free after the step; ``aliases`` are (result, argument) pairs among
     them for which a driver may pass the same pointer. ``features`` are the CPU features that the object uses,
     ``memory`` the bytes of `memory_analysis`, ``seconds`` compile times per stage. ``profile`` says what a step
-    compiled for profiling records in its arena.
+    compiled for profiling records in its arena, ``tuning`` what was chosen instead of the defaults (plain data).
     """
 
     name: str
     target: str
-    object_code: bytes
+    objects: tuple[bytes, ...]
     symbol: str
     num_devices: int
     arguments: tuple[ArraySpec, ...]
@@ -81,6 +83,7 @@ class Executable:
     memory: dict[str, int] = field(default_factory=dict)
     checks: tuple[CheckSite, ...] = ()
     profile: ProfilePlan | None = None
+    tuning: dict[str, Any] = field(default_factory=dict)
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

@@ -1,4 +1,4 @@
-"""Executables as files: a zip of a JSON manifest, the object code and the constants; no pickles.
+"""Executables as files: a zip of a JSON manifest, the objects and the constants; no pickles.
 
 The manifest holds the digests of the other members, so a damaged file is recognised before anything of it runs.
 """
@@ -28,9 +28,9 @@ from shardc.hlo.types import DTYPES, DType, Layout, Shape
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 3
+FORMAT = 4
 
-_MANIFEST, _OBJECT, _CONSTANTS = "manifest.json", "step.o", "constants.bin"
+_MANIFEST, _CONSTANTS = "manifest.json", "constants.bin"
 
 #: Classes that a manifest may hold; everything else in it is text, numbers, lists and objects.
 _CLASSES: Mapping[str, Any] = MappingProxyType(
@@ -77,23 +77,23 @@ def load_executable(path: str | Path) -> Executable:
 
 def to_bytes(executable: Executable) -> bytes:
     """The content of an executable's file; equal executables give equal bytes."""
+    members = {_CONSTANTS: executable.constants}
+    members.update({f"step{n}.o": code for n, code in enumerate(executable.objects)})
     manifest = {
         "format": FORMAT,
-        "digests": {_OBJECT: _digest(executable.object_code), _CONSTANTS: _digest(executable.constants)},
+        "digests": {name: _digest(data) for name, data in members.items()},
+        "objects": len(executable.objects),
         "executable": {
             f.name: _encode(getattr(executable, f.name))
             for f in fields(executable)
-            if f.name not in ("object_code", "constants")
+            if f.name not in ("objects", "constants")
         },
     }
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
-        for name, data in (
-            (_MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode()),
-            (_OBJECT, executable.object_code),
-            (_CONSTANTS, executable.constants),
-        ):
-            z.writestr(zipfile.ZipInfo(name), data)
+        text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+        for name, data in {_MANIFEST: text, **members}.items():
+            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, compresslevel=1)
     return out.getvalue()
 
 
@@ -103,7 +103,7 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as z:
             manifest = json.loads(z.read(_MANIFEST))
-            members = {name: z.read(name) for name in (_OBJECT, _CONSTANTS)}
+            members = {name: z.read(name) for name in z.namelist() if name != _MANIFEST}
         if manifest["format"] != FORMAT:
             raise InputError(
                 f"the executable has format {manifest['format']}, this shardc reads {FORMAT}", where=where, fix=fix
@@ -111,7 +111,8 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
         if manifest["digests"] != {name: _digest(content) for name, content in members.items()}:
             raise InputError("the executable is damaged: its content does not match its digest", where=where, fix=fix)
         parts = {name: _decode(value) for name, value in manifest["executable"].items()}
-        return Executable(**parts, object_code=members[_OBJECT], constants=members[_CONSTANTS])
+        objects = tuple(members[f"step{n}.o"] for n in range(manifest["objects"]))
+        return Executable(**parts, objects=objects, constants=members[_CONSTANTS])
     except InputError:
         raise
     except Exception as e:  # whatever a damaged or foreign file makes the parsers raise

@@ -32,7 +32,9 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
         raise InputError(f"{name!r} is not a name in C", where="the program's name", fix=f"{chosen!r} is one")
     config = partitioned.program.config
     kernels = partial(emit_kernel, target=target)
-    executable = build_executable(partitioned.module, config, target, kernels=kernels, symbol=f"{chosen}_step")
+    executable = build_executable(
+        partitioned.compiled_module, config, target, kernels=kernels, symbol=f"{chosen}_step", whole=True
+    )
     return AheadProgram(executable, target, chosen)
 
 

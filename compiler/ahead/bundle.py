@@ -31,7 +31,7 @@ def bundle(program: AheadProgram, version: str) -> dict[str, bytes]:
     """The files by name; equal programs give equal bytes. ``version`` is shardc's, for the manifest."""
     name, e = program.name, program.executable
     found = {
-        f"{name}.o": e.object_code,
+        f"{name}.o": e.objects[0],
         f"{name}_constants.o": constants_object(f"{name}_constants", e.constants, program.target),
         f"{name}.h": header(program).encode(),
         f"{name}_entry.c": source(program).encode(),

@@ -58,7 +58,7 @@ class AheadProgram:
     def needs(self) -> dict[str, list[str]]:
         """Symbols that the object takes from elsewhere, by where: c, math, blas, lapack, pool, custom_calls."""
         found: dict[str, list[str]] = {}
-        for symbol in undefined_symbols(self.executable.object_code):
+        for symbol in undefined_symbols(*self.executable.objects):
             plain = symbol.removeprefix("_") if "apple" in self.target.triple else symbol
             found.setdefault(_home(plain), []).append(plain)
         return found

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.collectives.call import BufferRef
-from shardc.compiler.emit.kernels import EmitKernel, KernelSet
+from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.executable import DONE, failed_check
 from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
@@ -25,22 +25,27 @@ SYMBOL = "shardc_step"
 
 
 def emit_step(
-    module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str = SYMBOL, probe: Probe | None = None
+    module: ir.Module,
+    lowered: Lowered,
+    emit_kernel: EmitKernel,
+    name: str = SYMBOL,
+    probe: Probe | None = None,
+    parts: Parts | None = None,
 ) -> ir.Function:
     """Add the step function of ``lowered`` and its kernels to ``module``; the ABI is in `compiler/executable.py`.
 
-    With a ``probe`` the step notes the time behind each kernel, copy and collective.
+    With a ``probe`` the step notes the time behind each kernel, copy and collective. With ``parts``, of which
+    ``module`` is the first, kernels may be in others.
     """
-    return _StepEmitter(module, lowered, emit_kernel, name, probe).emit()
+    kernels = KernelSet(module, emit_kernel, "" if name == SYMBOL else f"{name}.", parts)
+    return _StepEmitter(module, lowered, kernels, name, probe).emit()
 
 
 class _StepEmitter:
-    def __init__(
-        self, module: ir.Module, lowered: Lowered, emit_kernel: EmitKernel, name: str, probe: Probe | None
-    ) -> None:
+    def __init__(self, module: ir.Module, lowered: Lowered, kernels: KernelSet, name: str, probe: Probe | None) -> None:
         self._lowered = lowered
         self._probe = probe
-        self._kernels = KernelSet(module, emit_kernel, "" if name == SYMBOL else f"{name}.")
+        self._kernels = kernels
         self._function = ir.Function(module, ir.FunctionType(I32, [PTR, PTR, PTR, PTR, I32]), name)
         for attribute in ("noinline", "optnone"):  # it only calls: optimising it would cost seconds and gain nothing
             self._function.attributes.add(attribute)

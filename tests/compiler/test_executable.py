@@ -89,7 +89,7 @@ def test_cache_answers_the_second_time(tmp_path: Path, monkeypatch: pytest.Monke
     first = compile_module(simple(), config)
     monkeypatch.setattr("shardc.compiler.compile.build_executable", lambda *a, **k: pytest.fail("compiled again"))
     second = compile_module(simple(), config)
-    assert second.object_code == first.object_code and second.seconds == {"cache": 0.0}
+    assert second.objects == first.objects and second.seconds == {"cache": 0.0}
     args = random_arguments(simple())
     assert_close(run_single(second, args), evaluate(simple(), args))
 
@@ -99,8 +99,8 @@ def test_damaged_cache_entry_is_made_again(tmp_path: Path) -> None:
     first = compile_module(simple(), config)
     (entry,) = tmp_path.rglob("*.shardc")
     entry.write_bytes(entry.read_bytes()[:100])
-    assert compile_module(simple(), config).object_code == first.object_code
-    assert load_executable(entry).object_code == first.object_code
+    assert compile_module(simple(), config).objects == first.objects
+    assert load_executable(entry).objects == first.objects
 
 
 def test_unwritable_cache_is_one_warning(tmp_path: Path) -> None:
