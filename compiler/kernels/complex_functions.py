@@ -1,14 +1,15 @@
 """Functions of complex numbers, accurate in both parts over f64 lanes (`exponential` and `product` over f32 too).
 
 Special values follow C's Annex G as far as NumPy does. `excess` and `difference` hold what one rounding would lose,
-so that neither log near the unit circle nor division cancels.
+so that neither log near the unit circle nor division cancels. Rough lanes come from f32: their squares neither
+overflow nor vanish in f64, and products of f32 numbers are exact there, so that much of this is not needed.
 """
 
 from __future__ import annotations
 
 import math
 
-from shardc.compiler.kernels.lanes import Lane
+from shardc.compiler.kernels.lanes import Lane, Test
 from shardc.native.vector import I64, constant, intrinsic, with_scalar
 
 __all__ = [
@@ -42,9 +43,12 @@ def _ordered(z: Pair) -> Pair:
 
 def size(z: Pair) -> Lane:
     """|z|; squares neither overflow nor vanish."""
-    large, small = _ordered(z)
-    ratio = small.is_(0.0).choose(small, small / large)
-    value = large * (ratio * ratio + 1.0).sqrt()
+    if z[0].rough:
+        value = (z[0] * z[0] + z[1] * z[1]).sqrt()
+    else:
+        large, small = _ordered(z)
+        ratio = small.is_(0.0).choose(small, small / large)
+        value = large * (ratio * ratio + 1.0).sqrt()
     return (z[0].is_infinite() | z[1].is_infinite()).choose(value.full(math.inf), value)
 
 
@@ -66,6 +70,8 @@ def _squares(start: Lane, x: Lane, y: Lane) -> Lane:
 
 def _log_size(z: Pair) -> Lane:
     large, small = _ordered(z)
+    if z[0].rough:
+        return _log_root(z, large * large + small * small, large * large - 1.0 + small * small)
     return _log_near(_squares(large.full(-1.0), large, small), _log_far(large, small), z)
 
 
@@ -81,6 +87,15 @@ def _log_near(excess: Lane, far: Lane, z: Pair) -> Lane:
     return (z[0].is_infinite() | z[1].is_infinite()).choose(value.full(math.inf), value)
 
 
+def _log_root(z: Pair, square: Lane, excess: Lane) -> Lane:
+    """log(square) / 2, by ``excess`` = square - 1 where that is small: one logarithm, of what rounds least."""
+    near = abs(excess) < 0.5
+    shifted = excess + 1.0
+    rest = near.choose((excess - (shifted - 1.0)) / shifted, 0.0)
+    value = (near.choose(shifted, square).math("log") + rest) * 0.5
+    return (z[0].is_infinite() | z[1].is_infinite()).choose(value.full(math.inf), value)
+
+
 def log(z: Pair) -> Pair:
     return _log_size(z), z[1].math("atan2", z[0])
 
@@ -88,6 +103,9 @@ def log(z: Pair) -> Pair:
 def log1p(z: Pair) -> Pair:
     x, y = z
     shifted = (x + 1.0, y)
+    if x.rough:
+        square = shifted[0] * shifted[0] + y * y
+        return _log_root(z, square, _squares(x + x, x, y)), y.math("atan2", shifted[0])
     real = _log_near(_squares(x + x, x, y), _log_far(*_ordered(shifted)), z)
     return real, y.math("atan2", shifted[0])
 
@@ -127,11 +145,14 @@ def logistic(z: Pair) -> Pair:
 
 def sqrt(z: Pair) -> Pair:
     """Halve |z| + |real| under the root, the other part by division: no cancellation in any quadrant."""
-    large, _ = _ordered(z)
-    big, tiny = large > 2.0**1020, large < 2.0**-960
-    scale = big.choose(large.full(2.0**-4), tiny.choose(large.full(2.0**108), 1.0))
-    back = big.choose(large.full(2.0**2), tiny.choose(large.full(2.0**-54), 1.0))
-    x, y = z[0] * scale, z[1] * scale
+    x, y = z
+    back = x.full(1.0)
+    if not x.rough:
+        large, _ = _ordered(z)
+        big, tiny = large > 2.0**1020, large < 2.0**-960
+        scale = big.choose(large.full(2.0**-4), tiny.choose(large.full(2.0**108), 1.0))
+        back = big.choose(large.full(2.0**2), tiny.choose(large.full(2.0**-54), 1.0))
+        x, y = x * scale, y * scale
     root = ((size((x, y)) + abs(x)) * 0.5).sqrt()
     other = root.is_(0.0).choose(abs(y), abs(y) / (root + root))
     right = x >= 0.0
@@ -171,17 +192,31 @@ def _inverse_scale(x: Lane) -> Lane:
 
 def divide(x: Pair, y: Pair) -> Pair:
     """Products without cancellation over |y|**2, scaled; infinities as in C's Annex G."""
+    if x[0].rough:
+        return _divide_unscaled(x, y)
     scale = _inverse_scale(_ordered(y)[0])
     c, d = y[0] * scale, y[1] * scale
     below = c.fma(c, d * d)
     real = difference(x[0], c, -x[1], d) / below * scale
     imaginary = difference(x[1], c, x[0], d) / below * scale
-    real, imaginary = _without_lost_infinities(x, y, below, real, imaginary)
-    return real, imaginary
+    return _without_lost_infinities(x, y, below, real, imaginary)
+
+
+def _divide_unscaled(x: Pair, y: Pair) -> Pair:
+    below = y[0] * y[0] + y[1] * y[1]
+    inverse = 1.0 / below
+    real, imaginary = (x[0] * y[0] + x[1] * y[1]) * inverse, (x[1] * y[0] - x[0] * y[1]) * inverse
+    return _without_lost_infinities(x, y, below, real, imaginary)
 
 
 def _without_lost_infinities(x: Pair, y: Pair, below: Lane, real: Lane, imaginary: Lane) -> Pair:
+    """Where both parts are NaN, which is rare, what Annex G says instead."""
     lost = real.is_nan() & imaginary.is_nan()
+    return lost.rarely((real, imaginary), lambda: _found_infinities(x, y, below, lost, (real, imaginary)))
+
+
+def _found_infinities(x: Pair, y: Pair, below: Lane, lost: Test, values: Pair) -> Pair:
+    real, imaginary = values
     infinity = real.full(math.inf)
     zero = below.is_(0.0) & ~(x[0].is_nan() & x[1].is_nan())
     by_zero = infinity.signed(y[0])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from shardc.native import vector_math
-from shardc.native.vector import constant, intrinsic
+from shardc.native.vector import I1, constant, intrinsic, lanes_of
 
 __all__ = ["Lane", "Test"]
+
+Pair = tuple["Lane", "Lane"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +34,23 @@ class Test:
     def choose(self, yes: Lane, no: Lane | float) -> Lane:
         """``yes`` where the condition holds, ``no`` elsewhere."""
         return Lane(self.b, self.b.select(self.value, yes.value, yes.of(no)), yes.rough)
+
+    def rarely(self, usual: Pair, otherwise: Callable[[], Pair]) -> Pair:
+        """``usual``, or ``otherwise()`` if the condition holds in any lane: a branch, and code that seldom runs."""
+        b, any_lane = self.b, self.value
+        if lanes_of(any_lane.type) > 1:
+            any_lane = intrinsic(b, "llvm.vector.reduce.or", I1, [any_lane])
+        start = b.block
+        with b.if_then(any_lane, likely=False):
+            others = otherwise()
+            end = b.block
+        results = []
+        for first, second in zip(usual, others, strict=True):
+            result = b.phi(first.value.type)
+            result.add_incoming(first.value, start)
+            result.add_incoming(second.value, end)
+            results.append(Lane(b, result, first.rough))
+        return results[0], results[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
