@@ -319,7 +319,7 @@ class Blocks:
 
         def place(e: Elements, index: Index) -> Index:
             feature, *at = (index[-1], *index[:-1]) if last else index
-            where = dict(zip((r.own for r in roles.rows), moved(rows.starts, at), strict=True))
+            where = {r.own: r.at(x) for r, x in zip(roles.rows, moved(rows.starts, at), strict=True)}
             where[roles.feature_dim] = feature + group * roles.features
             return tuple(where[d] for d in range(roles.output.rank))
 

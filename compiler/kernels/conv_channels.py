@@ -71,7 +71,7 @@ class Channels:
 
     @property
     def fits(self) -> bool:
-        forwards = all(r.step > 0 for r in self.sliding)
+        forwards = all(r.step > 0 for r in self.sliding) and not (self.gradient and self.roles.scattered)
         return forwards and self.roles.features == 1 and self.single.size == 1 and self.tap_count <= _TAPS
 
     @property
@@ -131,9 +131,8 @@ def channelwise(kernel: Kernel, roles: Roles, kind: DType) -> Channels | None:
     return found if found.fits else None
 
 
-def emit_channels(kernel: Kernel, plan: Channels) -> None:
+def emit_channels(kernel: Kernel, e: Emitter, plan: Channels) -> None:
     """Phases: the kernel packed and the blocks; or the sums of blocks, and their sum."""
-    e = kernel.emitter()
     count = chunks(flops=plan.work / 4, most=min(plan.cut.count, _SUMS if plan.gradient else plan.cut.count))
     if plan.gradient:
         place = allocate(e, count * plan.tap_count * plan.wide * plan.kind.nbytes)
@@ -144,19 +143,18 @@ def emit_channels(kernel: Kernel, plan: Channels) -> None:
         phase(kernel, e, 1, partial(_pack, plan), [place])
         phase(kernel, e, count, partial(_blocks, plan, count), [place])
     release(e, [place])
-    e.finish()
 
 
 def _pack(plan: Channels, part: Part) -> None:
     """Taps as (taps..., channels)."""
     e = part.emitter()
     dims = (*(r.size for r in plan.taps), plan.roles.groups)
-    own = (*(r.own for r in plan.taps), plan.roles.kernel_feature_dim)
     if plan.wide != plan.roles.groups:
         clear(e.entry.builder, part.shared[0], plan.tap_count * plan.wide * plan.kind.nbytes)
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
-        at = dict(zip(own, index, strict=True)) | {plan.single.own: Expr()}
+        at = {r.own: r.at(x) for r, x in zip(plan.taps, index, strict=False)}
+        at |= {plan.single.own: Expr(), plan.roles.kernel_feature_dim: index[-1]}
         value = e.value(plan.other, tuple(at[d] for d in range(plan.other.shape.rank)), mask)
         return converted(e, value, plan.other.shape.dtype, plan.kind)
 
@@ -169,6 +167,7 @@ def _blocks(plan: Channels, count: int, part: Part) -> None:
     """Some of the blocks of positions."""
     e = part.emitter()
     direct = _in_order(plan, plan.roles.output.dtype, [r.own for r in plan.sliding], plan.roles.feature_dim)
+    direct &= not plan.roles.scattered
     scratch = [allocate(e, math.prod(plan.extents(plan.cut.sizes())) * plan.kind.nbytes)]
     if not direct:
         scratch.append(allocate(e, math.prod(plan.cut.sizes()) * plan.wide * plan.kind.nbytes))
@@ -264,7 +263,7 @@ def _spread(
     def place(e: Elements, index: Index) -> Index:
         where = {roles.feature_dim: index[-1]}
         for r, start, x in zip(plan.sliding, starts, index, strict=False):
-            where[r.own] = start + x
+            where[r.own] = r.at(start + x)
         return tuple(where[d] for d in range(roles.output.rank))
 
     emit_map(e, (*sizes, roles.groups), [Output(part.results[0], roles.output, element, place)], frame)
@@ -356,8 +355,8 @@ def _add(plan: Channels, count: int, part: Part) -> None:
         return converted(e, values[0], plan.kind, roles.output.dtype)
 
     def place(e: Elements, index: Index) -> Index:
-        own = (*(r.own for r in plan.taps), roles.feature_dim)
-        where = dict(zip(own, index, strict=True)) | {plan.single.own: Expr()}
+        where = {r.own: r.at(x) for r, x in zip(plan.taps, index, strict=False)}
+        where |= {plan.single.own: Expr(), roles.feature_dim: index[-1]}
         return tuple(where[d] for d in range(roles.output.rank))
 
     emit_map(e, (*taps, roles.groups), [Output(part.results[0], roles.output, element, place)])

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from shardc.compiler.kernels.affine import Expr
 from shardc.hlo.ir import Instruction
@@ -24,13 +25,19 @@ __all__ = ["Cut", "Reading", "Role", "Roles", "cut", "joint_stride", "run_length
 class Role:
     """``size`` steps, each moving ``step`` along dimension ``dim`` of the (padded, dilated) input.
 
-    ``own`` is the dimension of the output or of the kernel that counts them.
+    ``own`` is the dimension of the output or of the kernel that counts them: every ``every``-th index from ``first``.
     """
 
     size: int
     dim: int
     step: int
     own: int
+    first: int = 0
+    every: int = 1
+
+    def at(self, x: Expr) -> Expr:
+        """The index along ``own``."""
+        return x * self.every + self.first
 
 
 class Roles:
@@ -95,12 +102,52 @@ class Roles:
         dims = self.input.dims
         return max(self.dilation) == 1 and min(low) >= 0 and all(h < n for h, n in zip(high, dims, strict=True))
 
+    @property
+    def scattered(self) -> bool:
+        """Are these some of the rows, or of the depth, only?"""
+        return any(r.every != 1 for r in (*self.rows, *self.depth))
+
+    def parts(self) -> list[Roles]:
+        """Convolutions without gaps in their input that make up this one.
+
+        Where the input is dilated, a row meets elements at some depths only, the same for every so many rows: such
+        rows and those depths are a convolution of their own. Rows that meet none are in no part.
+        """
+        parts = [self]
+        for dim, gap in enumerate(self.dilation):
+            if gap != 1:
+                parts = [p for whole in parts for p in whole._without_gaps(dim, gap)]
+        return parts
+
+    def _without_gaps(self, dim: int, gap: int) -> list[Roles]:
+        (row,), (depth,) = ([r for r in roles if r.dim == dim] for roles in (self.rows, self.depth))
+        every_row, every_depth = gap // math.gcd(gap, row.step), gap // math.gcd(gap, depth.step)
+        found = []
+        for first_row, first_depth in product(range(every_row), range(every_depth)):
+            start = self.base[dim] + first_row * row.step + first_depth * depth.step
+            if start % gap == 0:
+                part = copy(self)
+                part.base = [start // gap if d == dim else n for d, n in enumerate(self.base)]
+                part.dilation = [1 if d == dim else n for d, n in enumerate(self.dilation)]
+                part.rows = _some(self.rows, row, first_row, every_row, gap)
+                part.depth = _some(self.depth, depth, first_depth, every_depth, gap)
+                if part.rows and part.depth:
+                    found.append(part)
+        return found
+
     def first_row(self) -> int:
         """Rows before this one (all but single ones, when features are not last) are taken one index at a time."""
         return _behind(self.rows, self.feature_dim, self.output.dims)
 
     def first_depth(self) -> int:
         return _behind(self.depth, self.kernel_feature_dim, self.kernel.dims)
+
+
+def _some(roles: tuple[Role, ...], which: Role, first: int, every: int, gap: int) -> tuple[Role, ...]:
+    """Every ``every``-th step of one role, in an input without gaps; nothing if there is no such step."""
+    size = -(-(which.size - first) // every)
+    some = Role(size, which.dim, which.step * every // gap, which.own, first, every)
+    return tuple(some if r is which else r for r in roles) if size > 0 else ()
 
 
 def _behind(roles: Sequence[Role], feature: int, dims: Sequence[int]) -> int:

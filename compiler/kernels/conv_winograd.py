@@ -128,7 +128,7 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
     """The convolution by tiles, where it can be and pays: 3x3, one step at a time, enough channels."""
     attrs = kernel.instruction.attrs
     exact = any(p in ("high", "highest") for p in attrs.get("operand_precision", ()))
-    if exact or kind.name not in ("f32", "f64") or roles.groups != 1 or len(roles.rows) != 3:
+    if exact or kind.name not in ("f32", "f64") or roles.groups != 1 or roles.scattered or len(roles.rows) != 3:
         return None
     if any(n != 1 for n in roles.dilation) or any(abs(r.step) != 1 for r in (*roles.rows, *roles.depth)):
         return None
@@ -143,9 +143,8 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
     return None
 
 
-def emit_square(kernel: Kernel, plan: Square) -> None:
+def emit_square(kernel: Kernel, e: Emitter, plan: Square) -> None:
     """Forward, and the gradient of the input, which is the same with the kernel turned round."""
-    e = kernel.emitter()
     filters = allocate(e, _SQUARE * plan.wide * plan.features * plan.kind.nbytes)
     packed = allocate(e, 9 * plan.wide * plan.features * plan.kind.nbytes)
     _filters(kernel, e, plan, packed, filters)
@@ -153,7 +152,6 @@ def emit_square(kernel: Kernel, plan: Square) -> None:
     count = chunks(products=plan.work, most=plan.cut.count)
     phase(kernel, e, count, partial(_forward, plan, count), [filters])
     release(e, [filters])
-    e.finish()
 
 
 def _filters(kernel: Kernel, e: Emitter, plan: Square, packed: ir.Value, filters: ir.Value) -> None:
@@ -306,9 +304,8 @@ def _pieces(size: int, most: int) -> list[tuple[int, int]]:
     return [(start, min(length, size - start)) for start in range(0, size, length)]
 
 
-def emit_square_weights(kernel: Kernel, plan: Square) -> None:
+def emit_square_weights(kernel: Kernel, e: Emitter, plan: Square) -> None:
     """The gradient of the weights: sums over tiles."""
-    e = kernel.emitter()
     size = plan.wide * plan.features
     sums = allocate(e, plan.sums * _SQUARE * size * plan.kind.nbytes)
     phase(kernel, e, plan.sums, partial(_sums, plan), [sums])
@@ -317,7 +314,6 @@ def emit_square_weights(kernel: Kernel, plan: Square) -> None:
     phase(kernel, e, count, partial(_add, plan, count), [sums, result])
     phase(kernel, e, count, partial(_spread, plan, count), [result])
     release(e, [sums, result])
-    e.finish()
 
 
 def _sums(plan: Square, part: Part) -> None:

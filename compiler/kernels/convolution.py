@@ -26,7 +26,7 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.frames import Loop, Val
 from shardc.compiler.kernels.function import loop_kernel
-from shardc.compiler.kernels.mapping import Output, emit_map
+from shardc.compiler.kernels.mapping import Output, Span, emit_map
 from shardc.compiler.kernels.parallel import Part, chunks, phase
 from shardc.compiler.kernels.registers import memory_type, part_count
 from shardc.compiler.kernels.scratch import allocate, release
@@ -43,27 +43,46 @@ _SUMS, _MOST_SUMS = 1 << 21, 32
 
 
 def emit_convolution(kernel: Kernel) -> None:
-    """Patches and BLAS where the shapes allow, direct loops elsewhere."""
+    """By channels, tiles or patches where the shapes allow, direct loops elsewhere; part by part of a dilated input."""
     i = kernel.instruction
     kind = gemm_type(i)
     roles = Roles(i)
     if kind is None or 0 in (roles.output.size, roles.input.size, roles.kernel.size):
         loop_kernel(kernel)
         return
-    channels = channelwise(kernel, roles, kind)
-    if channels is not None and roles.work >= _SMALL:
-        emit_channels(kernel, channels)
-        return
-    if roles.work // roles.groups < _SMALL:
+    if roles.work < _SMALL or (roles.work // roles.groups < _SMALL and channelwise(kernel, roles, kind) is None):
         loop_kernel(kernel)
         return
-    tiles = square(kernel, roles, kind) if kernel.tuning.winograd else None
-    if tiles is None:
-        _Patches(kernel, roles, kind).emit()
+    e = kernel.emitter()
+    parts = roles.parts()
+    if sum(p.row_count for p in parts) < roles.row_count:
+        count = chunks(nbytes=roles.output.nbytes, most=roles.output.size)
+        phase(kernel, e, count, partial(_zeros, count))
+    for part in parts:
+        _emit_part(kernel, e, part, kind)
+    e.finish()
+
+
+def _emit_part(kernel: Kernel, e: Emitter, roles: Roles, kind: DType) -> None:
+    channels = channelwise(kernel, roles, kind)
+    tiles = square(kernel, roles, kind)
+    if channels is not None:
+        emit_channels(kernel, e, channels)
+    elif tiles is None:
+        _Patches(kernel, roles, kind).emit(e)
     elif tiles.gradient:
-        emit_square_weights(kernel, tiles)
+        emit_square_weights(kernel, e, tiles)
     else:
-        emit_square(kernel, tiles)
+        emit_square(kernel, e, tiles)
+
+
+def _zeros(count: int, part: Part) -> None:
+    """For rows that meet nothing."""
+    e = part.emitter()
+    shape = part.instruction.shape
+    output = Output(part.results[0], shape, lambda e, index, mask: e.constant(0, shape.dtype))
+    emit_map(e, shape.dims, [output], span=Span(count, part.begin, part.end))
+    e.finish()
 
 
 class _Patches:
@@ -77,9 +96,9 @@ class _Patches:
             roles.depth = roles.depth_as_read
         self.plan = self._cut(packed)
 
-    def emit(self) -> None:
+    def emit(self, e: Emitter) -> None:
+        """Code at the end of ``e.entry``."""
         kernel = self.kernel
-        e = kernel.emitter()
         scratch: list[ir.Value] = []
         filters = kernel.operands[1]
         if self.plan.packed:
@@ -96,7 +115,6 @@ class _Patches:
             count = chunks(products=self.roles.work, most=blocks, tuning=kernel.tuning)
             phase(kernel, e, count, partial(self._rows_part, count), [filters])
         release(e, scratch)
-        e.finish()
 
     # How it is cut.
 
@@ -106,7 +124,7 @@ class _Patches:
         It must be in another type; it is when that is cheap and spares slow products or element-wise gathering.
         """
         roles = self.roles
-        if roles.kernel.dtype is not self.kind:
+        if roles.kernel.dtype is not self.kind or roles.scattered:
             return True
         natural = roles.kernel_feature_dim == roles.kernel.rank - 1 and roles.depth_as_read == roles.depth
         small = roles.kernel.nbytes <= max(1 << 20, (roles.input.nbytes + roles.output.nbytes) // 4)
@@ -120,7 +138,7 @@ class _Patches:
         rows, depth = roles.row_count, roles.depth_count
         first = 0 if packed else roles.first_depth()
         result = roles.output.size * self.kind.nbytes
-        if depth >= 4 * rows and result * 8 <= _SUMS and roles.groups == 1:
+        if depth >= 4 * rows and result * 8 <= _SUMS and roles.groups == 1 and not roles.scattered:
             width = rows if work // rows >= 16 else max(1, work // 32)
             by_depth = cut(roles.depth, max(1, work // width), first)
             sums = chunks(products=roles.work, most=min(_MOST_SUMS, _SUMS // result, by_depth.count))
@@ -138,7 +156,8 @@ class _Patches:
         sizes = (*(r.size for r in roles.depth), roles.groups * roles.features)
 
         def element(e: Elements, index: Index, mask: Mask) -> object:
-            at = dict(zip((r.own for r in roles.depth), index, strict=False)) | {roles.kernel_feature_dim: index[-1]}
+            at = {r.own: r.at(x) for r, x in zip(roles.depth, index, strict=False)}
+            at[roles.kernel_feature_dim] = index[-1]
             value = e.value(operand, tuple(at[d] for d in range(roles.kernel.rank)), mask)
             return converted(e, value, operand.shape.dtype, self.kind)
 
@@ -147,7 +166,7 @@ class _Patches:
     def _rows_part(self, count: int, part: Part) -> None:
         """Chunks of the blocks of rows, each block over the whole depth."""
         plan, groups = self.plan, self.roles.groups
-        direct = self.roles.output.dtype is self.kind
+        direct = self.roles.output.dtype is self.kind and not self.roles.scattered
         blocks = Blocks(plan, part, part.shared[0], part.results[0] if direct else None)
         e = blocks.e
         chunk = Loop(e.entry, part.end, 1, part.begin)
