@@ -31,7 +31,7 @@ from shardc.hlo.ir import Module
 from shardc.hlo.simplify.structure import Structure
 from shardc.native.target import Target
 
-__all__ = ["cached", "code_settings", "kept_object", "linked", "module_key", "source_key"]
+__all__ = ["cached", "code_settings", "kept_object", "kernel_digest", "linked", "module_key", "source_key"]
 
 #: The parts of shardc that have a say in an executable.
 _PARTS = ("collectives", "compiler", "hlo", "launcher", "native", "partitioner", "sharding")
@@ -41,8 +41,7 @@ _KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 def code_settings(config: Config) -> tuple[object, ...]:
     """The settings that change generated code, of plain data; they are in every key."""
-    del config
-    return ()
+    return (config.tune, config.num_threads) if config.tune else ()
 
 
 def source_key(content: str, target: Target, config: Config) -> str:
@@ -69,6 +68,14 @@ def module_key(module: Module, target: Target, *settings: object) -> str:
     parts += [(i.name, i.source, i.origin) for i in module.instructions() if "source_target_pairs" in i.attrs]
     parts += [(i.name, i.source) for i in module.instructions() if i.opcode == "custom-call"]
     for part in parts:
+        digest.update(repr(part).encode() + b"\0")
+    return digest.hexdigest()
+
+
+def kernel_digest(key: str, target: Target, *settings: object) -> str:
+    """The name of what was found out about the kernel ``key`` (`kernel_key`) on a machine."""
+    digest = hashlib.sha256()
+    for part in (_sources(), llvmlite.__version__, target, key, settings):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()
 

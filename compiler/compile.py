@@ -6,7 +6,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,8 @@ from shardc.compiler.kernels.custom_call import custom_call_symbol
 from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
 from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
-from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower
+from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCalls, need_computable
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
@@ -60,10 +61,10 @@ def compile_module(
         raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
     machine = host_target()
     if _bypasses(config):
-        return build_executable(module, config, machine, profile=profile)
+        return _build(module, config, machine, profile)
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     key = module_key(module, machine, *code_settings(config), profile)
-    return cached(key, config, lambda: build_executable(module, config, machine, profile=profile), source)
+    return cached(key, config, lambda: _build(module, config, machine, profile), source)
 
 
 def compile_source(content: str, config: Config, module: Callable[[], Module]) -> Executable:
@@ -83,6 +84,23 @@ def compile_source(content: str, config: Config, module: Callable[[], Module]) -
     return compile_module(made, config, source="" if count() else key)
 
 
+def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:
+    """`build_executable`, tuned if that is asked for."""
+    if not config.tune:
+        return build_executable(module, config, machine, profile=profile)
+    from shardc.compiler.tune import Workplace, tune
+
+    def build(tuning: Tuning) -> Executable:
+        return build_executable(module, config, machine, tuning=tuning)
+
+    start = time.perf_counter()
+    choice = tune(module, Workplace(config, machine, build, partial(_pool, machine, config)))
+    seconds = {"tune": time.perf_counter() - start}
+    emit = partial(choice.emit, machine)
+    made = build_executable(module, config, machine, kernels=emit, tuning=choice.program, profile=profile)
+    return replace(made, tuning=choice.as_dict(), seconds={**seconds, **made.seconds})
+
+
 def _bypasses(config: Config) -> bool:
     """Does somebody want to see the compiler at work?"""
     return config.check or config.dump_to is not None
@@ -97,14 +115,15 @@ def build_executable(
     fold: bool = True,
     symbol: str = SYMBOL,
     profile: bool = False,
+    tuning: Tuning = DEFAULT,
     whole: bool = False,
 ) -> Executable:
     """`compile_module` without the cache. ``kernels`` makes the native kernels; without ``fold`` nothing is computed
-    before the program runs. ``symbol`` names the entry point; ``profile`` as there. ``whole``: in one
-    object, however large."""
+    before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning`` says how the program is
+    cut into kernels. ``whole``: in one object, however large."""
     need_computable(module, config.custom_calls)
     clock = _Clock()
-    lowered = lower(module, config, passes=PASSES if fold else WITHOUT_FOLDING)
+    lowered = lower(module, config, passes=tuned_passes(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")
     probe = Probe(lowered) if profile else None
     with Compilation(machine, config.num_threads or _cores()) as compilation:

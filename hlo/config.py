@@ -21,7 +21,8 @@ __all__ = ["Config"]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core.
+    """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core; ``tune`` are seconds
+    that compiling may spend on trying other choices, 0 for none.
 
     ``custom_calls`` are not from the environment: the user's own targets, which a program takes along.
     """
@@ -32,6 +33,7 @@ class Config:
     check: bool = False
     timeout: float = 60.0
     num_threads: int = 0
+    tune: float = 0.0
     custom_calls: CustomCalls = field(default_factory=dict, hash=False)
 
     @staticmethod
@@ -62,4 +64,5 @@ class Config:
             check=environ.get("SHARDC_CHECK", "") not in ("", "0"),
             timeout=number("SHARDC_TIMEOUT", 60.0),
             num_threads=int(number("SHARDC_NUM_THREADS", 0)),
+            tune=number("SHARDC_TUNE", 0.0),
         )

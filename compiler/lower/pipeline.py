@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from shardc.compiler.lower.assign_buffers import assign_buffers
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
@@ -26,6 +27,7 @@ from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.compiler.lower.split_reductions import SplitReductions
 from shardc.compiler.lower.swap_products import SwapProducts
 from shardc.compiler.lower.unroll_loops import UnrollLoops
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
@@ -37,7 +39,7 @@ from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
-__all__ = ["PASSES", "WITHOUT_FOLDING", "lower"]
+__all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "tuned_passes"]
 
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
@@ -76,6 +78,14 @@ PASSES: tuple[Pass, ...] = (
 
 #: The same, but whatever the program computes is computed when it runs.
 WITHOUT_FOLDING = tuple(p for p in PASSES if not isinstance(p, FoldConstants))
+
+
+def tuned_passes(passes: tuple[Pass, ...], tuning: Tuning) -> tuple[Pass, ...]:
+    """The passes with what ``tuning`` says of kernels that are fused and merged."""
+    if tuning == DEFAULT:
+        return passes
+    kept = (p for p in passes if tuning.merged or not isinstance(p, MergeKernels))
+    return tuple(replace(p, limit=tuning.fused) if isinstance(p, Fuse) else p for p in kept)
 
 
 def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, ...] = PASSES) -> Lowered:
