@@ -52,13 +52,15 @@ class MergeKernels:
 class _Kernel:
     """What merging asks of a kernel. ``reads``: the spot at which values outside are read, None for other indices;
     ``makes``: its results and their spots. Values are told apart as what lies in memory, reshapes taken off.
-    ``across``: elements are read in another order than the frame's, so that the best way to walk it is another."""
+    ``across``: elements are read in another order than the frame's, so that the best way to walk it is another.
+    ``samples``: alone, the kernel would read but a few elements of its operand."""
 
     frame: Frame
     reads: Mapping[Instruction, Spot | None]
     makes: Mapping[Instruction, Spot]
     size: int
     across: bool
+    samples: bool = False
 
 
 def _kernel_of(i: Instruction) -> _Kernel | None:
@@ -78,7 +80,8 @@ def _kernel_of(i: Instruction) -> _Kernel | None:
     if root is None:
         return None
     across = any(m.opcode in ("transpose", "reverse") and m.shape.size * 8 >= i.shape.size for m in body)
-    return _Kernel(frame, reads, {i: root}, len(body.instructions) - len(body.parameters), across)
+    size = len(body.instructions) - len(body.parameters)
+    return _Kernel(frame, reads, {i: root}, size, across, i.opcode == "gather")
 
 
 def _is_read_in_place(i: Instruction) -> bool:
@@ -139,10 +142,11 @@ class _Merging:
     def _gain(self, a: Cluster, b: Cluster) -> float:
         """Bytes that a merge saves; 0 where it is not worth its while."""
         x, y = self.kernels[a], self.kernels[b]
-        saved = sum(v.shape.nbytes for v in x.reads if v in y.reads)
+        sampled = x.samples or y.samples
+        saved = 0 if sampled else sum(v.shape.nbytes for v in x.reads if v in y.reads)
         for maker, reader in ((x, y), (y, x)):
             for v in maker.makes:
-                if v in reader.reads:
+                if v in reader.reads and not (sampled and self._read_outside(v, a, b)):
                     saved += v.shape.nbytes * (1 if self._read_outside(v, a, b) else 2)
         least = min(_moved(x), _moved(y)) * _LEAST_GAIN
         return saved if saved >= least else 0

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.compiler.lower.fusion_rules import is_alias, is_fusable
+from shardc.compiler.lower.one_per_row import gather_by_rows
 from shardc.compiler.lower.row_space import long_dims
-from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.ir import Computation, Instruction, topological
 from shardc.hlo.simplify.structure import Structure
 from shardc.hlo.types import tuple_shape
 
@@ -23,14 +24,20 @@ def source_of(value: Instruction) -> Instruction:
 
 
 def body_of(i: Instruction) -> Computation | None:
-    """What a kernel computes, as a computation of its operands; None for kernels that are not made of elements."""
+    """What a kernel computes, as a computation of its operands; None for kernels that are not made of elements.
+
+    A gather of one element per row reads whole rows then, which pays only in the kernel that makes them.
+    """
     if i.opcode == "fusion":
         inner: Computation = i.attrs["calls"]
         return inner if all(m.opcode in ("parameter", "tuple") or is_fusable(m) for m in inner) else None
-    if not is_fusable(i) or is_alias(i) or i.opcode in ("constant", "parameter"):
-        return None
     parameters = [_parameter(o, n) for n, o in enumerate(i.operands)]
     root = i.replace(operands=tuple(parameters))
+    if i.opcode == "gather":
+        by_rows = gather_by_rows(root)
+        return None if by_rows is None else Computation(i.name, topological([*parameters, by_rows]), by_rows)
+    if not is_fusable(i) or is_alias(i) or i.opcode in ("constant", "parameter"):
+        return None
     return Computation(i.name, (*parameters, root), root)
 
 

@@ -22,6 +22,7 @@ from shardc.compiler.lower.order import Order
 from shardc.compiler.lower.pair_transfers import PairTransfers
 from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
+from shardc.compiler.lower.select_scatters import SelectScatters
 from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.compiler.lower.split_reductions import SplitReductions
@@ -66,6 +67,7 @@ PASSES: tuple[Pass, ...] = (
     Simplify(),
     EliminateCommon(),
     EliminateDead(),
+    SelectScatters(),
     SwapProducts(),
     SplitReductions(),
     FuseProducts(),
