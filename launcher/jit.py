@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
@@ -95,12 +97,13 @@ class Jitted:
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
         """The compiled program for arguments like these, from the cache when there was a call like this one."""
         key = self._signature(args, kwargs)
-        if key not in self._compiled:
+        found = self._compiled.get(key)
+        if found is None:
             # Which custom calls there are shows when the program is read.
             direct = not self._options.custom_calls
-            made = self._made(compile_function, args, kwargs) if direct else self.lower(*args, **kwargs).compile()
-            self._compiled[key] = made
-        return self._compiled[key]
+            found = self._made(compile_function, args, kwargs) if direct else self.lower(*args, **kwargs).compile()
+            self._compiled[key] = found
+        return found
 
     def _made(self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What ``make`` (of `shardc.launcher.programs`) makes of the function for arguments like these."""
@@ -131,6 +134,8 @@ class Jitted:
         return frozenset(n for n in self._options.static if n < len(args))
 
     def _dynamic(self, args: tuple[Any, ...]) -> list[Any]:
+        if not self._options.static:
+            return list(args)
         fixed = self._static_positions(args)
         return [a for i, a in enumerate(args) if i not in fixed]
 
@@ -138,21 +143,23 @@ class Jitted:
         return {k: v for k, v in kwargs.items() if k not in self._options.static_names}
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        import jax
+        from jax.tree_util import tree_flatten
 
         dynamic = self._dynamic(args)
         static = tuple(args[i] for i in sorted(self._static_positions(args)))
         named = tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
-        leaves, tree = jax.tree.flatten((dynamic, self._dynamic_names(kwargs)))
+        leaves, tree = tree_flatten((dynamic, self._dynamic_names(kwargs)))
         layouts = self._options.in_shardings is None
         return tree, tuple(_leaf_signature(x, layouts) for x in leaves), static, named
 
 
 def _leaf_signature(x: Any, layouts: bool) -> Any:
+    if type(x) is np.ndarray:
+        return x.shape, x.dtype, None
     if isinstance(x, bool | int | float | complex):
         return type(x)
     layout = getattr(x, "sharding", None) if layouts else None
-    return tuple(getattr(x, "shape", ())), str(getattr(x, "dtype", type(x))), layout
+    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), layout
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
