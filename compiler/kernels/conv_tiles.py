@@ -91,27 +91,32 @@ class Grid:
     def count(self) -> int:
         return self.tiles[0] * self.tiles[1] * self.tiles[2]
 
+    @property
+    def plane(self) -> int:
+        """Elements from one of the sixteen to the next: a vector more than needed, lest they share lines of a cache."""
+        return self.count * self.channels + self.lanes
+
     def forward(self, b: ir.IRBuilder, t: ir.Type, source: ir.Value, target: ir.Value, taken: int) -> None:
-        """V (of 4x4 inputs) or U (of 2x2 taps), ``taken`` a side, to (16, tiles, channels)."""
+        """V (of 4x4 inputs) or U (of 2x2 taps), ``taken`` a side, to sixteen planes of (tiles, channels)."""
         vector = with_lanes(t, self.lanes)
         once = inputs if taken == POINTS else taps
 
         def body(first: ir.Value, second: ir.Value) -> None:
             square = [[self._load(b, vector, source, first, i, j) for j in range(taken)] for i in range(taken)]
             for k, value in enumerate(v for line in twice(b, square, once) for v in line):
-                at = b.add(second, constant(I64, k * self.count * self.channels))
+                at = b.add(second, constant(I64, k * self.plane))
                 b.store(value, b.gep(target, [at], source_etype=t), align=4)
 
         self.each(b, body)
 
     def backward(self, b: ir.IRBuilder, t: ir.Type, source: ir.Value, target: ir.Value) -> None:
-        """2x2 outputs of each tile of (16, tiles, channels)."""
+        """2x2 outputs of each tile of sixteen planes."""
         vector = with_lanes(t, self.lanes)
 
         def body(first: ir.Value, second: ir.Value) -> None:
             found = []
             for k in range(POINTS * POINTS):
-                at = b.add(second, constant(I64, k * self.count * self.channels))
+                at = b.add(second, constant(I64, k * self.plane))
                 found.append(b.load(b.gep(source, [at], source_etype=t), typ=vector, align=4))
             square = [found[POINTS * i : POINTS * (i + 1)] for i in range(POINTS)]
             for i, line in enumerate(twice(b, square, lambda b, m: outputs(b, m, 2))):

@@ -210,7 +210,7 @@ def _forward(plan: Square, count: int, part: Part) -> None:
     e = part.emitter()
     roles, nbytes = plan.roles, plan.kind.nbytes
     tiles = math.prod(plan.tiles)
-    sizes = [plan.copy_bytes, _SQUARE * tiles * plan.wide * nbytes, _SQUARE * tiles * plan.features * nbytes]
+    sizes = [plan.copy_bytes, *(_SQUARE * plan.grid(n).plane * nbytes for n in (plan.wide, plan.features))]
     direct = _direct(plan)
     if not direct:
         sizes.append(4 * tiles * plan.features * nbytes)
@@ -224,8 +224,14 @@ def _forward(plan: Square, count: int, part: Part) -> None:
     plan.copied(e, frame, slab, starts).forward(frame.builder, plan.t, slab, inputs, POINTS)
     with counted(frame.builder, 0, _SQUARE) as k:
         step = partial(_step, frame.builder, plan, k)
-        sides = step(inputs, tiles * plan.wide), step(filters, plan.wide * plan.features)
-        _multiply(frame.builder, plan, (tiles, plan.features, plan.wide), *sides, step(results, tiles * plan.features))
+        sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.wide * plan.features)
+        _multiply(
+            frame.builder,
+            plan,
+            (tiles, plan.features, plan.wide),
+            *sides,
+            step(results, plan.grid(plan.features).plane),
+        )
     if direct:
         offset = starts[0] * plan.sliding[0].size + starts[1]
         offset = offset * (plan.sliding[1].size * plan.features)
@@ -322,7 +328,7 @@ def _sums(plan: Square, part: Part) -> None:
     e = part.emitter()
     nbytes, tiles, size = plan.kind.nbytes, math.prod(plan.tiles), plan.wide * plan.features
     scratch = [allocate(e, plan.copy_bytes)]
-    scratch += [allocate(e, _SQUARE * tiles * n * nbytes) for n in (plan.wide, plan.features)]
+    scratch += [allocate(e, _SQUARE * plan.grid(n).plane * nbytes) for n in (plan.wide, plan.features)]
     direct = _taken_directly(plan)
     if not direct:
         scratch.append(allocate(e, 4 * tiles * plan.features * nbytes))
@@ -348,7 +354,7 @@ def _sums(plan: Square, part: Part) -> None:
     beta = b.select(fresh, scale(b, plan.kind, 0.0), scale(b, plan.kind, 1.0))
     with counted(b, 0, _SQUARE) as k:
         step = partial(_step, b, plan, k)
-        sides = step(inputs, tiles * plan.wide), step(filters, tiles * plan.features)
+        sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.grid(plan.features).plane)
         _multiply(b, plan, (plan.wide, plan.features, tiles), *sides, step(results, size), beta)
     loop.close()
     chunk.close()
