@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,56 +27,62 @@ from tests.cli.programs import MLP, PLAIN
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 
-#: Every kind of collective, an uneven size, a loop with an all-reduce inside, on 4 devices given as they are.
-COLLECTIVES = """HloModule all_kinds, num_partitions=4, entry_computation_layout={()->()}
+#: Every kind of collective on one value of a type, a loop with an all-reduce inside; 4 devices, given as they are.
+COMPUTATIONS = """
+sumN { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] add(a, b) }
+mostN { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] maximum(a, b) }
 
-sum { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] add(a, b) }
-most { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] maximum(a, b) }
-
-body {
+bodyN {
   p = (s32[], TYPE[SIZE]) parameter(0)
   n = s32[] get-tuple-element(p), index=0
   v = TYPE[SIZE] get-tuple-element(p), index=1
   one = s32[] constant(1)
   m = s32[] add(n, one)
-  r = TYPE[SIZE] all-reduce(v), channel_id=9, use_global_device_ids=true, replica_groups={{0,3},{1,2}}, to_apply=sum
+  r = TYPE[SIZE] all-reduce(v), channel_id=N9, use_global_device_ids=true, replica_groups={{0,3},{1,2}}, to_apply=sumN
   ROOT t = (s32[], TYPE[SIZE]) tuple(m, r)
 }
 
-cond {
+condN {
   p = (s32[], TYPE[SIZE]) parameter(0)
   n = s32[] get-tuple-element(p), index=0
   k = s32[] constant(2)
   ROOT l = pred[] compare(n, k), direction=LT
 }
-
-ENTRY main {
-  x = TYPE[SIZE] parameter(0)
-  a = TYPE[SIZE] all-reduce(x), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3}}, to_apply=sum
-  b = TYPE[SIZE] all-reduce(x), channel_id=2, use_global_device_ids=true, replica_groups={{0,2},{1,3}}, to_apply=most
-  g = TYPE[2,SIZE] all-gather(y), channel_id=3, use_global_device_ids=true, replica_groups={{1,0},{2,3}}, dimensions={0}
-  y = TYPE[1,SIZE] reshape(x)
-  f = TYPE[4,CHUNK] reshape(x)
-  s = TYPE[1,CHUNK] reduce-scatter(f), channel_id=4, use_global_device_ids=true, replica_groups={{3,1,0,2}}, \
-    dimensions={0}, to_apply=sum
-  t = TYPE[4,CHUNK] all-to-all(f), channel_id=5, replica_groups={{0,1,2,3}}, dimensions={0}
-  p = TYPE[SIZE] collective-permute(x), channel_id=6, source_target_pairs={{0,1},{1,3},{3,0}}
-  zero = s32[] constant(0)
-  start = (s32[], TYPE[SIZE]) tuple(zero, x)
-  w = (s32[], TYPE[SIZE]) while(start), condition=cond, body=body
-  l = TYPE[SIZE] get-tuple-element(w), index=1
-  ROOT out = (TYPE[SIZE], TYPE[SIZE], TYPE[2,SIZE], TYPE[1,CHUNK], TYPE[4,CHUNK], TYPE[SIZE], TYPE[SIZE]) \
-    tuple(a, b, g, s, t, p, l)
-}
+"""
+LINES = """
+  xN = TYPE[SIZE] parameter(N)
+  aN = TYPE[SIZE] all-reduce(xN), channel_id=N1, use_global_device_ids=true, replica_groups={{0,1,2,3}}, to_apply=sumN
+  bN = TYPE[SIZE] all-reduce(xN), channel_id=N2, use_global_device_ids=true, replica_groups={{0,2},{1,3}}, \
+    to_apply=mostN
+  yN = TYPE[1,SIZE] reshape(xN)
+  gN = TYPE[2,SIZE] all-gather(yN), channel_id=N3, use_global_device_ids=true, replica_groups={{1,0},{2,3}}, \
+    dimensions={0}
+  fN = TYPE[4,CHUNK] reshape(xN)
+  rN = TYPE[1,CHUNK] reduce-scatter(fN), channel_id=N4, use_global_device_ids=true, replica_groups={{3,1,0,2}}, \
+    dimensions={0}, to_apply=sumN
+  tN = TYPE[4,CHUNK] all-to-all(fN), channel_id=N5, replica_groups={{0,1,2,3}}, dimensions={0}
+  pN = TYPE[SIZE] collective-permute(xN), channel_id=N6, source_target_pairs={{0,1},{1,3},{3,0}}
+  startN = (s32[], TYPE[SIZE]) tuple(zero, xN)
+  wN = (s32[], TYPE[SIZE]) while(startN), condition=condN, body=bodyN
+  lN = TYPE[SIZE] get-tuple-element(wN), index=1
 """
 
 
-def collectives(dtype: str, size: int) -> str:
-    lines = COLLECTIVES.replace("TYPE", dtype).replace("SIZE", str(size)).replace("CHUNK", str(size // 4))
-    text = lines.replace("\n  y = ", "\n  Y = ").splitlines()
-    y = next(i for i, line in enumerate(text) if line.startswith("  Y = "))
-    text.insert(y - 1, text.pop(y).replace("  Y", "  y"))
-    return "\n".join(text).replace(", entry_computation_layout={()->()}", "")
+def collectives(*values: tuple[str, int]) -> str:
+    """A program with every kind of collective for each (element type, size)."""
+    computations, lines, kinds, names = "", "", [], []
+    for number, (dtype, size) in enumerate(values):
+        replacements = {"TYPE": dtype, "SIZE": str(size), "CHUNK": str(size // 4), "N": str(number)}
+        pattern = "|".join(["TYPE", "SIZE", "CHUNK", r"(?<=[a-z(=])N"])
+        fill = partial(re.sub, pattern, lambda m, by=replacements: by[m.group()])  # type: ignore[misc]
+        computations += fill(COMPUTATIONS)
+        lines += fill(LINES)
+        whole, chunk = f"{dtype}[{size}]", size // 4
+        kinds += [whole, whole, f"{dtype}[2,{size}]", f"{dtype}[1,{chunk}]", f"{dtype}[4,{chunk}]", whole, whole]
+        names += [f"{letter}{number}" for letter in "abgrtpl"]
+    root = f"  ROOT out = ({', '.join(kinds)}) tuple({', '.join(names)})\n"
+    head = "HloModule all_kinds, num_partitions=4\n" + computations
+    return f"{head}\nENTRY main {{\n  zero = s32[] constant(0)\n{lines}{root}}}\n"
 
 
 def prepared(tmp_path: Path, text: str, **options: Any) -> tuple[AheadProgram, Any]:
@@ -162,9 +170,10 @@ def test_products_with_each_blas(tmp_path: Path) -> None:
 
 
 @needs_cc
-@pytest.mark.parametrize(("dtype", "size"), [("f32", 8), ("f32", 5000), ("bf16", 5000), ("f16", 2104), ("s8", 404)])
-def test_collectives_in_one_process(tmp_path: Path, dtype: str, size: int) -> None:
-    program, compiled = prepared(tmp_path, collectives(dtype, size))
+def test_collectives_in_one_process(tmp_path: Path) -> None:
+    """Of every type that is reduced in a way of its own, small and cut into blocks."""
+    cases = [("f32", 8), ("f32", 5000), ("bf16", 2504), ("f16", 1304), ("s8", 404), ("u64", 300), ("f64", 604)]
+    program, compiled = prepared(tmp_path, collectives(*cases))
     kinds = {c.op for c in program.executable.collectives}
     assert kinds == {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
     link(program, tmp_path)
@@ -184,7 +193,7 @@ def test_collectives_over_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if mpiexec is None or not mpicc.is_file():
         pytest.skip("the MPI here has no mpicc")
     monkeypatch.setenv("MPICC", str(mpicc))
-    program, compiled = prepared(tmp_path, collectives("f32", 5000))
+    program, compiled = prepared(tmp_path, collectives(("f32", 5000), ("bf16", 24)))
     link(program, tmp_path, mpi=True)
     for ranks in (4, 3, 1):
         run_both(tmp_path, program, compiled, str(mpiexec), "-n", str(ranks))
