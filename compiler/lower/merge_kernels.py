@@ -9,7 +9,7 @@ dimensions, or reductions of rows and what reads their results row by row (softm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
@@ -53,7 +53,8 @@ class _Kernel:
     """What merging asks of a kernel. ``reads``: the spot at which values outside are read, None for other indices;
     ``makes``: its results and their spots. Values are told apart as what lies in memory, reshapes taken off.
     ``across``: elements are read in another order than the frame's, so that the best way to walk it is another.
-    ``samples``: alone, the kernel would read but a few elements of its operand."""
+    ``samples``: alone, the kernel would read but a few elements of its operand. ``feeds``: a part reads what another
+    part makes, so that rows are walked more than once."""
 
     frame: Frame
     reads: Mapping[Instruction, Spot | None]
@@ -61,6 +62,7 @@ class _Kernel:
     size: int
     across: bool
     samples: bool = False
+    feeds: bool = False
 
 
 def _kernel_of(i: Instruction) -> _Kernel | None:
@@ -170,7 +172,7 @@ class _Merging:
         if both is None or both.size > self.options.limit:
             return False
         makes = {v: spot for v, spot in both.makes.items() if self._read_outside(v, a, b)}
-        kernel = _Kernel(both.frame, both.reads, makes, both.size, both.across)
+        kernel = replace(both, makes=makes)
         if not _runs_well(kernel) or not self.clusters.join(a, b):
             return False
         del self.kernels[b]
@@ -223,12 +225,15 @@ def _joined(x: _Kernel, y: _Kernel) -> _Kernel | None:
     x, y = _in_frame(x, frame), _in_frame(y, frame)
     makes = {**x.makes, **y.makes}
     reads: dict[Instruction, Spot | None] = {}
+    feeds = x.feeds or y.feeds
     for v, spot in (*x.reads.items(), *y.reads.items()):
         if v not in makes:
             reads[v] = spot if reads.get(v, spot) == spot else None
         elif spot != makes[v]:
             return None
-    return _Kernel(frame, reads, makes, x.size + y.size, x.across or y.across)
+        else:
+            feeds = True
+    return _Kernel(frame, reads, makes, x.size + y.size, x.across or y.across, feeds=feeds)
 
 
 def _common_frame(x: Frame, y: Frame) -> Frame | None:
@@ -245,7 +250,7 @@ def _in_frame(k: _Kernel, frame: Frame) -> _Kernel:
     along = frame.kept
     reads = {v: None if spot is None else tuple(along[d] for d in spot) for v, spot in k.reads.items()}
     makes = {v: tuple(along[d] for d in spot) for v, spot in k.makes.items()}
-    return _Kernel(frame, reads, makes, k.size, k.across)
+    return replace(k, frame=frame, reads=reads, makes=makes)
 
 
 def _runs_well(k: _Kernel) -> bool:
@@ -256,7 +261,12 @@ def _runs_well(k: _Kernel) -> bool:
         return False
     if not frame.reduced:
         return len({v.shape.dims for v in k.makes}) <= 1
+    if any(spot is None and v.shape.size >= frame.rows * 8 for v, spot in k.reads.items()):
+        return False
     row_bytes = sum(v.shape.dtype.nbytes for v in streams) * frame.columns
-    elsewhere = any(spot is None and v.shape.size >= frame.rows * 8 for v, spot in k.reads.items())
-    small = row_bytes * frame.rows <= _SMALL
-    return frame.walks_rows and not elsewhere and (small or (row_bytes <= _ROW_BYTES and frame.rows >= _FEW_ROWS))
+    if row_bytes * frame.rows <= _SMALL and frame.walks_rows:
+        return True
+    if frame.rows < _FEW_ROWS or (k.feeds and row_bytes > _ROW_BYTES):
+        return False
+    # Reductions over other dimensions than the last run side by side only, and over the same rows.
+    return frame.walks_rows or (not k.feeds and all(spot == frame.kept for spot in k.makes.values()))
