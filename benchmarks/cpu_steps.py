@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from cpu_programs import PROGRAMS
+from installed import byte_compile
 
 
 class Side:
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--xla-flags", default="")
     options = parser.parse_args()
+    byte_compile()
     for name in options.programs:
         m = measure(name, options.threads, options.rounds, options.xla_flags)
         cold, warm, theirs = m["compile"]
