@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from cpu_networks import NETWORKS, Network
 
 __all__ = ["PROGRAMS", "Program"]
 
@@ -131,6 +133,10 @@ def convnet() -> Program:
     return Program("convnet 3-32-64-128, 32x32, batch 64", step, (w, _normal(7, 64, 32, 32, 3), labels))
 
 
+def _network(name: str, make: Callable[[], Network]) -> Program:
+    return Program(f"{name} network, 32x32, batch 32", *make())
+
+
 def small_layers() -> Program:
     """A hundred small products with an activation each, unrolled."""
 
@@ -171,7 +177,9 @@ def small_mixed() -> Program:
             x = jnp.roll(x, k, axis=1) + jnp.where(y > 0, y, 0.1 * y)
         return x, x.sum()
 
-    return Program("30 rounds of mixed small operations", run, (_normal(0, 16, 24), np.arange(16, dtype=np.int32)[::-1].copy()))
+    return Program(
+        "30 rounds of mixed small operations", run, (_normal(0, 16, 24), np.arange(16, dtype=np.int32)[::-1].copy())
+    )
 
 
 def _kernel(name: str, f: Callable[[Any], Any], x: Any, written: int) -> Program:
@@ -208,6 +216,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "perceptron": perceptron,
     "transformer": transformer,
     "convnet": convnet,
+    **{name: partial(_network, name, make) for name, make in NETWORKS.items()},
     "small-layers": small_layers,
     "small-cells": small_cells,
     "small-mixed": small_mixed,
