@@ -40,7 +40,7 @@ def bundle(program: AheadProgram, version: str) -> dict[str, bytes]:
     }
     wanted = ["shardc_collectives.h", "shardc_collectives.c"] if program.distributed else []
     if "blas" in program.needs:
-        wanted += ["shardc_blas_builtin.c", "shardc_blas_builtin.inc", "shardc_blas_cblas.c"]
+        wanted += [f"shardc_{f}" for f in ("blas_builtin.c", "blas_builtin.inc", "blas_cblas.c", "omatcopy.inc")]
     if "pool" in program.needs:
         wanted.append("shardc_serial.c")
         found["shardc_pool.o"] = pool_object(program.target)

@@ -256,3 +256,18 @@ def test_names() -> None:
     assert identifier("jit_train-step.1") == "jit_train_step_1"
     assert identifier("1.x") == "p1_x"
     assert identifier("--") == "program"
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from shardc.cli.app import main
+
+    (tmp_path / "p.hlo").write_text(PLAIN)
+    arguments = ["compile", str(tmp_path / "p.hlo"), "-o", str(tmp_path / "made"), "--target-cpu", "aarch64"]
+    assert main([*arguments, "--name", "step", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["entry"] == "step_run" and "aarch64" in facts["target"]
+    assert sorted(facts["files"]) == sorted(f.name for f in (tmp_path / "made").iterdir())
+    object_code = (tmp_path / "made" / "step.o").read_bytes()
+    assert object_code[:4] == b"\x7fELF" and int.from_bytes(object_code[18:20], "little") == 183  # EM_AARCH64
+    assert main([*arguments[:-1], "z80"]) == 2
+    assert "there is no target CPU 'z80'" in capsys.readouterr().err

@@ -58,3 +58,5 @@ typedef const void *in;
 #define KIND(name) COMPLEX_##name
 #define PART double
 #include "shardc_blas_builtin.inc"
+
+#include "shardc_omatcopy.inc"

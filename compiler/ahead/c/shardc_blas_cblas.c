@@ -26,3 +26,5 @@ TRSM(s, float)
 TRSM(d, double)
 TRSM(c, in)
 TRSM(z, in)
+
+#include "shardc_omatcopy.inc"
