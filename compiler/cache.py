@@ -31,12 +31,26 @@ from shardc.hlo.ir import Module
 from shardc.hlo.simplify.structure import Structure
 from shardc.native.target import Target
 
-__all__ = ["cached", "code_settings", "kept_object", "kernel_digest", "linked", "module_key", "source_key"]
+__all__ = [
+    "bypasses_cache",
+    "cached",
+    "code_settings",
+    "kept_object",
+    "kernel_digest",
+    "linked",
+    "module_key",
+    "source_key",
+]
 
 #: The parts of shardc that have a say in an executable.
 _PARTS = ("collectives", "compiler", "hlo", "launcher", "native", "partitioner", "sharding")
 
 _KEY = re.compile(rb"[0-9a-f]{64}\n")
+
+
+def bypasses_cache(config: Config) -> bool:
+    """Does somebody want to see the compiler at work?"""
+    return config.check or config.dump_to is not None
 
 
 def code_settings(config: Config) -> tuple[object, ...]:

@@ -1,49 +1,38 @@
-"""Compile: a per-device module to an `Executable`, and an executable to a function in this process."""
+"""Compile: a per-device module to an `Executable`."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
-from shardc.compiler.cache import cached, code_settings, kept_object, linked, module_key, source_key
+from shardc.compiler.cache import bypasses_cache, cached, code_settings, module_key
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
-from shardc.compiler.executable import ARENA_HEADER, DONE, ArraySpec, CheckSite, Executable, check_error
+from shardc.compiler.executable import ArraySpec, CheckSite, Executable
 from shardc.compiler.kernels import emit_kernel
-from shardc.compiler.kernels.custom_call import custom_call_symbol
+from shardc.compiler.load import LoadedStep, load_step, run_single, step_pool
 from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
 from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
-from shardc.hlo.custom_calls import CustomCalls, need_computable
-from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.custom_calls import need_computable
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.logged import warnings_counted
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
-from shardc.native.jit import Compilation, Loaded, load_object, new_module, undefined_symbols
-from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
+from shardc.native.jit import Compilation, new_module
 from shardc.native.target import Target, host_target
 
-__all__ = ["LoadedStep", "build_executable", "compile_module", "compile_source", "load_step", "run_single"]
-
-#: The native entry point, see `compiler/executable.py`.
-_STEP = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
-)
+__all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run_single"]
 
 
 def compile_module(
@@ -60,28 +49,11 @@ def compile_module(
     if target != "cpu":
         raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
     machine = host_target()
-    if _bypasses(config):
+    if bypasses_cache(config):
         return _build(module, config, machine, profile)
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     key = module_key(module, machine, *code_settings(config), profile)
     return cached(key, config, lambda: _build(module, config, machine, profile), source)
-
-
-def compile_source(content: str, config: Config, module: Callable[[], Module]) -> Executable:
-    """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
-
-    The content must tell all that the module depends on, but shardc itself, the machine and ``config``; an empty one
-    tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
-    """
-    if not content or config.custom_calls or _bypasses(config):
-        return compile_module(module(), config)
-    key = source_key(content, host_target(), config)
-    found = linked(key, config)
-    if found is not None:
-        return found
-    with warnings_counted() as count:
-        made = module()
-    return compile_module(made, config, source="" if count() else key)
 
 
 def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:
@@ -94,16 +66,11 @@ def _build(module: Module, config: Config, machine: Target, profile: bool) -> Ex
         return build_executable(module, config, machine, tuning=tuning)
 
     start = time.perf_counter()
-    choice = tune(module, Workplace(config, machine, build, partial(_pool, machine, config)))
+    choice = tune(module, Workplace(config, machine, build, partial(step_pool, machine, config)))
     seconds = {"tune": time.perf_counter() - start}
     emit = partial(choice.emit, machine)
     made = build_executable(module, config, machine, kernels=emit, tuning=choice.program, profile=profile)
     return replace(made, tuning=choice.as_dict(), seconds={**seconds, **made.seconds})
-
-
-def _bypasses(config: Config) -> bool:
-    """Does somebody want to see the compiler at work?"""
-    return config.check or config.dump_to is not None
 
 
 def build_executable(
@@ -231,109 +198,3 @@ def _call(step: Collective, lowered: Lowered) -> CollectiveCall:
     reduction = reduction_of(i) if "to_apply" in i.attrs else ""
     reason = i.origin.reason if i.origin else ""
     return CollectiveCall(step.index, i.opcode, reduction, groups, operands, i.name, i.source, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedStep:
-    """The step function in this process: call it like the native one. Its code lives as long as this value."""
-
-    address: int
-    function: Callable[..., int]
-    keep: Loaded
-    #: The threads that its kernels call for help, if they do.
-    pool: Pool | None = None
-
-    def __call__(self, arena: Any, arguments: Any, results: Any, constants: Any, device: int) -> int:
-        return int(self.function(arena, arguments, results, constants, device))
-
-
-def load_step(
-    executable: Executable, custom_calls: CustomCalls | None = None, config: Config | None = None
-) -> LoadedStep:
-    """Link ``executable`` into this process; ``custom_calls`` has the addresses of the user's own functions.
-
-    With ``config`` the thread pool's object comes from the cache on disk.
-    `EnvironmentProblem` when it was made for another kind of CPU, `InputError` when an address is missing.
-    """
-    machine = host_target()
-    triple = executable.target.split(" ")[0]
-    wanted = {f for f in executable.features.split(",") if f.startswith("+")}
-    missing = sorted(wanted - set(machine.features.split(",")))
-    if triple != machine.triple or missing:
-        lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
-        raise EnvironmentProblem(
-            f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
-            fix="compile the program on this kind of machine",
-        )
-    needed = undefined_symbols(*executable.objects)
-    addresses = _addresses(executable, needed, custom_calls or {})
-    threads = _pool(machine, config) if PARALLEL in needed else None
-    if threads is not None:
-        addresses[PARALLEL] = threads.address()
-    loaded = load_object(executable.objects, [executable.symbol], addresses)
-    address = loaded.address(executable.symbol)
-    return LoadedStep(address, _STEP(address), loaded, threads)
-
-
-def _pool(machine: Target, config: Config | None) -> Pool:
-    if config is None:
-        return pool(pool_object(machine))
-    return pool(kept_object(pool_ir(machine), machine, config, partial(pool_object, machine)))
-
-
-def _addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:
-    """The addresses of users' functions by symbol."""
-    given = {custom_call_symbol(target): c for target, c in custom_calls.items() if c.address}
-    for symbol in needed:
-        if symbol.startswith(custom_call_symbol("")) and symbol not in given:
-            target = symbol.removeprefix(custom_call_symbol(""))
-            raise InputError(
-                f"{executable.name} calls the user's function for custom call {target!r}",
-                fix=f"give it: custom_calls={{{target!r}: shardc.CustomCall(address=...)}}",
-            )
-    return {symbol: c.address for symbol, c in given.items()}
-
-
-def run_single(
-    executable: Executable, args: Sequence[NDArray[Any]], *, step: LoadedStep | None = None, device: int = 0
-) -> list[NDArray[Any]]:
-    """Run an executable without collectives on one device; the flattened results.
-
-    Raises `InputError` when the arguments do not fit or a collective comes up, `RunError` when a check is false.
-    """
-    if len(args) != len(executable.arguments):
-        raise InputError(f"{executable.name} takes {len(executable.arguments)} arguments, not {len(args)}")
-    blocks = []
-    for number, (value, spec) in enumerate(zip(args, executable.arguments, strict=True)):
-        array = np.asarray(value)
-        shape = spec.local_shape
-        if array.shape != shape.dims or array.dtype != shape.dtype.numpy:
-            raise InputError(f"argument {number} is {array.dtype}{list(array.shape)}, not {shape}")
-        blocks.append(_aligned(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
-    outputs = [_aligned(np.zeros(s.local_shape.nbytes, np.uint8)) for s in executable.results]
-    constants = _aligned(np.frombuffer(executable.constants, np.uint8))
-    arena = _aligned(np.zeros(max(executable.arena_bytes, ARENA_HEADER), np.uint8))
-    loaded = step or load_step(executable)
-    stop = loaded(arena.ctypes.data, _pointers(blocks), _pointers(outputs), constants.ctypes.data, device)
-    false = check_error(executable, stop)
-    if false is not None:
-        raise false
-    if stop != DONE:
-        raise InputError(f"{executable.name} stopped at collective {stop}", fix="run it on several devices")
-    return [
-        block.view(spec.local_shape.dtype.numpy).reshape(spec.local_shape.dims)
-        for block, spec in zip(outputs, executable.results, strict=True)
-    ]
-
-
-def _aligned(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A copy of ``data`` at an address that is a multiple of 64."""
-    space = np.empty(data.size + 64, np.uint8)
-    start = -space.ctypes.data % 64
-    out = space[start : start + data.size]
-    out[:] = data
-    return out
-
-
-def _pointers(blocks: Sequence[NDArray[np.uint8]]) -> Any:
-    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))

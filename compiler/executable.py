@@ -22,7 +22,16 @@ from shardc.hlo.errors import RunError
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 
-__all__ = ["ARENA_HEADER", "DONE", "ArraySpec", "CheckSite", "Executable", "check_error", "failed_check"]
+__all__ = [
+    "ARENA_HEADER",
+    "DONE",
+    "ArraySpec",
+    "CheckSite",
+    "Executable",
+    "check_error",
+    "custom_call_symbol",
+    "failed_check",
+]
 
 #: Bytes at the start of the arena that hold the step's resume point. Arenas and buffers are 64-byte aligned.
 ARENA_HEADER = 64
@@ -34,6 +43,11 @@ DONE = -1
 def failed_check(number: int) -> int:
     """What the step returns when check ``number`` is false."""
     return DONE - 1 - number
+
+
+def custom_call_symbol(target: str) -> str:
+    """The name under which compiled code calls a user's function."""
+    return f"shardc_custom_call.{target}"
 
 
 @dataclass(frozen=True, slots=True)

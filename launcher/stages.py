@@ -341,7 +341,7 @@ def compile_program(content: str, config: Config, program: Callable[[], Program]
 
     start = time.perf_counter()
     with collector_paused():  # imports and short stages, beside JAX's many objects
-        from shardc.compiler.compile import compile_source
+        from shardc.compiler.source import compile_source
 
         executable = compile_source(content, config, module)
     seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
@@ -377,7 +377,7 @@ class Compiled:
     @cached_property
     def driver(self) -> Any:
         """The program loaded on this job's devices; made at the first call, by all ranks together."""
-        from shardc.compiler.compile import load_step
+        from shardc.compiler.load import load_step
         from shardc.launcher.driver import Driver
         from shardc.launcher.job import job_transport, threads_per_process
 

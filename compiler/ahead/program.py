@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardc.compiler.executable import ArraySpec, Executable
-from shardc.compiler.kernels.custom_call import custom_call_symbol
+from shardc.compiler.executable import ArraySpec, Executable, custom_call_symbol
 from shardc.native import blas
 from shardc.native.jit import undefined_symbols
 from shardc.native.symbols import C_SYMBOLS, MATH_SYMBOLS, PARALLEL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.compiler.executable import custom_call_symbol
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.lapack import emit_lapack, fill_zeros
@@ -11,15 +12,10 @@ from shardc.compiler.kernels.scratch import allocate, release
 from shardc.hlo.lapack import LAPACK
 from shardc.native.vector import I8, I64, PTR, constant
 
-__all__ = ["custom_call_symbol", "emit_custom_call"]
+__all__ = ["emit_custom_call"]
 
 #: Room for what XLA's functions take as their status, which nobody reads here.
 _STATUS_BYTES = 64
-
-
-def custom_call_symbol(target: str) -> str:
-    """The name under which compiled code calls a user's function."""
-    return f"shardc_custom_call.{target}"
 
 
 def emit_custom_call(kernel: Kernel) -> None:

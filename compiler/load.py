@@ -1,0 +1,135 @@
+"""Load: an executable becomes a function in this process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.compiler.cache import kept_object
+from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_error, custom_call_symbol
+from shardc.hlo.config import Config
+from shardc.hlo.custom_calls import CustomCalls
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.native.jit import Loaded, load_object, undefined_symbols
+from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
+from shardc.native.target import Target, host_target
+
+__all__ = ["LoadedStep", "load_step", "run_single", "step_pool"]
+
+#: The native entry point, see `compiler/executable.py`.
+_STEP = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStep:
+    """The step function in this process: call it like the native one. Its code lives as long as this value."""
+
+    address: int
+    function: Callable[..., int]
+    keep: Loaded
+    #: The threads that its devices run on and its kernels call for help, if there is need.
+    pool: Pool | None = None
+
+    def __call__(self, arena: Any, arguments: Any, results: Any, constants: Any, device: int) -> int:
+        return int(self.function(arena, arguments, results, constants, device))
+
+
+def load_step(
+    executable: Executable, custom_calls: CustomCalls | None = None, config: Config | None = None
+) -> LoadedStep:
+    """Link ``executable`` into this process; ``custom_calls`` has the addresses of the user's own functions.
+
+    With ``config`` the thread pool's object comes from the cache on disk.
+    `EnvironmentProblem` when it was made for another kind of CPU, `InputError` when an address is missing.
+    """
+    machine = host_target()
+    triple = executable.target.split(" ")[0]
+    wanted = {f for f in executable.features.split(",") if f.startswith("+")}
+    missing = sorted(wanted - set(machine.features.split(",")))
+    if triple != machine.triple or missing:
+        lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
+        raise EnvironmentProblem(
+            f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
+            fix="compile the program on this kind of machine",
+        )
+    needed = undefined_symbols(*executable.objects)
+    addresses = _addresses(executable, needed, custom_calls or {})
+    threads = step_pool(machine, config) if PARALLEL in needed or executable.num_devices > 1 else None
+    if threads is not None and PARALLEL in needed:
+        addresses[PARALLEL] = threads.address()
+    loaded = load_object(executable.objects, [executable.symbol], addresses)
+    address = loaded.address(executable.symbol)
+    return LoadedStep(address, _STEP(address), loaded, threads)
+
+
+def step_pool(machine: Target, config: Config | None) -> Pool:
+    """The process's threads; with ``config`` their object comes from the cache on disk."""
+    if config is None:
+        return pool(pool_object(machine))
+    return pool(kept_object(pool_ir(machine), machine, config, partial(pool_object, machine)))
+
+
+def _addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:
+    """The addresses of users' functions by symbol."""
+    given = {custom_call_symbol(target): c for target, c in custom_calls.items() if c.address}
+    for symbol in needed:
+        if symbol.startswith(custom_call_symbol("")) and symbol not in given:
+            target = symbol.removeprefix(custom_call_symbol(""))
+            raise InputError(
+                f"{executable.name} calls the user's function for custom call {target!r}",
+                fix=f"give it: custom_calls={{{target!r}: shardc.CustomCall(address=...)}}",
+            )
+    return {symbol: c.address for symbol, c in given.items()}
+
+
+def run_single(
+    executable: Executable, args: Sequence[NDArray[Any]], *, step: LoadedStep | None = None, device: int = 0
+) -> list[NDArray[Any]]:
+    """Run an executable without collectives on one device; the flattened results.
+
+    Raises `InputError` when the arguments do not fit or a collective comes up, `RunError` when a check is false.
+    """
+    if len(args) != len(executable.arguments):
+        raise InputError(f"{executable.name} takes {len(executable.arguments)} arguments, not {len(args)}")
+    blocks = []
+    for number, (value, spec) in enumerate(zip(args, executable.arguments, strict=True)):
+        array = np.asarray(value)
+        shape = spec.local_shape
+        if array.shape != shape.dims or array.dtype != shape.dtype.numpy:
+            raise InputError(f"argument {number} is {array.dtype}{list(array.shape)}, not {shape}")
+        blocks.append(_aligned(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    outputs = [_aligned(np.zeros(s.local_shape.nbytes, np.uint8)) for s in executable.results]
+    constants = _aligned(np.frombuffer(executable.constants, np.uint8))
+    arena = _aligned(np.zeros(max(executable.arena_bytes, ARENA_HEADER), np.uint8))
+    loaded = step or load_step(executable)
+    stop = loaded(arena.ctypes.data, _pointers(blocks), _pointers(outputs), constants.ctypes.data, device)
+    false = check_error(executable, stop)
+    if false is not None:
+        raise false
+    if stop != DONE:
+        raise InputError(f"{executable.name} stopped at collective {stop}", fix="run it on several devices")
+    return [
+        block.view(spec.local_shape.dtype.numpy).reshape(spec.local_shape.dims)
+        for block, spec in zip(outputs, executable.results, strict=True)
+    ]
+
+
+def _aligned(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy of ``data`` at an address that is a multiple of 64."""
+    space = np.empty(data.size + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    out = space[start : start + data.size]
+    out[:] = data
+    return out
+
+
+def _pointers(blocks: Sequence[NDArray[np.uint8]]) -> Any:
+    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))

@@ -1,0 +1,37 @@
+"""Compile what a program came from: only when the cache does not know it. Imports no compiler before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardc.compiler.cache import bypasses_cache, linked, source_key
+from shardc.compiler.executable import Executable
+from shardc.hlo.config import Config
+from shardc.hlo.ir import Module
+from shardc.hlo.logged import warnings_counted
+from shardc.native.target import host_target
+
+__all__ = ["compile_source"]
+
+
+def compile_source(content: str, config: Config, module: Callable[[], Module]) -> Executable:
+    """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
+
+    The content must tell all that the module depends on, but shardc itself, the machine and ``config``; an empty one
+    tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
+    """
+
+    def compiled(made: Module, source: str = "") -> Executable:
+        from shardc.compiler.compile import compile_module
+
+        return compile_module(made, config, source=source)
+
+    if not content or config.custom_calls or bypasses_cache(config):
+        return compiled(module())
+    key = source_key(content, host_target(), config)
+    found = linked(key, config)
+    if found is not None:
+        return found
+    with warnings_counted() as count:
+        made = module()
+    return compiled(made, "" if count() else key)
