@@ -15,16 +15,17 @@ _SILENT = frozenset({"parameter", "constant", "broadcast", "tuple", "get-tuple-e
 def holds(instruction: Instruction) -> str:
     """Operations in the order in which they first come, with how often; then the result's shape.
 
-    Example: ``subtract, exponential, reduce, 2 multiply -> f32[64,128]``; a product names its operands' shapes.
+    Example: ``subtract, exponential, reduce, 2 multiply -> f32[64,128]``; products name their operands' shapes.
     """
     result = str(instruction.shape.plain)
     if instruction.opcode == "fusion":
-        inside = Counter(i.opcode for i in instruction.attrs["calls"] if i.opcode not in _SILENT)
+        inside = Counter(map(_word, (i for i in instruction.attrs["calls"] if i.opcode not in _SILENT)))
         words = [o if n == 1 else f"{n} {o}" for o, n in inside.items()]
         return f"{', '.join(words) or 'copy'} -> {result}"
-    if instruction.opcode in ("dot", "convolution"):
-        sides = " x ".join(str(o.shape.plain) for o in instruction.operands)
-        return f"{instruction.opcode} {sides} -> {result}"
-    if instruction.opcode == "custom-call":
-        return f"{instruction.attrs['custom_call_target']} -> {result}"
-    return f"{instruction.opcode} -> {result}"
+    return f"{_word(instruction)} -> {result}"
+
+
+def _word(i: Instruction) -> str:
+    if i.opcode in ("dot", "convolution"):
+        return f"{i.opcode} {' x '.join(str(o.shape.plain) for o in i.operands)}"
+    return str(i.attrs["custom_call_target"]) if i.opcode == "custom-call" else i.opcode

@@ -139,11 +139,19 @@ class Program:
             decomposed_rings=decomposed_rings,
         )
 
-    def compile(self, target: str = "cpu") -> Compiled:
-        """All the stages at once; what the cache knows is not partitioned again."""
+    def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
+        """All the stages at once; what the cache knows is not partitioned again. ``tune`` as `Partitioned.compile`."""
         _need_cpu(target)
+        if tune is not None:
+            return self._tuned(tune).compile(target)
         executable, seconds = compile_program(self.content, self.config, lambda: self)
         return Compiled(executable, self.jax, self.config, {**self.seconds, **seconds}, self.partition)
+
+    def _tuned(self, seconds: float) -> Program:
+        """The program, to be compiled with so many seconds of tuning."""
+        if not seconds >= 0:
+            raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
+        return replace(self, config=replace(self.config, tune=float(seconds)))
 
     @property
     def for_one_device(self) -> bool:
@@ -281,17 +289,11 @@ class Partitioned:
 
     def memory_timeline(self) -> MemoryTimeline:
         """Which values lie where while each step of the program runs, and the bytes in use."""
-        from shardc.compiler.lower.memory_timeline import memory_timeline
-        from shardc.compiler.lower.pipeline import lower
-
-        return memory_timeline(lower(self.compiled_module, self.program.config))
+        return self.compile().memory_timeline()
 
     def memory_picture(self, path: str | Path) -> None:
         """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name."""
-        from shardc.launcher.atomic import write_text
-        from shardc.launcher.draw_memory import memory_svg
-
-        write_text(Path(path), memory_svg(self.memory_timeline()))
+        self.compile().memory_picture(path)
 
     @property
     def compiled_module(self) -> Module:
@@ -304,13 +306,18 @@ class Partitioned:
         with collector_paused():
             return compile_module(self.compiled_module, self.program.config, target, profile=profile)
 
-    def compile(self, target: str = "cpu", *, profile: bool = False) -> Compiled:
+    def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
 
         With ``profile`` steps record what each kernel takes, at some 50 ns each; `Compiled.profile` does so by itself.
-        Raises `UnsupportedError` for a target other than ``cpu``.
+        ``tune`` are seconds in which other tile sizes, chunks and fusions are tried on this machine (default: the
+        environment's ``SHARDC_TUNE``, else none); what was found is kept in the cache. Results differ by no more than
+        the rounding of reordered sums. Raises `UnsupportedError` for a target other than ``cpu``.
         """
         _need_cpu(target)
+        if tune is not None:
+            tuned = replace(self.propagated, program=self.program._tuned(tune))
+            return replace(self, propagated=tuned).compile(target, profile=profile)
         start = time.perf_counter()
         executable = self._executable(target, profile=profile)
         seconds = {**self.seconds, **since("compile", start)}
@@ -434,15 +441,23 @@ class Compiled:
         return dict(self.executable.memory)
 
     def memory_timeline(self) -> MemoryTimeline:
-        """`Partitioned.memory_timeline` of the program behind this one."""
-        return self.partitioned().memory_timeline()
+        """Which values lie where while each step of the program runs, and the bytes in use."""
+        from shardc.compiler.lower.memory_timeline import memory_timeline
+        from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
+        from shardc.compiler.tuning import Tuning
+
+        passes = tuned_passes(PASSES, Tuning(**self.executable.tuning.get("program", {})))
+        return memory_timeline(lower(self.partitioned().compiled_module, self.config, passes=passes))
 
     def memory_picture(self, path: str | Path) -> None:
-        """`Partitioned.memory_picture` of the program behind this one.
+        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name.
 
         Example: ``compiled.memory_picture("memory.svg")``.
         """
-        self.partitioned().memory_picture(path)
+        from shardc.launcher.atomic import write_text
+        from shardc.launcher.draw_memory import memory_svg
+
+        write_text(Path(path), memory_svg(self.memory_timeline()))
 
     @property
     def parameter_shapes(self) -> list[Shape]:

@@ -72,6 +72,7 @@ def run_task(executable: Executable, task: Task, config: Config) -> Outcome:
         "ranks": transport.process_count,
         "seconds": executable.seconds,
         "peak_bytes": executable.memory.get("peak_bytes", 0),
+        **({"tuning": executable.tuning} if executable.tuning else {}),
     }
     if task.profile:
         return {**outcome, **_profile(compiled, arguments, task)}

@@ -16,7 +16,16 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
 )
-from shardc.cli.run import DeviceOption, InputsOption, PerRankOption, RanksOption, SeedOption, absolute, execute
+from shardc.cli.run import (
+    DeviceOption,
+    InputsOption,
+    PerRankOption,
+    RanksOption,
+    SeedOption,
+    TuneOption,
+    absolute,
+    execute,
+)
 from shardc.cli.view import View
 
 __all__ = ["bench"]
@@ -40,6 +49,7 @@ def bench(
     devices_per_rank: PerRankOption = 0,
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
+    tune: TuneOption = 0.0,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -59,4 +69,4 @@ def bench(
         absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile or trace is not None, absolute(trace)
     )
     program = (file, mesh, annotate, annotations)
-    execute(View(json, verbose, quiet), program, task, ranks, device, memory_svg)
+    execute(View(json, verbose, quiet), program, task, ranks, device, memory_svg, tune)

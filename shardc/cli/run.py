@@ -21,8 +21,8 @@ from shardc.cli.options import (
 from shardc.cli.view import View, bytes_text, seconds_text
 
 __all__ = [
-    "DeviceOption", "InputsOption", "PerRankOption", "RanksOption", "SeedOption", "absolute", "execute", "run",
-    "show_outcome",
+    "DeviceOption", "InputsOption", "PerRankOption", "RanksOption", "SeedOption", "TuneOption", "absolute", "execute",
+    "run", "show_outcome",
 ]  # fmt: skip
 
 InputsOption = Annotated[Path | None, typer.Option("--inputs", metavar="IN.npz", help="Arguments in0, in1, ...")]
@@ -30,6 +30,9 @@ OutputsOption = Annotated[Path | None, typer.Option("--outputs", metavar="OUT.np
 RanksOption = Annotated[int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks.")]
 PerRankOption = Annotated[int, typer.Option("--devices-per-rank", metavar="K", help="Devices a rank may own.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu (cuda is not there yet).")]
+TuneOption = Annotated[
+    float, typer.Option("--tune", metavar="SECONDS", min=0, help="Try other tile sizes, chunks, fusions so long.")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="For random arguments, without --inputs.")]
 
 
@@ -42,6 +45,7 @@ def run(
     devices_per_rank: PerRankOption = 0,
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
+    tune: TuneOption = 0.0,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -57,7 +61,7 @@ def run(
 
     task = Task(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
-    execute(View(json, verbose, quiet), program, task, ranks, device)
+    execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune)
 
 
 def absolute(path: Path | None) -> str:
@@ -66,7 +70,13 @@ def absolute(path: Path | None) -> str:
 
 
 def execute(
-    view: View, program: tuple[Any, ...], task: Any, ranks: int, device: str, memory_picture: Path | None = None
+    view: View,
+    program: tuple[Any, ...],
+    task: Any,
+    ranks: int,
+    device: str,
+    memory_picture: Path | None = None,
+    tune: float = 0.0,
 ) -> None:
     """Compile ``program`` (the arguments of `open_program`), carry out ``task`` on it, and show the outcome."""
     from shardc.hlo.errors import InputError
@@ -86,9 +96,9 @@ def execute(
     def make() -> Any:
         _check_request(task, ranks)
         partitioned = open_program(*program).partition()
-        compiled = partitioned.compile(device, profile=task.profile)
+        compiled = partitioned.compile(device, profile=task.profile, tune=tune or None)
         if memory_picture is not None:
-            partitioned.memory_picture(memory_picture)
+            compiled.memory_picture(memory_picture)
         seconds.update(compiled.seconds)
         executable = compiled.executable
         view.detail(f"compiled {executable.name} for {executable.num_devices} devices: {_times(seconds)}")
@@ -145,10 +155,19 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
         f"{outcome['collectives_per_step']} collectives per step; "
         f"{bytes_text(outcome['peak_bytes'])} per device"
     )
+    if "tuning" in outcome:
+        view.text("tuned: " + "; ".join(_choices(outcome["tuning"])))
     if "profile" in outcome:
         from shardc.launcher.profile import COLUMNS, table_cells
 
         view.table(outcome["profile"]["title"], COLUMNS, table_cells(outcome["profile"]["summary"]))
+
+
+def _choices(tuning: dict[str, Any]) -> list[str]:
+    """What was chosen instead of the defaults, for the program and by kernel."""
+    parts = {"the program": tuning["program"], **tuning["kernels"]}
+    words = [f"{k} with {', '.join(f'{n} {v}' for n, v in c.items())}" for k, c in parts.items() if c]
+    return words or ["nothing is faster than the defaults"]
 
 
 def _times(seconds: dict[str, float]) -> str:

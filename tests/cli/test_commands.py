@@ -138,6 +138,15 @@ def test_bench(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "step: median" in capsys.readouterr().out
 
 
+def test_tuning(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = run_json(capsys, "run", plain, "--tune", "0.5")
+    untuned = run_json(capsys, "run", plain)
+    assert "tuning" not in untuned
+    assert [r["checksum"] for r in tuned["results"]] == [r["checksum"] for r in untuned["results"]]
+    assert main(["bench", plain, "--tune", "0.5", "--steps", "2"]) == 0
+    assert main(["run", plain, "--tune", "-1"]) == 2
+
+
 def test_bench_profile(mlp: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = ["--trace", str(tmp_path / "t.json"), "--memory-svg", str(tmp_path / "m.svg")]
     outcome = run_json(capsys, "bench", mlp, "--steps", "2", "--warmup", "0", *files)
