@@ -1,7 +1,7 @@
 """Runs the compiled step on this process's devices, collective by collective.
 
-All devices run to their next collective (each in a thread: the native step holds no Python lock), must stop at
-the same one, the transport performs it, and they go on.
+All devices run to their next collective (on the threads of the pool: the native step holds no Python lock), must stop
+at the same one, the transport performs it, and they go on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
 from shardc.launcher.phases import PhaseRunner
-from shardc.native.pool import Pool
+from shardc.native.pool import SPIN, Pool, Row, pool_object
+from shardc.native.pool import pool as process_pool
 
 __all__ = ["STEP_TYPE", "Driver", "Step", "program_hash"]
 
@@ -66,6 +67,11 @@ class _Device:
         """Run to the next stop."""
         return step(*self._step)
 
+    def row(self) -> Row:
+        """What `advance` passes, as the pool takes it."""
+        tables = (ctypes.addressof(self.arguments), ctypes.addressof(self.results))
+        return Row(self.arena.ctypes.data, *tables, self._constants.ctypes.data, self.number, 0)
+
     def memory(self, arguments: Sequence[Block], results: Sequence[Block]) -> DeviceMemory:
         """What collectives see."""
         return DeviceMemory(self.arena, arguments, results, self._constants)
@@ -76,7 +82,7 @@ class Driver:
 
     ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
     Making a driver is collective: all processes of the job must hold the same program. ``pool`` are the threads that
-    kernels call for help: as many as leave one of ``config.num_threads`` to each device.
+    devices run on and kernels call for help: ``config.num_threads`` with the caller's own.
     """
 
     def __init__(
@@ -101,9 +107,13 @@ class Driver:
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
         threads = config.num_threads or _cores()
-        callers = min(len(self.devices), threads)
-        self._phases = PhaseRunner(callers)
-        self._helpers = None if pool is None else (pool, threads - callers)
+        self._phases: PhaseRunner | None = None
+        if len(self._running) > 1:
+            pool = pool or process_pool(pool_object())
+            rows = (Row * len(self._running))(*(d.row() for d in self._running))
+            self._phases = PhaseRunner(_address_of(step), rows, pool)
+        # Threads that share cores with others sleep at once instead of watching for work.
+        self._helpers = None if pool is None else (pool, threads - 1, SPIN if threads <= _cores() else 0)
         #: Steps run, and collectives done in all of them.
         self.steps = 0
         self.collectives_done = 0
@@ -112,10 +122,6 @@ class Driver:
     def arenas(self) -> dict[int, Block]:
         """Each device's arena, by its number."""
         return {d.number: d.arena for d in self._running}
-
-    def close(self) -> None:
-        """End the threads."""
-        self._phases.close()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Array]:
         """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
@@ -251,11 +257,11 @@ class Driver:
         for device in self._running:
             device.begin()
         if self._helpers is not None:
-            pool, workers = self._helpers
-            pool.configure(workers)
+            pool, workers, spin = self._helpers
+            pool.configure(workers, spin)
         phase = DONE
         while True:
-            stops = self._phases.run(phase, self._advance, self._running)
+            stops = [self._running[0].advance(self._step)] if self._phases is None else self._phases.run(phase)
             if stops[0] == DONE and len(stops) == 1:
                 return
             false = next((e for s in stops if (e := check_error(self.executable, s)) is not None), None)
@@ -274,9 +280,6 @@ class Driver:
             self.transport.perform(prepared, memories)
             self.collectives_done += 1
             phase = stops[0]
-
-    def _advance(self, device: _Device) -> int:
-        return device.advance(self._step)
 
     def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
         """An `Array` of one block per distinct shard; the replicas' memory is free again."""
@@ -346,6 +349,12 @@ class Driver:
             f"the devices of {self.executable.name} took different ways: {places}",
             fix="a condition that guards collectives must have the same value on all devices",
         )
+
+
+def _address_of(step: Any) -> int:
+    """Where a step's machine code is: that of a loaded program, or of a ``STEP_TYPE`` function."""
+    address = getattr(step, "address", None)
+    return int(address if address is not None else ctypes.cast(step, ctypes.c_void_p).value or 0)
 
 
 def _cores() -> int:

@@ -1,51 +1,46 @@
-"""Running the devices of one process up to their next collective: one after the other, or on threads.
+"""Running the devices of one process up to their next collective, on the threads of the pool.
 
-Handing a phase to threads and waiting for them costs more than a short phase takes. So each phase (what lies between
-two collectives) is timed on its first two runs, one device after the other, and goes to the threads afterwards if it
-is long enough. Results do not depend on the choice: devices share nothing within a phase.
+A phase is what lies between two collectives. Threads without a device help the kernels of others. Results do not depend
+on any of it: devices share nothing within a phase.
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable
+
+from shardc.native.pool import Pool, Row
 
 __all__ = ["PhaseRunner"]
 
-T = TypeVar("T")
-
-#: A phase this long, in seconds over all devices, gains from threads: the hand-off takes about 0.6 ms.
-_WORTH_THREADS = 1e-3
-_TIMED_RUNS = 2
+#: What a phase may take that never ran, in nanoseconds.
+_UNKNOWN = 10_000_000
+#: How much of a phase's longest time is believed the next time.
+_FADING = 0.9
 
 
 class PhaseRunner:
-    """Runs phases on up to ``threads`` threads; ``phase`` is the collective that the devices resume from.
+    """Calls the step function at address ``step`` for each of ``rows``, on as many threads as the pool may use.
 
-    ``clock`` says the time in seconds, for the choice alone.
+    ``clock`` says the time in seconds; how long a phase took says whether sleeping threads are woken for it.
     """
 
-    def __init__(self, threads: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, step: int, rows: ctypes.Array[Row], pool: Pool, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._step = step
+        self._rows = rows
+        self._pool = pool
         self._clock = clock
-        self._pool = ThreadPoolExecutor(threads, "shardc-device") if threads > 1 else None
-        self._seconds: dict[int, list[float]] = {}
+        self._nanoseconds: dict[int, int] = {}
 
-    def run(self, phase: int, advance: Callable[[T], int], devices: Sequence[T]) -> list[int]:
-        """Where each device stopped, in the order of ``devices``."""
-        if self._pool is None:
-            return [advance(d) for d in devices]
-        timed = self._seconds.setdefault(phase, [])
-        if len(timed) < _TIMED_RUNS:
-            start = self._clock()
-            stops = [advance(d) for d in devices]
-            timed.append(self._clock() - start)
-            return stops
-        if min(timed) < _WORTH_THREADS:
-            return [advance(d) for d in devices]
-        return list(self._pool.map(advance, devices))
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+    def run(self, phase: int) -> list[int]:
+        """Where each device stopped, in the order of the rows; ``phase`` is the collective that they resume from."""
+        expected = self._nanoseconds.get(phase, _UNKNOWN)
+        start = self._clock()
+        self._pool.advance(self._step, self._rows, expected)
+        taken = int((self._clock() - start) * 1e9)
+        known = phase in self._nanoseconds
+        self._nanoseconds[phase] = max(taken, int(expected * _FADING)) if known else taken
+        return [row.answer for row in self._rows]

@@ -27,16 +27,30 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from typing import Any
 
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.symbols import PARALLEL
 from shardc.native.target import Target, host_target
 
-__all__ = ["CONFIGURE", "PARALLEL", "SPIN", "STARTED", "SYMBOLS", "Pool", "pool", "pool_ir", "pool_object"]
+__all__ = [
+    "ADVANCE",
+    "CONFIGURE",
+    "PARALLEL",
+    "SPIN",
+    "STARTED",
+    "SYMBOLS",
+    "Pool",
+    "Row",
+    "pool",
+    "pool_ir",
+    "pool_object",
+]
 
-#: Names in the object: the call of kernels; ``void (i32 workers, i64 spin)``; ``i32 ()``, how many workers there are.
-CONFIGURE, STARTED = "shardc_pool_configure", "shardc_pool_started"
-SYMBOLS = (PARALLEL, CONFIGURE, STARTED)
+#: Names in the object: the call of kernels; ``void (i32 workers, i64 spin)``; ``i32 ()``, how many workers there are;
+#: ``void (ptr step, ptr rows, i64 count, i64 nanoseconds)``, see `Row`.
+CONFIGURE, STARTED, ADVANCE = "shardc_pool_configure", "shardc_pool_started", "shardc_pool_advance"
+SYMBOLS = (PARALLEL, CONFIGURE, STARTED, ADVANCE)
 
 #: Nanoseconds that a thread without work watches memory before it sleeps: about as long as waking one takes.
 SPIN = 50_000
@@ -46,6 +60,19 @@ _WAKE = 50_000
 
 #: Jobs at a time, and the bytes of a worker's stack.
 _SLOTS, _STACK = 8, 8 << 20
+
+
+class Row(ctypes.Structure):
+    """A call of a step function: its arguments, and the place of its answer."""
+
+    _fields_ = (
+        ("arena", ctypes.c_void_p),
+        ("arguments", ctypes.c_void_p),
+        ("results", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
+        ("device", ctypes.c_int64),
+        ("answer", ctypes.c_int64),
+    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +92,18 @@ class Pool:
     def configure(self, workers: int, spin: int = SPIN) -> None:
         """From now on at most ``workers`` threads help callers; they watch ``spin`` nanoseconds before they sleep."""
         self._configure(workers, spin)
+
+    @cached_property
+    def _advance(self) -> Callable[[int, Any, int, int], None]:
+        kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        return ctypes.CFUNCTYPE(None, *kinds)(self.address(ADVANCE))
+
+    def advance(self, step: int, rows: ctypes.Array[Row], nanoseconds: int) -> None:
+        """Call the step function at address ``step`` for every row, on the caller's thread and the workers.
+
+        ``nanoseconds`` is about what all calls take one thread.
+        """
+        self._advance(step, rows, len(rows), nanoseconds)
 
     def started(self) -> int:
         """How many workers this process has."""
@@ -368,6 +407,49 @@ all:
   call void %function(ptr %context, i64 0, i64 %count)
   br label %done
 done:
+  ret void
+}
+
+; Steps of several devices: a job is the step function and a table of rows.
+%row = type { ptr, ptr, ptr, ptr, i64, i64 }
+
+define internal void @advance_rows(ptr %job, i64 %begin, i64 %end) {
+entry:
+  %step = load ptr, ptr %job, align 8
+  %rows.p = getelementptr ptr, ptr %job, i64 1
+  %rows = load ptr, ptr %rows.p, align 8
+  br label %loop
+loop:
+  %k = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %row = getelementptr %row, ptr %rows, i64 %k
+  %arguments.p = getelementptr %row, ptr %row, i64 0, i32 1
+  %results.p = getelementptr %row, ptr %row, i64 0, i32 2
+  %constants.p = getelementptr %row, ptr %row, i64 0, i32 3
+  %device.p = getelementptr %row, ptr %row, i64 0, i32 4
+  %answer.p = getelementptr %row, ptr %row, i64 0, i32 5
+  %arena = load ptr, ptr %row, align 8
+  %arguments = load ptr, ptr %arguments.p, align 8
+  %results = load ptr, ptr %results.p, align 8
+  %constants = load ptr, ptr %constants.p, align 8
+  %device = load i64, ptr %device.p, align 8
+  %number = trunc i64 %device to i32
+  %answer = call i32 %step(ptr %arena, ptr %arguments, ptr %results, ptr %constants, i32 %number)
+  %wide = sext i32 %answer to i64
+  store i64 %wide, ptr %answer.p, align 8
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define void @shardc_pool_advance(ptr %step, ptr %rows, i64 %count, i64 %nanoseconds) {
+entry:
+  %job = alloca [2 x ptr], align 8
+  %rows.p = getelementptr ptr, ptr %job, i64 1
+  store ptr %step, ptr %job, align 8
+  store ptr %rows, ptr %rows.p, align 8
+  call void @shardc_parallel(ptr @advance_rows, ptr %job, i64 %count, i64 %nanoseconds)
   ret void
 }
 

@@ -30,7 +30,6 @@ def test_runs_and_keeps_uneven_shards_apart(devices: int, threads: int) -> None:
         np.testing.assert_array_equal(np.asarray(y), X * k * 45 * k)
         np.testing.assert_array_equal(np.asarray(v), W + 45 * k)
     assert (driver.steps, driver.collectives_done) == (2, 2)
-    driver.close()
 
 
 def test_array_properties() -> None:
