@@ -246,6 +246,16 @@ def test_constants_are_folded_to_a_fixed_point() -> None:
     assert Counter(i.opcode for i in after.entry) == Counter(["parameter", "constant", "broadcast", "multiply"])
 
 
+def test_long_chains_of_joins_stay_in_pieces() -> None:
+    """Work in proportion to the program: no join takes over all pieces of those before it."""
+    lines = ["x = f32[1] parameter(0)", "j1 = f32[2] concatenate(x, x), dimensions={0}"]
+    lines += [f"j{n} = f32[{n + 1}] concatenate(j{n - 1}, x), dimensions={{0}}" for n in range(2, 300)]
+    after = simplified(program("\n".join([*lines, "ROOT r = f32[300] negate(j299)"])))
+    sizes = [len(i.operands) for i in after.entry if i.opcode == "concatenate"]
+    assert max(sizes) <= 64
+    assert sum(sizes) <= 2 * 300
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     low=st.integers(-2, 4), high=st.integers(-2, 4), start=st.integers(0, 6), size=st.integers(1, 5),

@@ -59,7 +59,7 @@ def broadcast_of_broadcast(i: Instruction) -> Instruction | None:
 
 
 def broadcast_adds_ones(i: Instruction) -> Instruction | None:
-    """A broadcast that keeps the order and at most adds dimensions of size 1 is a reshape (a splat of a scalar stays)."""
+    """A broadcast that keeps the order and adds only dimensions of size 1 is a reshape (a splat of a scalar stays)."""
     operand, dimensions = i.operands[0], i.attrs["dimensions"]
     if not operand.shape.dims and i.shape.dims:
         return None

@@ -9,6 +9,9 @@ from shardc.hlo.simplify.make import broadcast_scalar, make, splat_source, trans
 
 __all__ = ["RULES"]
 
+#: Joins of joins grow up to so many pieces, so that a chain of n of them costs no n^2.
+_MOST_PIECES = 64
+
 Bounds = tuple[tuple[int, int, int], ...]
 
 
@@ -96,6 +99,8 @@ def concatenate_of_concatenates(i: Instruction) -> Instruction | None:
     if not any(_joins_alike(o, i) for o in i.operands):
         return None
     pieces = [p for o in i.operands for p in (o.operands if _joins_alike(o, i) else (o,))]
+    if len(pieces) > _MOST_PIECES:
+        return None
     return make("concatenate", i.shape, pieces, i, **i.attrs)
 
 
