@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +31,10 @@ from shardc.native.vector import I64, constant, intrinsic
 
 __all__ = ["Output", "Span", "can_cut", "emit_map"]
 
-#: Transposing loops run over blocks of so many bytes of reads by so many lines of writes.
-_BLOCK_READ, _BLOCK_WRITTEN = 256, 8
+#: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
+_BLOCK_READ, _BLOCK_WRITTEN = 512, 4
+#: Least bytes of a contiguous run that is one chunk's.
+_GRAIN = 1 << 12
 #: Elementwise operations of a transposing map from which on its steps are a loop, to keep the code small.
 _MANY = 3
 
@@ -109,10 +112,13 @@ def can_cut(e: Emitter, dims: Sequence[int], outputs: Sequence[Output], count: i
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """A loop: the merged variables that it counts, in steps of ``unit``."""
+    """A loop: the merged variables that it counts, in steps of ``unit``; chunks are whole multiples of ``grain``."""
 
     group: list[LoopVar]
     unit: int = 1
+    grain: int = 1
+    #: Loops that were nested and became this one.
+    nested: tuple[_Level, ...] = ()
 
     @property
     def size(self) -> int:
@@ -120,7 +126,16 @@ class _Level:
 
     @property
     def steps(self) -> int:
-        return -(-self.size // self.unit)
+        """Pieces that it may be cut into."""
+        return -(-self.size // self.grain)
+
+    def bind(self, e: Emitter, counter: ir.Value, frame: Frame) -> None:
+        """Inside ``frame`` its variables stand for ``counter``."""
+        for level in reversed(self.nested[1:]):
+            size = constant(I64, level.size)
+            level.bind(e, frame.builder.urem(counter, size), frame)
+            counter = frame.builder.udiv(counter, size)
+        bind_group(e, self.nested[0].group if self.nested else self.group, Val((counter,), frame))
 
 
 @dataclass
@@ -151,23 +166,34 @@ class _Nest:
             narrowest = min(o.dtype.nbytes for o in outputs)
             lanes = min(lanes, max(memory.LINE // narrowest, side(e.vector_bits, narrowest)))
             widest = max(a.shape.dtype.nbytes for a in recorder.accesses)
-            across = _Level(groups.pop(number), side(e.vector_bits, widest))
-        inner = _Level(groups.pop(), lanes)
+            high = side(e.vector_bits, widest)
+            across = _Level(groups.pop(number), high, max(high, _BLOCK_READ // widest))
+        inner = _Level(groups.pop(), lanes, _grain(recorder, outputs, lanes, across))
         body.streams = [_streams(o, s, inner) for o, s in zip(outputs, stores, strict=True)]
         levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
-        by_columns = lanes > 1 and inner.steps > 1 and columns.suits(recorder.folds, space.index)
+        by_columns = lanes > 1 and inner.size > lanes and columns.suits(recorder.folds, space.index)
         return _Nest(e, recorder, body, levels, across, inner, by_columns)
 
     def cut(self, count: int) -> _Level | None:
-        """The loop to cut into ``count`` chunks: the outermost long enough, else the longest; None where none may be.
+        """The loop to cut into ``count`` chunks: the outer ones that together are long enough, else the longest.
 
-        A fold inside must depend on the loop, or every chunk would do it again.
+        None where none may be cut: a fold inside must depend on the loop, or every chunk would do it again.
         """
-        levels = [*self.outer, *(x for x in (self.across, self.lanes) if x is not None)]
         folds = [frozenset().union(*map(bases, index)) for index, _ in self.recorder.folded]
-        allowed = [x for x in levels if x.steps > 1 and all(f.intersection(x.group) for f in folds)]
-        long = next((x for x in allowed if x.steps >= count), None)
-        return long or max(allowed, key=lambda x: x.steps, default=None)
+
+        def allowed(level: _Level) -> bool:
+            return level.steps > 1 and all(f.intersection(level.group) for f in folds)
+
+        for number in range(1, len(self.outer) + 1):
+            joined = self.outer[:number]
+            if not allowed(joined[-1]):
+                break
+            if math.prod(x.steps for x in joined) >= count:
+                group = [v for x in joined for v in x.group]
+                self.outer[:number] = joined if number == 1 else [_Level(group, nested=tuple(joined))]
+                return self.outer[0]
+        levels = [*self.outer, *(x for x in (self.across, self.lanes) if x is not None)]
+        return max(filter(allowed, levels), key=lambda x: x.steps, default=None)
 
     def emit(self, frame: Frame, cut: _Level | None, share: tuple[ir.Value, ir.Value] | None) -> None:
         """The loops; of ``cut`` only the steps from ``share[0]`` up to ``share[1]``, of which there are some."""
@@ -175,7 +201,7 @@ class _Nest:
         opened: list[Loop] = []
         for level in self.outer:
             loop = Loop(frame, share[1], 1, share[0]) if level is cut and share else Loop(frame, level.size)
-            bind_group(self.e, level.group, Val((loop.index,), loop.frame))
+            level.bind(self.e, loop.index, loop.frame)
             opened.append(loop)
             frame = loop.frame
         if self.lanes is None:
@@ -235,9 +261,9 @@ class _Nest:
     def _block(self, tall: _Run, wide: _Run) -> None:
         """Tiles of one size, block by block: lines are read and written whole while they are near."""
         assert self.across is not None
-        written = max(1, _BLOCK_WRITTEN * memory.LINE // self.body.outputs[0].dtype.nbytes // wide.unit) * wide.unit
-        widest = max(a.shape.dtype.nbytes for a in self.recorder.accesses)
-        read = max(1, _BLOCK_READ // widest // tall.unit) * tall.unit
+        assert self.lanes is not None
+        written, read = self.lanes.grain // wide.unit * wide.unit or wide.unit, self.across.grain
+        read = read // tall.unit * tall.unit or tall.unit
         loops = [Loop(wide.frame, wide.end, written, wide.begin)]
         loops.append(Loop(loops[-1].frame, tall.end, read, tall.begin))
         past = [
@@ -299,14 +325,22 @@ def _runs(frame: Frame, level: _Level, share: tuple[ir.Value, ir.Value] | None) 
         return
     b = frame.builder
     if whole:
-        past = intrinsic(b, "llvm.umin", I64, [share[1], constant(I64, whole)]) if rest else share[1]
-        guard = Branch(frame, b.icmp_unsigned("<", share[0], past)) if rest else None
-        inside = frame if guard is None else guard.frame
-        bounds = [inside.builder.mul(x, constant(I64, level.unit)) for x in (share[0], past)]
-        yield _Run(inside, bounds[0], bounds[1], level.unit, guard)
+        begin, end = (b.mul(x, constant(I64, level.grain)) for x in share)
+        end = intrinsic(b, "llvm.umin", I64, [end, constant(I64, whole * level.unit)])
+        guard = Branch(frame, b.icmp_unsigned("<", begin, end))
+        yield _Run(guard.frame, begin, end, level.unit, guard)
     if rest:
         last = Branch(frame, frame.builder.icmp_unsigned("==", share[1], constant(I64, level.steps)))
         yield _Run(last.frame, whole * level.unit, level.size, rest, last)
+
+
+def _grain(recorder: Recorder, outputs: Sequence[Output], lanes: int, across: _Level | None) -> int:
+    """Elements of the innermost loop that stay together: a contiguous run, but few where an element takes long."""
+    if across is not None:
+        return _BLOCK_WRITTEN * lanes
+    if recorder.one_by_one or (recorder.folds and lanes == 1):
+        return 1
+    return -(-_GRAIN // min(o.dtype.nbytes for o in outputs) // lanes) * lanes
 
 
 def _least(b: ir.IRBuilder, first: ir.Value, step: int, end: int | ir.Value) -> ir.Value:
