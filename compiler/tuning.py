@@ -28,8 +28,8 @@ class Tuning:
 
     pieces: float = 1.0
     streamed: int = 32 << 20
-    tile_rows: int = 1024
-    panel_bytes: int = 256
+    tile_rows: int = 512
+    panel_bytes: int = 1024
     panel_depth: int = 256
     patches: int = 1 << 18
     winograd: bool = True
@@ -55,7 +55,7 @@ def kernel_candidates(instruction: Instruction) -> list[tuple[str, tuple[Any, ..
     if "convolution" in inside:
         found += [("winograd", (False,)), ("patches", (1 << 16, 1 << 17, 1 << 19))]
     if "dot" in inside:
-        found += [("tile_rows", (128, 256, 512)), ("panel_depth", (128, 512)), ("panel_bytes", (128, 512))]
+        found += [("tile_rows", (128, 256, 1024)), ("panel_depth", (128, 512)), ("panel_bytes", (256, 512))]
     if any(s.is_array and s.nbytes >= _CACHED for s in instruction.shape.leaves()):
         found.append(("streamed", (_CACHED, _NEVER)))
     found.append(("pieces", (0.0, 0.25, 4.0)))

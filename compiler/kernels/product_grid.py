@@ -18,7 +18,7 @@ _UNPACKED, _UNPACKED_TYPES = 1_000_000, ("f32", "f64")
 #: Fewest rows of a tile that pay for packing the panel.
 _FEWEST_ROWS = 128
 #: Tiles that a large product is cut into at least, for the sake of many cores.
-_WANTED = 16
+_WANTED = 8
 
 #: The library's own packing of one element costs as much as so many multiplications.
 _PACKING = 10.0
@@ -40,16 +40,17 @@ class Grid:
         return -(-sides.m // self.rows), -(-sides.n // self.columns)
 
 
-def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning = DEFAULT) -> Grid:
+def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning = DEFAULT, *, transposed: bool = False) -> Grid:
     """The grid depends on shapes, the element type, the target and ``tuning`` only, so that results do not depend on
-    threads. A row of the right panel fills a few vector registers; the panel, and a tile with it, stays in L2."""
+    threads. The right panel, and a tile with it, stay in L2; ``transposed`` is whether the left side is."""
     unpacked = kind.name in _UNPACKED_TYPES and "+avx512f" in target.features.split(",")
     if not unpacked or sides.m < 2 or sides.n < 2:
         return _packed_by_library(sides)
     if sides.m * sides.n * sides.k <= _UNPACKED:
         return Grid(sides.m, sides.n, sides.k, sides.m)
     columns = _even(sides.n, tuning.panel_bytes // kind.nbytes, 64 // kind.nbytes)
-    depth = _even(sides.k, tuning.panel_depth, 8)
+    # Columns of a transposed left side lie far apart: fewer of them at a time, so that they stay in L1.
+    depth = _even(sides.k, tuning.panel_depth // (2 if transposed else 1), 8)
     tiles = -(-sides.m // tuning.tile_rows)
     across = sides.batches * -(-sides.n // columns)
     while tiles * across < _WANTED and sides.m // (2 * tiles) >= _FEWEST_ROWS:

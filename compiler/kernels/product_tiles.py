@@ -52,7 +52,8 @@ def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
     """The whole kernel. No dimension of the dot or its operands is 0; ``kind`` is the type to multiply in."""
     e = kernel.emitter()
     sides = Sides(product.dot)
-    cut = grid(sides, kind, kernel.target, kernel.tuning)
+    lies = sides.left.as_it_lies()
+    cut = grid(sides, kind, kernel.target, kernel.tuning, transposed=lies is not None and lies.transposed)
     scratch: list[ir.Value] = []
     matrices: list[Matrix | None] = []
     for number, side in zip(product.numbers, (sides.left, sides.right), strict=True):
