@@ -3,8 +3,9 @@
 An executable lies under a key of the per-device program that it was made of. Links in front lead to it from keys of
 what that program came from, so that an unchanged source is neither read nor partitioned again.
 
-Entries are written atomically and checked when read; a damaged one is compiled again. A directory that cannot be
-written costs one warning, never a failure. A lock lets the ranks of a job wait for the one that compiles.
+The folder has a limit of size (`evict`). Entries are written atomically and checked when read; a damaged one is
+compiled again. A directory that cannot be written costs one warning, never a failure. A lock lets the ranks of a job
+wait for the one that compiles.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 import filelock
 import llvmlite
 
+from shardc.compiler.evict import evict_now_and_then, mark_used
 from shardc.compiler.executable import Executable
 from shardc.compiler.serialize import FORMAT, read_bytes, to_bytes
 from shardc.hlo.config import Config
@@ -125,6 +127,7 @@ def cached(key: str, config: Config, build: Callable[[], Executable], source: st
             if found is None:
                 found = build()
                 _write(path, to_bytes(found))
+                evict_now_and_then(config.cache_dir, config.cache_bytes)
     if source:
         _write(_link(source, config), key.encode() + b"\n")
     return found
@@ -132,10 +135,12 @@ def cached(key: str, config: Config, build: Callable[[], Executable], source: st
 
 def linked(source: str, config: Config) -> Executable | None:
     """The executable that a link leads to from the key ``source``."""
+    link = _link(source, config)
     try:
-        key = _link(source, config).read_bytes()
+        key = link.read_bytes()
     except OSError:
         return None
+    mark_used(link)
     return _read(_path(key[:-1].decode(), config)) if _KEY.fullmatch(key) else None
 
 
@@ -169,9 +174,11 @@ def _read(path: Path) -> Executable | None:
     except OSError:
         return None
     try:
-        return replace(read_bytes(data, str(path)), seconds={"cache": 0.0})
+        found = read_bytes(data, str(path))
     except InputError:
         return None
+    mark_used(path)
+    return replace(found, seconds={"cache": 0.0})
 
 
 def _write(path: Path, data: bytes) -> None:

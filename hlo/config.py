@@ -22,7 +22,8 @@ __all__ = ["Config"]
 @dataclass(frozen=True, slots=True)
 class Config:
     """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core; ``tune`` are seconds
-    that compiling may spend on trying other choices, 0 for none.
+    that compiling may spend on trying other choices, 0 for none. ``cache_bytes`` bounds the cache folder (0: nothing
+    does).
 
     ``custom_calls`` are not from the environment: the user's own targets, which a program takes along.
     """
@@ -30,6 +31,7 @@ class Config:
     dump_to: Path | None = None
     dump_passes: str = ""
     cache_dir: Path = Path(platformdirs.user_cache_dir("shardc"))
+    cache_bytes: int = 2_000_000_000
     check: bool = False
     timeout: float = 60.0
     num_threads: int = 0
@@ -61,6 +63,7 @@ class Config:
             dump_to=Path(dump) if dump else None,
             dump_passes=pattern,
             cache_dir=Path(cache) if cache else Path(platformdirs.user_cache_dir("shardc")),
+            cache_bytes=int(1e6 * number("SHARDC_CACHE_SIZE", 2000.0)),
             check=environ.get("SHARDC_CHECK", "") not in ("", "0"),
             timeout=number("SHARDC_TIMEOUT", 60.0),
             num_threads=int(number("SHARDC_NUM_THREADS", 0)),
