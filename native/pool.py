@@ -167,6 +167,7 @@ _TYPES = """
 @epoch = internal global i32 0, align 64
 @sleepers = internal global i32 0, align 64
 @limit = internal global i32 0, align 64
+@caller = internal global i32 -1, align 64
 @unshared = internal global i64 0, align 64
 @spin = internal global i64 0, align 8
 @started = internal global i32 0, align 4
@@ -185,6 +186,7 @@ declare i32 @sigfillset(ptr)
 """
 
 # sleep_on: return once the word is not ``old`` any more, or earlier. wake: let up to ``count`` sleepers look.
+# core: where the thread runs (-1: who knows). allowed: where it may. leave: from now on anywhere of that but there.
 _FUTEX = """
 declare i64 @syscall(i64, ...)
 
@@ -199,6 +201,45 @@ define internal void @wake(ptr %word, i32 %count) {
 }
 
 define internal void @reset_sleep() {
+  ret void
+}
+
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+
+define internal i32 @core() {
+  %core = call i32 @sched_getcpu()
+  ret i32 %core
+}
+
+define internal void @allowed(ptr %mask) {
+  store [16 x i64] zeroinitializer, ptr %mask, align 8
+  call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  ret void
+}
+
+define internal void @leave(i32 %core, ptr %mask) {
+entry:
+  %others = alloca [16 x i64], align 8
+  %known = icmp ult i32 %core, 1024
+  br i1 %known, label %without, label %done
+without:
+  %all = load [16 x i64], ptr %mask, align 8
+  store [16 x i64] %all, ptr %others, align 8
+  %index = lshr i32 %core, 6
+  %word = zext i32 %index to i64
+  %place = getelementptr i64, ptr %others, i64 %word
+  %cores = load i64, ptr %place, align 8
+  %position = and i32 %core, 63
+  %shift = zext i32 %position to i64
+  %bit = shl i64 1, %shift
+  %rest = xor i64 %bit, -1
+  %left = and i64 %cores, %rest
+  store i64 %left, ptr %place, align 8
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %others)
+  br label %done
+done:
   ret void
 }
 """
@@ -240,6 +281,18 @@ define internal void @wake(ptr %word, i32 %count) {
 define internal void @reset_sleep() {
   call i32 @pthread_mutex_init(ptr @mutex, ptr null)
   call i32 @pthread_cond_init(ptr @condition, ptr null)
+  ret void
+}
+
+define internal i32 @core() {
+  ret i32 -1
+}
+
+define internal void @allowed(ptr %mask) {
+  ret void
+}
+
+define internal void @leave(i32 %core, ptr %mask) {
   ret void
 }
 """
@@ -331,9 +384,12 @@ nothing:
 }
 
 ; Who found work watches for more; who was woken for nothing sleeps at once, since somebody else may want the core.
+; A worker that finds itself on the caller's core, where the system likes to wake it, goes to another one.
 define internal ptr @worker(ptr %number) {
 entry:
   %id = ptrtoint ptr %number to i32
+  %mask = alloca [16 x i64], align 8
+  call void @allowed(ptr %mask)
   br label %top
 top:
   %warm = phi i1 [ false, %entry ], [ false, %unwanted ], [ true, %scanned ], [ true, %watching ], [ false, %sleep ]
@@ -345,10 +401,18 @@ unwanted:
   br label %top
 serve:
   %seen = load atomic i32, ptr @epoch seq_cst, align 4
+  %here = call i32 @core()
+  %there = load atomic i32, ptr @caller monotonic, align 4
+  %together = icmp eq i32 %here, %there
+  br i1 %together, label %part, label %look
+part:
+  call void @leave(i32 %there, ptr %mask)
+  br label %look
+look:
   br label %scan
 scan:
-  %k = phi i64 [ 0, %serve ], [ %next, %scan ]
-  %total = phi i32 [ 0, %serve ], [ %sum, %scan ]
+  %k = phi i64 [ 0, %look ], [ %next, %scan ]
+  %total = phi i32 [ 0, %look ], [ %sum, %scan ]
   %slot = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %k
   %did = call i32 @work(ptr %slot)
   %sum = add i32 %total, %did
@@ -460,6 +524,8 @@ entry:
   %context.p = getelementptr %slot, ptr %slot, i64 0, i32 2
   %count.p = getelementptr %slot, ptr %slot, i64 0, i32 3
   %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
+  %here = call i32 @core()
+  store atomic i32 %here, ptr @caller monotonic, align 4
   %old = load atomic i64, ptr %slot monotonic, align 8
   %generation = lshr i64 %old, 32
   %following = add i64 %generation, 1

@@ -15,14 +15,26 @@ __all__ = ["C_SYMBOLS", "MATH_SYMBOLS", "PARALLEL", "THREAD_SYMBOLS", "addresses
 
 #: C library functions that emitted code or LLVM's lowering of memory intrinsics calls.
 C_SYMBOLS = frozenset(
-    {"memcpy", "memmove", "memset", "memcmp", "bzero", "malloc", "free", "aligned_alloc", "abort", "clock_gettime"}
+    {
+        "memcpy",
+        "memmove",
+        "memset",
+        "memcmp",
+        "bzero",
+        "malloc",
+        "free",
+        "aligned_alloc",
+        "abort",
+        "clock_gettime",
+        "pthread_self",
+    }
 )
 
 
 _THREADS = (
     "getpid clock_gettime syscall sigfillset pthread_create pthread_attr_init pthread_attr_destroy pthread_sigmask "
     "pthread_attr_setstacksize pthread_attr_setdetachstate pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock "
-    "pthread_cond_init pthread_cond_wait pthread_cond_broadcast"
+    "pthread_cond_init pthread_cond_wait pthread_cond_broadcast sched_getcpu sched_getaffinity sched_setaffinity"
 )
 #: What the thread pool calls.
 THREAD_SYMBOLS = frozenset(_THREADS.split())

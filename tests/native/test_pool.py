@@ -117,7 +117,7 @@ def test_a_piece_may_call_the_pool(futex: bool) -> None:
 
 
 @HOW
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # Python's, and JAX's where a test before imported it
 def test_a_child_process_starts_workers_of_its_own(futex: bool) -> None:
     threads = made(futex)[0]
     threads.configure(2)
