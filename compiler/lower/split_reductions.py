@@ -21,6 +21,8 @@ __all__ = ["SplitReductions"]
 
 #: Bytes that are worth splitting, the parts wanted (whatever the number of threads), and the least steps of a part.
 _BYTES, _PARTS, _STEPS = 1 << 19, 64, 16
+#: Fewer parts are not worth a second reduction.
+_FEWEST = 4
 #: Most parts: a whole dimension may serve as one.
 _MOST = 4096
 
@@ -66,9 +68,11 @@ def _split(i: Instruction) -> _Split | None:
     reduced = sorted(i.attrs["dimensions"])
     inner = next((d for d in range(operand.rank - 1, -1, -1) if operand.dims[d] > 1), 0)
     columns = math.prod(operand.dims[reduced[-1] + 1 :]) if inner not in reduced else 1
+    if i.shape.size == 0 or operand.size == 0:
+        return None
     independent = i.shape.size // columns
-    wanted = -(-_PARTS // max(independent, 1))
-    if wanted <= 1 or operand.size // i.shape.size < wanted * _STEPS:
+    wanted = min(-(-_PARTS // independent), operand.size // i.shape.size // _STEPS)
+    if wanted < _FEWEST:
         return None
     return _cut(operand.dims, reduced, wanted)
 
@@ -94,7 +98,7 @@ def _cut(dims: Sequence[int], reduced: Sequence[int], wanted: int) -> _Split | N
         if share < n:
             first.append(len(new))
             new.append(n // share)
-    if parts < wanted // 2 or parts <= 1:
+    if parts < max(wanted // 2, _FEWEST):
         return None
     return _Split(tuple(new), tuple(first), tuple(kept))
 
