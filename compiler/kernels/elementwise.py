@@ -18,7 +18,7 @@ from shardc.compiler.kernels.convert import bitcast_convert, convert
 from shardc.compiler.kernels.floats import FLOAT
 from shardc.compiler.kernels.integers import INTEGER
 from shardc.compiler.kernels.registers import is_small_float
-from shardc.compiler.kernels.small_floats import round_mantissa
+from shardc.compiler.kernels.small_floats import mark_exact, round_mantissa
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, DType
@@ -129,6 +129,9 @@ _EXACT = frozenset(
     ]
 )
 
+#: Those of them whose result is new, but not rounded.
+_CHOSEN = frozenset({"abs", "negate", "maximum", "minimum", "clamp"})
+
 #: All opcodes with an elementwise rule.
 ELEMENTWISE = frozenset({*ANY, *FLOAT, *INTEGER, *COMPLEX})
 
@@ -152,8 +155,11 @@ def combine(
             fix="convert the operands to a supported type first",
         )
     value = rule(b, op, *operands)
-    if is_small_float(result) and not wide and op.opcode not in _EXACT:
-        value = round_mantissa(b, value, result)
+    if is_small_float(result) and not wide:
+        if op.opcode not in _EXACT:
+            value = round_mantissa(b, value, result)
+        elif op.opcode in _CHOSEN:
+            mark_exact(value, result)
     return value if isinstance(value, tuple) else (value,)
 
 

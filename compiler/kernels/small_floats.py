@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
+from llvmlite.ir.instructions import InsertElement, SelectInstr, ShuffleVector
 
 from shardc.hlo.types import DType
-from shardc.native.vector import F32, HALF, I32, constant, with_scalar
+from shardc.native.vector import F32, HALF, I32, constant, splat, with_scalar
 
-__all__ = ["Format", "decode_float", "encode_float", "format_of", "round_mantissa"]
+__all__ = ["Format", "decode_float", "encode_float", "format_of", "mark_exact", "round_mantissa"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,13 @@ def _decode_e8m0(b: ir.IRBuilder, bits: ir.Value, real: ir.Type) -> ir.Value:
 
 def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
     """Stored integer lanes of f32 lanes, rounded to nearest even; overflow goes where the format sends it."""
-    name, known = getattr(value, "encoded", ("", None))
-    if name == dtype.name:
+    known = _known(b, value, dtype)
+    if known is not None:
         return known
     stored = with_scalar(value.type, ir.IntType(dtype.nbytes * 8))
+    if dtype.name == "bf16" and getattr(value, "exact", "") == "bf16":
+        bits = b.bitcast(value, with_scalar(value.type, I32))
+        return b.trunc(b.lshr(bits, constant(bits.type, 16)), stored)
     if _converts_halves(b, dtype):
         return b.bitcast(b.fptrunc(value, with_scalar(value.type, HALF)), stored)
     f = format_of(dtype)
@@ -136,6 +140,30 @@ def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
         code = b.select(b.icmp_unsigned(">", code, largest), largest, code)
         result = b.select(nan, c(1 << width), b.or_(code, sign))
     return b.trunc(result, stored)
+
+
+def mark_exact(value: ir.Value, dtype: DType) -> None:
+    """``value`` is one of the type's values: encoding need not round."""
+    value.exact = dtype.name
+
+
+def _known(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value | None:
+    """The stored form of a value that was decoded from one, or chosen or splat from such values; None for others."""
+    name, stored = getattr(value, "encoded", ("", None))
+    if name == dtype.name:
+        return stored
+    if isinstance(value, SelectInstr):
+        condition, *choices = value.operands
+        known = [encode_float(b, c, dtype) if isinstance(c, ir.Constant) else _known(b, c, dtype) for c in choices]
+        return None if None in known else b.select(condition, *known)
+    if isinstance(value, ShuffleVector) and isinstance(value.operands[0], InsertElement):
+        known_lane = _known(b, value.operands[0].operands[1], dtype)
+        return None if known_lane is None or not _is_splat(value) else splat(b, known_lane, value.type.count)
+    return None
+
+
+def _is_splat(shuffled: ShuffleVector) -> bool:
+    return all(str(lane.constant) == "0" for lane in shuffled.operands[2].constant)
 
 
 def _round_to_code(b: ir.IRBuilder, magnitude: ir.Value, f: Format) -> ir.Value:
