@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -26,7 +26,7 @@ from shardc.hlo.types import DType, array_shape
 from shardc.native import blas
 from shardc.native.vector import I32, I64, constant
 
-__all__ = ["Blocks", "Plan", "Range", "moved", "share", "starts_of", "variants"]
+__all__ = ["Blocks", "Plan", "Range", "moved", "share", "starts_of", "summed", "variants"]
 
 #: Bytes of the input's part that several blocks read which leave room in a core's cache.
 _SHARED_SLAB = 1 << 18
@@ -86,6 +86,15 @@ def share(b: ir.IRBuilder, begin: ir.Value, end: ir.Value, total: int, count: in
     """The part [first, past) of ``total`` that chunks [begin, end) of ``count`` take."""
     first, past = (b.udiv(b.mul(n, constant(I64, total)), constant(I64, count)) for n in (begin, end))
     return first, past
+
+
+def summed(values: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """One value from several (at least one), by a tree that depends on their number only."""
+    values = list(values)
+    while len(values) > 1:
+        odd = values[len(values) - len(values) % 2 :]
+        values = [add(x, y) for x, y in zip(values[::2], values[1::2], strict=False)] + odd
+    return values[0]
 
 
 def starts_of(e: Emitter, frame: Frame, cut: Cut, number: ir.Value) -> tuple[list[Expr], ir.Value]:

@@ -19,7 +19,7 @@ from shardc.compiler.kernels.affine import Expr, Mask
 from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.control_flow import counted
-from shardc.compiler.kernels.conv_blocks import share, starts_of, variants
+from shardc.compiler.kernels.conv_blocks import share, starts_of, summed, variants
 from shardc.compiler.kernels.conv_roles import Roles, cut
 from shardc.compiler.kernels.conv_slab import Slab, clear, parameter
 from shardc.compiler.kernels.elements import Elements, Index
@@ -349,10 +349,7 @@ def _add(plan: Channels, count: int, part: Part) -> None:
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
         values = [e.value(leaf, (Expr(n), *index), mask) for n in range(count)]
-        while len(values) > 1:
-            odd = values[len(values) - len(values) % 2 :]
-            values = [e.elementwise(add, [x, y]) for x, y in zip(values[::2], values[1::2], strict=False)] + odd
-        return converted(e, values[0], plan.kind, roles.output.dtype)
+        return converted(e, summed(values, lambda x, y: e.elementwise(add, [x, y])), plan.kind, roles.output.dtype)
 
     def place(e: Elements, index: Index) -> Index:
         where = {r.own: r.at(x) for r, x in zip(plan.taps, index, strict=False)}

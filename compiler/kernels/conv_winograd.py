@@ -16,7 +16,7 @@ from shardc.compiler.kernels.affine import Expr, Mask
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.contraction import scale
 from shardc.compiler.kernels.control_flow import counted
-from shardc.compiler.kernels.conv_blocks import share, starts_of, variants
+from shardc.compiler.kernels.conv_blocks import share, starts_of, summed, variants
 from shardc.compiler.kernels.conv_roles import Cut, Roles
 from shardc.compiler.kernels.conv_slab import Slab, clear, parameter
 from shardc.compiler.kernels.conv_tiles import POINTS, Grid, outputs, taps, twice
@@ -392,20 +392,19 @@ def _add(plan: Square, count: int, part: Part) -> None:
     with counted(b, first, past) as n:
         at = b.mul(n, constant(I64, plan.lanes))
 
-        def place(base: ir.Value, k: int) -> ir.Value:
-            return b.gep(base, [b.add(at, constant(I64, k * size))], source_etype=plan.t)
+        def place(base: ir.Value, number: ir.Value) -> ir.Value:
+            """The part's vector in one of the planes."""
+            return b.gep(base, [b.add(at, b.mul(number, constant(I64, size)))], source_etype=plan.t)
 
-        found = []
-        for k in range(_SQUARE):
-            values = [b.load(place(sums, c * _SQUARE + k), typ=vector, align=4) for c in range(plan.sums)]
-            while len(values) > 1:
-                odd = values[len(values) - len(values) % 2 :]
-                values = [b.fadd(x, y) for x, y in zip(values[::2], values[1::2], strict=False)] + odd
-            found.append(values[0])
+        with counted(b, 0, _SQUARE) as k:
+            planes = [place(sums, b.add(k, constant(I64, chunk * _SQUARE))) for chunk in range(plan.sums)]
+            total = summed([b.load(p, typ=vector, align=4) for p in planes], b.fadd)
+            b.store(total, place(sums, k), align=4)
+        found = [b.load(place(sums, constant(I64, k)), typ=vector, align=4) for k in range(_SQUARE)]
         square = [found[POINTS * i : POINTS * (i + 1)] for i in range(POINTS)]
         three = twice(b, square, lambda b, m: outputs(b, m, 3))
         for k, value in enumerate(v for line in three for v in line):
-            b.store(value, place(result, k), align=4)
+            b.store(value, place(result, constant(I64, k)), align=4)
     e.finish()
 
 

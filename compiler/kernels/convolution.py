@@ -16,7 +16,7 @@ from shardc.compiler.kernels.affine import Expr, Mask
 from shardc.compiler.kernels.bits import scalar_op
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.contraction import gemm_type
-from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, share, starts_of, variants
+from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, share, starts_of, summed, variants
 from shardc.compiler.kernels.conv_channels import channelwise, emit_channels
 from shardc.compiler.kernels.conv_roles import Roles, cut
 from shardc.compiler.kernels.conv_slab import parameter
@@ -211,10 +211,9 @@ class _Patches:
 
         def element(e: Elements, index: Index, mask: Mask) -> object:
             values = [e.value(leaf, (Expr(n), *index), mask) for n in range(self.plan.sums)]
-            while len(values) > 1:
-                odd = values[len(values) - len(values) % 2 :]
-                values = [e.elementwise(total, [x, y]) for x, y in zip(values[::2], values[1::2], strict=False)] + odd
-            return converted(e, values[0], self.kind, roles.output.dtype)
+            return converted(
+                e, summed(values, lambda x, y: e.elementwise(total, [x, y])), self.kind, roles.output.dtype
+            )
 
         emit_map(e, roles.output.dims, [Output(part.results[0], roles.output, element)])
         e.finish()
