@@ -132,7 +132,8 @@ def test_what_runs_here() -> None:
 #: Files whose kernels all go through `compile_and_run`.
 SUITES = (
     "test_kernels_elementwise", "test_kernels_loops", "test_kernels_updates", "test_kernels_windows",
-    "test_kernels_linalg", "test_kernels_table", "test_cumulative", "test_topk_types", "test_property", "test_small_float_codes",
+    "test_kernels_linalg", "test_kernels_table", "test_cumulative", "test_topk_types", "test_property",
+    "test_small_float_codes",
 )  # fmt: skip
 
 
