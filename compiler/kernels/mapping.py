@@ -24,6 +24,7 @@ from shardc.compiler.kernels.loops import (
     merge,
     power_above,
 )
+from shardc.compiler.kernels.parallel import Span
 from shardc.compiler.kernels.tiles import Tile, side, takes
 from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.types import DType, Shape
@@ -56,23 +57,6 @@ class Output:
     @property
     def dtype(self) -> DType:
         return self.shape.dtype
-
-
-@dataclass(frozen=True)
-class Span:
-    """Chunks [begin, end) of ``count`` that an iteration space is cut into; the bounds are i64 values, begin < end."""
-
-    count: int
-    begin: ir.Value
-    end: ir.Value
-
-    def steps(self, b: ir.IRBuilder, total: int) -> tuple[ir.Value, ir.Value]:
-        """The chunks' share of ``total`` steps of a loop: first and past the last; it may be empty."""
-
-        def at(chunk: ir.Value) -> ir.Value:
-            return b.udiv(b.mul(chunk, constant(I64, total)), constant(I64, self.count))
-
-        return at(self.begin), at(self.end)
 
 
 def emit_map(

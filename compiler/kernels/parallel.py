@@ -26,6 +26,7 @@ Example, a kernel that sums rows in two phases::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -37,7 +38,7 @@ from shardc.native.symbols import PARALLEL
 from shardc.native.vector import I32, I64, PTR, constant
 from shardc.partitioner.flops import instruction_flops
 
-__all__ = ["Part", "chunks", "flops_of", "map_chunks", "phase", "products_of"]
+__all__ = ["Part", "Span", "chunks", "flops_of", "in_pieces", "map_chunks", "phase", "products_of"]
 
 #: What one core does per second, roughly: bytes moved, simple operations on elements, multiply-adds of products.
 _BYTES, _FLOPS, _PRODUCTS = 16e9, 8e9, 40e9
@@ -129,6 +130,23 @@ class Part(Kernel):
         self.shared: list[ir.Value] = rest[len(rest) - shared :]
 
 
+@dataclass(frozen=True)
+class Span:
+    """Chunks [begin, end) of ``count`` that an iteration space is cut into; the bounds are i64 values, begin < end."""
+
+    count: int
+    begin: ir.Value
+    end: ir.Value
+
+    def steps(self, b: ir.IRBuilder, total: int) -> tuple[ir.Value, ir.Value]:
+        """The chunks' share of ``total`` steps of a loop: first and past the last; it may be empty."""
+
+        def at(chunk: ir.Value) -> ir.Value:
+            return b.udiv(b.mul(chunk, constant(I64, total)), constant(I64, self.count))
+
+        return at(self.begin), at(self.end)
+
+
 def phase(
     kernel: Kernel, e: Emitter, count: int, emit: Callable[[Part], None], shared: Sequence[ir.Value] = ()
 ) -> None:
@@ -165,6 +183,20 @@ def phase(
     i = kernel.instruction
     seconds = _seconds(_traffic(i), flops_of(i), products_of(i))
     b.call(parallel, [entry, context, constant(I64, count), constant(I64, int(seconds * 1e9))])
+
+
+def in_pieces(kernel: Kernel, pieces: int, flops: float, fill: Callable[[Kernel, Span | None], None]) -> None:
+    """A kernel of ``pieces`` independent pieces that takes ``flops`` simple operations.
+
+    ``fill`` makes the function that computes the pieces of a span (None: all of them): the kernel's own, or a phase's.
+    """
+    count = chunks(flops=flops, most=pieces, tuning=kernel.tuning)
+    if count == 1:
+        fill(kernel, None)
+        return
+    e = kernel.emitter({})
+    phase(kernel, e, count, lambda part: fill(part, Span(count, part.begin, part.end)))
+    e.finish()
 
 
 def _place(b: ir.IRBuilder, context: ir.Value, number: int) -> ir.Value:

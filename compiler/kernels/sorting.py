@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.control_flow import counted, nest, while_
+from shardc.compiler.kernels.control_flow import counted, while_
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.function import Kernel
+from shardc.compiler.kernels.parallel import Span, in_pieces
 from shardc.compiler.kernels.scratch import allocate, release
 from shardc.hlo.ir import Computation
 from shardc.hlo.types import DType
 from shardc.native.vector import I64, PTR, constant, intrinsic
 
 __all__ = ["Rows", "Sorter", "emit_sort"]
+
+#: Simple operations that a comparison and the moves after it take, roughly.
+_COST = 16
 
 
 class Rows:
@@ -119,24 +123,34 @@ class Sorter:
 
 
 def emit_sort(kernel: Kernel) -> None:
-    """Sort rows along one dimension."""
+    """Sort rows along one dimension, some rows on each thread."""
+    dims = kernel.instruction.operands[0].shape.dims
+    if 0 in dims:
+        kernel.emitter({}).finish()
+        return
+    rows = Rows(dims, kernel.instruction.attrs["dimensions"][0]) if dims else Rows((1,), 0)
+    count, total = _COST * rows.length * rows.length.bit_length(), rows.outer * rows.stride
+    in_pieces(kernel, total, count * total, lambda k, span: _sort_rows(k, rows, span))
+
+
+def _sort_rows(kernel: Kernel, rows: Rows, span: Span | None) -> None:
     i = kernel.instruction
     e = kernel.emitter({})
-    dims = i.operands[0].shape.dims
     dtypes = [o.shape.dtype for o in i.operands]
-    if 0 not in dims:
-        rows = Rows(dims, i.attrs["dimensions"][0] if dims else 0) if dims else Rows((1,), 0)
-        sorter = Sorter(e, i.attrs["to_apply"], dtypes, rows.length)
-        b = e.entry.builder
-        with nest(b, [rows.outer, rows.stride]) as (outer, inner):
-            base = rows.base(b, outer, inner)
-            scratch = sorter.begin()
-            with counted(b, 0, rows.length) as k:
-                for p, d, s in zip(kernel.operands, dtypes, scratch, strict=True):
-                    memory.store(b, memory.load(b, p, rows.at(b, base, k), d, 1), s, k, d, None)
-            done = sorter.sort()
-            with counted(b, 0, rows.length) as k:
-                for p, d, s in zip(kernel.results, dtypes, done, strict=True):
-                    memory.store(b, memory.load(b, s, k, d, 1), p, rows.at(b, base, k), d, None)
-        sorter.free()
+    sorter = Sorter(e, i.attrs["to_apply"], dtypes, rows.length)
+    b = e.entry.builder
+    total = rows.outer * rows.stride
+    first, past = (0, total) if span is None else span.steps(b, total)
+    with counted(b, first, past) as row:
+        stride = constant(I64, rows.stride)
+        base = rows.base(b, b.udiv(row, stride), b.urem(row, stride))
+        scratch = sorter.begin()
+        with counted(b, 0, rows.length) as k:
+            for p, d, s in zip(kernel.operands, dtypes, scratch, strict=True):
+                memory.store(b, memory.load(b, p, rows.at(b, base, k), d, 1), s, k, d, None)
+        done = sorter.sort()
+        with counted(b, 0, rows.length) as k:
+            for p, d, s in zip(kernel.results, dtypes, done, strict=True):
+                memory.store(b, memory.load(b, s, k, d, 1), p, rows.at(b, base, k), d, None)
+    sorter.free()
     e.finish()
