@@ -11,6 +11,7 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.function import Kernel, loop_kernel
 from shardc.compiler.kernels.mapping import Output, emit_map
+from shardc.compiler.kernels.product_registers import emit_in_registers, fits_registers
 from shardc.compiler.kernels.product_sides import Sides
 from shardc.compiler.kernels.product_tiles import Product, emit_product
 from shardc.hlo.ir import Instruction
@@ -26,12 +27,18 @@ def emit_dot(kernel: Kernel) -> None:
     """A dot by itself."""
     i = kernel.instruction
     kind = gemm_type(i)
-    if kind is None or Sides(i).work < _SMALL:
-        loop_kernel(kernel)
-        return
     leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(i.operands)]
     dot = i.replace(operands=tuple(leaves))
-    emit_product(kernel, Product(dot, (0, 1), leaves, [dot]), kind)
+    product = Product(dot, (0, 1), leaves, [dot])
+    empty = any(0 in s.dims for s in (i.shape, *(o.shape for o in i.operands)))
+    if kind is None or empty or (Sides(i).work < _SMALL and not fits_registers(product, kind)):
+        loop_kernel(kernel)
+    else:
+        _emit(kernel, product, kind)
+
+
+def _emit(kernel: Kernel, product: Product, kind: DType) -> None:
+    (emit_in_registers if fits_registers(product, kind) else emit_product)(kernel, product, kind)
 
 
 def emit_fused_dot(kernel: Kernel) -> None:
@@ -43,7 +50,7 @@ def emit_fused_dot(kernel: Kernel) -> None:
     numbers = (dot.operands[0].attrs["index"], dot.operands[1].attrs["index"])
     root = computation.root
     roots = list(root.operands) if root.opcode == "tuple" else [root]
-    emit_product(kernel, Product(dot, numbers, computation.parameters, roots), kind)
+    _emit(kernel, Product(dot, numbers, computation.parameters, roots), kind)
 
 
 def convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:

@@ -235,13 +235,12 @@ def _fusion(group: _Group, new: Mapping[Instruction, Instruction]) -> Instructio
     if len(roots) > 1:
         root = Instruction("tuple", tuple_shape(*(r.shape for r in roots)), tuple(roots), name="results")
         inner[root] = root
-    last = group.outputs[-1]
     return Instruction(
         "fusion",
         root.shape,
         tuple(new[o] for o in outside),
         MappingProxyType({"kind": "kOutput", "calls": Computation("fused_dot", inner.values(), root)}),
         name="fused_dot",
-        metadata=last.metadata,
-        origin=last.origin,
+        metadata=group.dot.metadata,
+        origin=group.dot.origin,
     )

@@ -86,9 +86,11 @@ def test_no_cycle_between_two_products() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f64", "c64"])
-def test_types(dtype: str) -> None:
-    lines = f"n = {dtype}[70,130] negate(d)\nROOT m = {dtype}[70,130] multiply(n, n)"
-    assert fused(program(shapes(70, 90, 130, dtype) + lines), 2e-2)[0][0] == "fusion"
+@pytest.mark.parametrize("sizes", [(70, 90, 130), (7, 9, 13)])
+def test_types(dtype: str, sizes: tuple[int, int, int]) -> None:
+    m, _, n = sizes
+    lines = f"n = {dtype}[{m},{n}] negate(d)\nROOT m = {dtype}[{m},{n}] multiply(n, n)"
+    assert fused(program(shapes(*sizes, dtype) + lines), 2e-2)[0][0] == "fusion"
 
 
 def test_a_narrower_result() -> None:

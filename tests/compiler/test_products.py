@@ -14,7 +14,8 @@ Sizes = tuple[int, int, int, int]
 #: Batches, rows, columns, depth.
 SIZES: list[Sizes] = [
     (1, 9, 10, 11), (1, 130, 70, 600), (1, 1030, 65, 40), (1, 257, 129, 300), (1, 512, 64, 256), (3, 100, 100, 120),
-    (2, 300, 40, 257), (1, 1, 200, 300), (1, 200, 1, 300), (5, 8, 32, 32), (1, 64, 1000, 64), (1, 33, 513, 300),
+    (2, 300, 40, 257), (1, 1, 200, 300), (1, 200, 1, 300), (1, 64, 1000, 64), (1, 33, 513, 300), (5, 8, 32, 32),
+    (1, 5, 7, 3), (3, 1, 40, 9), (2, 6, 1, 5), (1, 1, 1, 1), (1, 1, 1, 500),
 ]  # fmt: skip
 
 
@@ -51,6 +52,12 @@ ORDERS = [("bmk", "bkn"), ("bkm", "bkn"), ("bmk", "bnk"), ("bkm", "bnk"), ("mbk"
 @pytest.mark.parametrize("order", ORDERS)
 def test_sizes_and_orders(sizes: Sizes, order: tuple[str, str]) -> None:
     i = dot("f32", sizes, order)
+    check(i, numbers(i), ulp=64)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "bf16", "f16", "c64"])
+def test_types_of_tiny_products(dtype: str) -> None:
+    i = dot(dtype, (2, 7, 13, 9), ("bmk", "bkn"))
     check(i, numbers(i), ulp=64)
 
 
