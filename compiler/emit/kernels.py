@@ -15,9 +15,6 @@ __all__ = ["EmitKernel", "KernelSet", "Parts"]
 #: Adds the function ``void name(operand leaves..., result leaves..., i32 device)`` to a module.
 EmitKernel = Callable[[ir.Module, Instruction, str], ir.Function]
 
-#: LLVM instructions in a module before the next kernels get another: some 50 ms of compilation.
-_PART = 1000
-
 
 class Parts:
     """The modules that a large step's kernels are spread over, so that they compile at the same time.
@@ -26,17 +23,17 @@ class Parts:
     as nothing comes to it. Which kernel is where depends on the kernels alone.
     """
 
-    def __init__(
-        self, first: ir.Module, new: Callable[[], ir.Module], complete: Callable[[ir.Module], None], size: int = _PART
-    ) -> None:
+    #: LLVM instructions in a module before the next kernels get another: some 50 ms of compilation.
+    size = 1000
+
+    def __init__(self, first: ir.Module, new: Callable[[], ir.Module], complete: Callable[[ir.Module], None]) -> None:
         self._first = self._module = first
         self._new = new
         self._complete = complete
-        self._size = size
 
     def module(self) -> ir.Module:
         """Where the next kernel goes."""
-        if _weight(self._module) >= self._size:
+        if _weight(self._module) >= self.size:
             self.close()
             self._module = self._new()
         return self._module
