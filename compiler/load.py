@@ -16,6 +16,7 @@ from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_err
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.native.chunk_log import ChunkLog, chunk_log
 from shardc.native.jit import Loaded, load_object, undefined_symbols
 from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 from shardc.native.target import Target, host_target
@@ -37,6 +38,8 @@ class LoadedStep:
     keep: Loaded
     #: The threads that its devices run on and its kernels call for help, if there is need.
     pool: Pool | None = None
+    #: What these threads did, in a step compiled for profiling.
+    log: ChunkLog | None = None
 
     def __call__(self, arena: Any, arguments: Any, results: Any, constants: Any, device: int) -> int:
         return int(self.function(arena, arguments, results, constants, device))
@@ -63,11 +66,13 @@ def load_step(
     needed = undefined_symbols(*executable.objects)
     addresses = _addresses(executable, needed, custom_calls or {})
     threads = step_pool(machine, config) if PARALLEL in needed or executable.num_devices > 1 else None
+    log = None
     if threads is not None and PARALLEL in needed:
-        addresses[PARALLEL] = threads.address()
+        log = chunk_log(threads) if executable.profile is not None else None
+        addresses[PARALLEL] = threads.address() if log is None else log.address
     loaded = load_object(executable.objects, [executable.symbol], addresses)
     address = loaded.address(executable.symbol)
-    return LoadedStep(address, _STEP(address), loaded, threads)
+    return LoadedStep(address, _STEP(address), loaded, threads, log)
 
 
 def step_pool(machine: Target, config: Config | None) -> Pool:

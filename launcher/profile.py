@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from shardc.launcher.roofline import Roofline, roofline
 __all__ = ["COLUMNS", "Profile", "ProfileRow", "profile_steps", "table_cells"]
 
 #: Titles of `table_cells`.
-COLUMNS = ("kernel", "at", "holds", "times", "us", "GB/s", "GF/s", "% of step", "% of roofline")
+COLUMNS = ("kernel", "at", "holds", "times", "us", "threads", "GB/s", "GF/s", "% of step", "% of roofline")
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
     """A site of the step: ``seconds`` for all its executions in one step, the median over steps on the slowest
     device. ``of_step`` and ``of_roofline`` are shares; work in caches may go beyond the roofline, which memory makes.
+    ``threads`` is how many threads were at work on average; 0 where nobody can tell (several devices in a process).
     """
 
     site: Site
@@ -34,6 +35,7 @@ class ProfileRow:
     seconds: float
     of_step: float
     of_roofline: float
+    threads: float = 0.0
 
     @property
     def bytes_per_second(self) -> float:
@@ -53,6 +55,7 @@ class ProfileRow:
             "flops_per_second": self.flops_per_second,
             "of_step": self.of_step,
             "of_roofline": self.of_roofline,
+            "threads": self.threads,
         }
 
 
@@ -61,7 +64,9 @@ class Profile:
     """``rows``, longest first; ``step_seconds`` is the median of ``all_steps``, the slowest device's seconds in each
     step; ``roofline`` is one device's.
 
-    ``events`` are the last step's, by device: rows (site, begin, end) in nanoseconds. Print it for a table.
+    ``events`` are the last step's, by device: rows (site, begin, end) in nanoseconds; ``chunks`` are the pieces of
+    kernels that threads computed in it, by rank: rows (thread, begin, end, first chunk, behind the last). Print it for
+    a table.
     """
 
     program: str
@@ -72,6 +77,7 @@ class Profile:
     events: Mapping[int, NDArray[np.int64]]
     ranks: Mapping[int, int]
     dropped: int
+    chunks: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [[*COLUMNS], *(list(cells) for cells in table_cells(self.as_dict()["summary"]))]
@@ -108,11 +114,12 @@ class Profile:
         }
 
     def trace(self, path: str | Path) -> None:
-        """Write the last step as a Chrome trace (JSON), which https://ui.perfetto.dev opens: a track per device."""
+        """Write the last step as a Chrome trace (JSON), which https://ui.perfetto.dev opens: a track per device, and
+        where a process has one device a track per thread."""
         write_text(Path(path), json.dumps(self.trace_events()))
 
     def trace_events(self) -> dict[str, Any]:
-        """The content of `trace`; a process per rank, a thread per device, times in microseconds."""
+        """The content of `trace`; a process per rank, times in microseconds."""
         starts = [int(e[:, 1].min()) for e in self.events.values() if len(e)]
         first = min(starts, default=0)
         out: list[dict[str, Any]] = []
@@ -127,7 +134,33 @@ class Profile:
                 }
                 for site, begin, end in events.tolist()
             ]  # fmt: skip
+            out += self._thread_events(device, first)
         return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"program": self.program}}
+
+    def _thread_events(self, device: int, first: int) -> list[dict[str, Any]]:
+        """The tracks of the threads of a process that has only this device."""
+        rank = self.ranks[device]
+        pieces = self.chunks.get(rank, np.empty((0, 5), np.int64))
+        if list(self.ranks.values()).count(rank) > 1 or not len(pieces):
+            return []
+        numbers = {thread: 1000 + n for n, thread in enumerate(dict.fromkeys(pieces[:, 0].tolist()))}
+        out: list[dict[str, Any]] = [
+            {"name": "thread_name", "ph": "M", "pid": rank, "tid": tid, "args": {"name": f"thread {tid - 1000}"}}
+            for tid in numbers.values()
+        ]
+        for (thread, begin, end, low, high), site in zip(
+            pieces.tolist(), _sites_of(pieces, self.events[device]).tolist(), strict=True
+        ):
+            place = {"pid": rank, "tid": numbers[thread], "ts": (begin - first) / 1e3, "dur": (end - begin) / 1e3}
+            facts = {"first chunk": low, "chunks": high - low}
+            out.append({"name": self.sites[site].name, "cat": "chunks", "ph": "X", **place, "args": facts})
+        return out
+
+
+def _sites_of(chunks: NDArray[np.int64], events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The site that each piece of work belongs to: what the only device of the process was at when it began."""
+    place = np.searchsorted(events[:, 1], chunks[:, 1], side="right") - 1
+    return np.asarray(events[np.maximum(place, 0), 0])
 
 
 def _added(rows: Sequence[ProfileRow]) -> ProfileRow:
@@ -135,7 +168,9 @@ def _added(rows: Sequence[ProfileRow]) -> ProfileRow:
     seconds = sum(r.seconds for r in rows)
     least = sum(r.of_roofline * r.seconds for r in rows)
     calls, share = sum(r.calls for r in rows), sum(r.of_step for r in rows)
-    return ProfileRow(rows[0].site, calls, seconds, share, least / seconds if seconds else 0.0)
+    busy = sum(r.threads * r.seconds for r in rows)
+    parts = (least / seconds, busy / seconds) if seconds else (0.0, 0.0)
+    return ProfileRow(rows[0].site, calls, seconds, share, *parts)
 
 
 def _facts(site: Site) -> dict[str, Any]:
@@ -152,6 +187,7 @@ def table_cells(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
             _short(r["holds"], 76),
             str(r["calls"]),
             f"{r['seconds'] * 1e6:.1f}",
+            f"{r['threads']:.1f}" if r["threads"] else "",
             f"{r['bytes_per_second'] / 1e9:.1f}",
             f"{r['flops_per_second'] / 1e9:.1f}",
             f"{100 * r['of_step']:.1f}",
@@ -178,9 +214,12 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     values = [driver.put(number, a) for number, a in enumerate(arguments)]
     seconds: list[float] = []
     records: list[dict[int, Record]] = []
+    log = compiled.step.log
     for number in range(warmup + steps):
         for arena in driver.arenas.values():
             plan.words(arena)[:] = 0
+        if log is not None:
+            log.clear()
         driver.transport.exchange_objects(number)  # start together
         compiled.run(values)
         if number >= warmup:
@@ -190,7 +229,9 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
         for donated in driver.executable.donated:
             values[donated] = driver.put(donated, arguments[donated])
     index = driver.transport.process_index
-    everybody = driver.transport.exchange_objects((index, records, seconds))
+    alone = len(driver.devices) == 1
+    chunks = log.read() if log is not None and alone else np.empty((0, 5), np.int64)
+    everybody = driver.transport.exchange_objects((index, records, seconds, chunks))
     limits = roofline(compiled.config, threads_per_process(compiled.config)).share(len(driver.devices))
     return _profile(driver.executable.name, plan, everybody, limits)
 
@@ -198,23 +239,41 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
 def _profile(name: str, plan: ProfilePlan, everybody: Sequence[Any], limits: Roofline) -> Profile:
     count = len(everybody[0][1])
     merged: list[dict[int, Record]] = [
-        {d: r for _, records, _ in everybody for d, r in records[n].items()} for n in range(count)
+        {d: r for _, records, *_ in everybody for d, r in records[n].items()} for n in range(count)
     ]
-    ranks = {d: rank for rank, records, _ in everybody for d in records[-1]}
-    all_steps = tuple(max(s[n] for _, _, s in everybody) for n in range(len(merged)))
+    ranks = {d: rank for rank, records, *_ in everybody for d in records[-1]}
+    chunks = {rank: pieces for rank, *_, pieces in everybody}
+    all_steps = tuple(max(s[n] for _, _, s, _ in everybody) for n in range(len(merged)))
     step = statistics.median(all_steps)
     calls = merged[-1][min(ranks)].calls
     times = np.median([np.max([r.nanoseconds for r in found.values()], axis=0) for found in merged], axis=0) * 1e-9
+    busy = _threads(merged[-1], ranks, chunks, len(plan.sites))
     rows = []
-    for site, count, spent in zip(plan.sites, calls.tolist(), times.tolist(), strict=True):
+    for site, count, spent, threads in zip(plan.sites, calls.tolist(), times.tolist(), busy.tolist(), strict=True):
         if not count:
             continue
         least = count * limits.seconds(site.read + site.written, site.flops, site.dtype)
         ratio = least / spent if spent and site.kind != "collective" else 0.0
-        rows.append(ProfileRow(site, count, spent, spent / step if step else 0.0, ratio))
+        rows.append(ProfileRow(site, count, spent, spent / step if step else 0.0, ratio, threads))
     rows.sort(key=lambda r: (-r.seconds, r.site.name))
     last = merged[-1]
     return Profile(
         name, tuple(rows), all_steps, limits, plan.sites, {d: r.events for d, r in last.items()}, ranks,
-        sum(r.dropped for r in last.values()),
+        sum(r.dropped for r in last.values()), chunks,
     )  # fmt: skip
+
+
+def _threads(
+    last: Mapping[int, Record], ranks: Mapping[int, int], chunks: Mapping[int, NDArray[np.int64]], sites: int
+) -> NDArray[np.float64]:
+    """By site, how many threads were at work on average in the last step: one where no work was handed out."""
+    found = np.zeros(sites)
+    for device, record in last.items():
+        if list(ranks.values()).count(ranks[device]) > 1 or not len(record.events):
+            continue
+        pieces = chunks[ranks[device]]
+        site = _sites_of(pieces, record.events)
+        busy = np.bincount(site, (pieces[:, 2] - pieces[:, 1]).astype(float), minlength=sites)
+        mine = np.where(busy > 0, busy / np.maximum(record.nanoseconds, 1), record.calls > 0)
+        found = np.maximum(found, mine)
+    return found

@@ -25,6 +25,7 @@ from shardc.launcher.mpi_environment import detect_launcher
 from shardc.partitioner.options import Choice, PartitionOptions
 
 if TYPE_CHECKING:
+    from shardc.compiler.load import LoadedStep
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
     from shardc.launcher.profile import Profile
 
@@ -384,14 +385,19 @@ class Compiled:
     @cached_property
     def driver(self) -> Any:
         """The program loaded on this job's devices; made at the first call, by all ranks together."""
-        from shardc.compiler.load import load_step
         from shardc.launcher.driver import Driver
         from shardc.launcher.job import job_transport, threads_per_process
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
-        step = load_step(self.executable, self.config.custom_calls, self.config)
-        return Driver(self.executable, step, transport, config, step.pool)
+        return Driver(self.executable, self.step, transport, config, self.step.pool)
+
+    @cached_property
+    def step(self) -> LoadedStep:
+        """The native step, linked into this process."""
+        from shardc.compiler.load import load_step
+
+        return load_step(self.executable, self.config.custom_calls, self.config)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._jax is not None:

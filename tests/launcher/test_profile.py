@@ -34,7 +34,7 @@ body {
   one = s32[] constant(1)
   m = s32[] add(n, one)
   d = f32[16,16] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  t = f32[16,16] tanh(d), metadata={op_name="product"}
+  t = f32[16,16] tanh(d)
   ROOT r = (s32[], f32[16,16]) tuple(m, t)
 }
 
@@ -79,7 +79,7 @@ def looped(tmp_path: Path, limits: Roofline) -> tuple[Any, Profile]:
 
 def test_every_execution_is_counted(looped: tuple[Any, Profile]) -> None:
     _, profile = looped
-    (dot,) = (r for r in profile.rows if r.site.op_name == "product")
+    (dot,) = (r for r in profile.rows if "dot" in r.site.holds)
     assert dot.calls == 70
     assert (dot.site.read, dot.site.written, dot.site.flops) == (16 * 16 * 4, 16 * 16 * 4, 2 * 16**3 + 16**2)
     assert dot.site.holds == "dot f32[16,16] x f32[16,16], tanh -> f32[16,16]"
@@ -95,7 +95,7 @@ def test_every_execution_is_counted(looped: tuple[Any, Profile]) -> None:
 
 
 def test_share_of_the_roofline(looped: tuple[Any, Profile]) -> None:
-    (dot,) = (r for r in looped[1].rows if r.site.op_name == "product")
+    (dot,) = (r for r in looped[1].rows if "dot" in r.site.holds)
     # 2 KiB at 8 GB/s take less than 8448 operations at 1 GF/s.
     assert dot.of_roofline == pytest.approx(70 * 8448e-9 / dot.seconds)
     assert dot.bytes_per_second == pytest.approx(70 * 2048 / dot.seconds)
@@ -121,7 +121,7 @@ def test_same_results_and_donated_arguments_stay(looped: tuple[Any, Profile]) ->
 def test_table_and_trace(looped: tuple[Any, Profile], tmp_path: Path) -> None:
     _, profile = looped
     text = str(profile)
-    assert "% of roofline" in text and "product" in text
+    assert "% of roofline" in text and "dot f32[16,16]" in text
     profile.trace(tmp_path / "t.json")
     trace = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     named = [e for e in trace if e["ph"] == "X"]
@@ -130,6 +130,29 @@ def test_table_and_trace(looped: tuple[Any, Profile], tmp_path: Path) -> None:
     assert {e["tid"] for e in named} == {0}
     assert [e["args"]["name"] for e in trace if e["name"] == "thread_name"] == ["device 0"]
     json.dumps(profile.as_dict(), allow_nan=False)
+
+
+def test_threads(tmp_path: Path, limits: Roofline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_NUM_THREADS", "2")
+    text = "HloModule big\n\nENTRY main {\n  x = f32[1000,1000] parameter(0)\n  ROOT y = f32[1000,1000] tanh(x)\n}\n"
+    profile = compiled(tmp_path, text).profile(np.ones((1000, 1000), np.float32), steps=1)
+    (row,) = profile.rows
+    assert 0 < row.threads <= 2.01
+    pieces = profile.chunks[0]
+    # Every chunk once, and within the kernel.
+    assert sorted(n for low, high in pieces[:, 3:].tolist() for n in range(low, high)) == list(
+        range(pieces[:, 4].max())
+    )
+    (event,) = profile.events[0].tolist()
+    assert event[1] <= pieces[:, 1].min() <= pieces[:, 2].max() <= event[2]
+    trace = profile.trace_events()["traceEvents"]
+    assert sum(e.get("cat") == "chunks" for e in trace) == len(pieces)
+    assert {e["tid"] for e in trace} - {0} <= {1000, 1001}
+
+
+def test_one_thread_where_nothing_is_handed_out(looped: tuple[Any, Profile]) -> None:
+    assert {r.threads for r in looped[1].rows} == {1.0}
+    assert len(looped[1].chunks[0]) == 0
 
 
 def test_devices_and_collectives(tmp_path: Path, limits: Roofline) -> None:
