@@ -17,6 +17,7 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.function import Kernel, loop_kernel
 from shardc.compiler.kernels.loops import element_bits, power_below
+from shardc.compiler.kernels.parallel import Span, in_pieces
 from shardc.compiler.kernels.registers import part_count, register_type
 from shardc.hlo.ir import Instruction
 from shardc.hlo.monoids import any_order
@@ -25,6 +26,9 @@ from shardc.native.vector import I64, constant
 
 __all__ = ["emit_reduce_window"]
 
+#: Simple operations that a step of a running total takes, and columns that a thread should have at least.
+_COST, _COLUMNS = 4, 64
+
 
 def emit_reduce_window(kernel: Kernel) -> None:
     """A running total where the windows allow it, a fold per window elsewhere."""
@@ -32,8 +36,13 @@ def emit_reduce_window(kernel: Kernel) -> None:
     if found is None:
         loop_kernel(kernel)
         return
+    dims = kernel.instruction.operands[0].shape.dims
     dimension, backwards = found
-    _Running(kernel, dimension, backwards).emit()
+    outer, columns = math.prod(dims[:dimension]), math.prod(dims[dimension + 1 :])
+    work = _COST * math.prod(dims) * (len(kernel.instruction.operands) // 2)
+    by_column = columns > outer
+    pieces = columns // _COLUMNS if by_column else outer
+    in_pieces(kernel, pieces, work, lambda k, span: _Running(k, dimension, backwards).emit(span, by_column))
 
 
 def _running_dimension(i: Instruction) -> tuple[int, bool] | None:
@@ -71,16 +80,25 @@ class _Running:
         widest = 2 * self.e.vector_bits // element_bits(self.dtypes)
         self.lanes = min(widest, power_below(self.inner)) if is_scalar_program(self.reducer) else 1
 
-    def emit(self) -> None:
+    def emit(self, span: Span | None, by_column: bool) -> None:
+        """All of it, or a span's part: of the columns (the last part has those beyond whole vectors), or of what lies
+        before the dimension."""
         b = self.e.entry.builder
-        cut = self.inner - self.inner % self.lanes
-        row = self.length * self.inner
-        with counted(b, 0, self.outer) as o:
-            base = b.mul(o, constant(I64, row))
-            with counted(b, 0, cut, self.lanes) as j:
+        whole = self.inner // self.lanes
+        first, past, low, high = (constant(I64, n) for n in (0, self.outer, 0, whole))
+        rest = low
+        if span is not None and by_column:
+            low, high = span.steps(b, whole)
+            rest = b.select(b.icmp_unsigned("==", span.end, constant(I64, span.count)), rest, constant(I64, self.inner))
+        elif span is not None:
+            first, past = span.steps(b, self.outer)
+        lanes = constant(I64, self.lanes)
+        with counted(b, first, past) as o:
+            base = b.mul(o, constant(I64, self.length * self.inner))
+            with counted(b, b.mul(low, lanes), b.mul(high, lanes), self.lanes) as j:
                 self._column(b, b.add(base, j), self.lanes)
-            if cut < self.inner:
-                with counted(b, cut, self.inner) as j:
+            if whole * self.lanes < self.inner:
+                with counted(b, b.add(rest, constant(I64, whole * self.lanes)), self.inner) as j:
                     self._column(b, b.add(base, j), 1)
         self.e.finish()
 
