@@ -23,7 +23,7 @@ from shardc.compiler.kernels.registers import part_count, register_type
 from shardc.hlo.monoids import identity_of
 from shardc.native.vector import I64, PTR, constant
 
-__all__ = ["BLOCK", "Columns", "suits"]
+__all__ = ["BLOCK", "Columns", "combined", "one_per_element", "suits"]
 
 #: Columns of a block: the longer, the more of each row is read as it lies; the accumulators still fit a near cache.
 BLOCK = 8192
@@ -31,18 +31,33 @@ BLOCK = 8192
 _ROWS, _MOST = 8, 8 * 1024
 
 
-def suits(folds: Sequence[FoldUse], index: Index) -> bool:
-    """Are all reductions over the same rows, one per element of the map, free in their order, and not too long?"""
+def one_per_element(folds: Sequence[FoldUse], index: Index) -> bool:
+    """Are all folds reductions over the same rows, one per element of the map, and free in their order?"""
     if not folds:
         return False
     sizes = folds[0].fold.sizes
     plain = all(f.key.opcode == "reduce" and f.index == index and f.fold.sizes == sizes for f in folds)
-    free = all(f.fold.order == "any" and f.fold.taken is None and _is_one_op(f.fold) for f in folds)
-    return plain and free and _ROWS <= math.prod(sizes) <= _MOST
+    return plain and all(f.fold.order == "any" and f.fold.taken is None and _is_one_op(f.fold) for f in folds)
+
+
+def suits(folds: Sequence[FoldUse], index: Index) -> bool:
+    """May a map with these folds be done row by row, in accumulators that see no more rows than is good for them?"""
+    return one_per_element(folds, index) and _ROWS <= math.prod(folds[0].fold.sizes) <= _MOST
 
 
 def _is_one_op(fold: Fold) -> bool:
     return len(fold.dtypes) == 1 and identity_of(fold.reducer, fold.dtypes[0]) is not None
+
+
+def combined(e: Emitter, fold: Fold, values: Sequence[Val]) -> Val:
+    """All values in one, pair by pair."""
+    rest = list(values)
+    while len(rest) > 1:
+        rest = [
+            e.call(fold.reducer, rest[k : k + 2], fold.wide)[0] if k + 1 < len(rest) else rest[k]
+            for k in range(0, len(rest), 2)
+        ]
+    return rest[0]
 
 
 @dataclass
@@ -122,15 +137,9 @@ class Columns:
         rows.close()
 
     def _tree(self, use: FoldUse, values: list[Val]) -> Val:
-        """The accumulator and the combined rows; rows are combined pair by pair."""
+        """The accumulator and the combined rows."""
         total, *rows = values
-        while len(rows) > 1:
-            pairs = [
-                self.e.call(use.fold.reducer, rows[k : k + 2], use.fold.wide)[0] if k + 1 < len(rows) else rows[k]
-                for k in range(0, len(rows), 2)
-            ]
-            rows = pairs
-        return self.e.call(use.fold.reducer, [total, *rows], use.fold.wide)[0]
+        return self.e.call(use.fold.reducer, [total, combined(self.e, use.fold, rows)], use.fold.wide)[0]
 
     def _at(
         self, b: ir.IRBuilder, number: int, part: int, column: ir.Value, begin: ir.Value

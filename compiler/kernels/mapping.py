@@ -25,6 +25,7 @@ from shardc.compiler.kernels.loops import (
     power_above,
 )
 from shardc.compiler.kernels.parallel import Span
+from shardc.compiler.kernels.short_rows import ShortRows, lanes_for
 from shardc.compiler.kernels.tiles import Tile, side, takes
 from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.types import DType, Shape
@@ -133,6 +134,7 @@ class _Nest:
     across: _Level | None
     lanes: _Level | None
     columns: bool = False
+    short_rows: bool = False
 
     @staticmethod
     def of(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
@@ -144,6 +146,8 @@ class _Nest:
         if not groups:
             return _Nest(e, recorder, body, [], None, None)
         lanes = _lanes(e, groups, recorder, accesses)
+        short = 1 if lanes > 1 else lanes_for(e, recorder, space.index, groups[-1][-1], group_size(groups[-1]))
+        lanes = max(lanes, short)
         number = _across(groups, recorder) if lanes > 1 else None
         across = None
         if number is not None:
@@ -155,8 +159,8 @@ class _Nest:
         inner = _Level(groups.pop(), lanes, _grain(recorder, outputs, lanes, across))
         body.streams = [_streams(o, s, inner) for o, s in zip(outputs, stores, strict=True)]
         levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
-        by_columns = lanes > 1 and inner.size > lanes and columns.suits(recorder.folds, space.index)
-        return _Nest(e, recorder, body, levels, across, inner, by_columns)
+        by_columns = lanes > short and inner.size > lanes and columns.suits(recorder.folds, space.index)
+        return _Nest(e, recorder, body, levels, across, inner, by_columns, short > 1)
 
     def cut(self, count: int) -> _Level | None:
         """The loop to cut into ``count`` chunks: the outer ones that together are long enough, else the longest.
@@ -215,7 +219,11 @@ class _Nest:
         loop = Loop(run.frame, run.end, run.unit, run.begin)
         lanes, mask = self._width(run)
         bind_group(self.e, self.lanes.group, Val((loop.index,), loop.frame), lanes)
+        if self.short_rows:
+            rows = ShortRows(self.e, mask, self.lanes.group[-1], lanes, run.unit)
+            self.e.folded |= {use.key: partial(rows.results, use, loop.frame) for use in self.recorder.folds}
         self.body.emit(loop.frame, mask)
+        self.e.folded.clear()
         loop.close()
 
     def _column_blocks(self, run: _Run) -> None:

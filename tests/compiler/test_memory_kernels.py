@@ -135,6 +135,7 @@ def _cases() -> dict[str, Instruction]:
         "complex sums": instruction(
             "reduce", f("c64", 19, 200), f("c64"), dimensions=(0,), to_apply=binary_computation("add", "c64")
         ),
+        "short rows": instruction("reduce", f("f32", 7, 33, 12), f("f32"), dimensions=(2,), to_apply=add),
         "everything": instruction("reduce", f("f32", 50, 70), f("f32"), dimensions=(0, 1), to_apply=add),
     }
 
@@ -172,3 +173,24 @@ def test_columns_with_special_values(rows: int, columns: int, opcode: str) -> No
     i = instruction("reduce", f("f32", rows, columns), f("f32"), dimensions=(0,),
                     to_apply=binary_computation(opcode, "f32"))  # fmt: skip
     check(i, [x, np.float32(1)], ulp=64)
+
+
+@SETTINGS
+@given(
+    st.sampled_from([(70, 16), (33, 5), (3, 16, 17), (40, 4, 8), (130, 31), (9, 16), (64, 33)]),
+    st.sampled_from(["f32", "bf16", "f64", "s8", "c64", "pred"]),
+    st.sampled_from(["add", "maximum", "minimum"]),
+    st.booleans(),
+)
+def test_short_rows(dims: tuple[int, ...], dtype: str, opcode: str, shifted: bool) -> None:
+    if dtype in ("c64", "pred"):
+        opcode = {"c64": "add", "pred": "or"}[dtype]
+    kept = dims[:2] if dims[0] == 3 else dims[:1]
+    b = Builder("fused")
+    x, y, init = b.parameter(f(dtype, *dims)), b.parameter(f(dtype, *kept)), b.parameter(f(dtype))
+    spread = b.add("broadcast", y, shape=f(dtype, *dims), dimensions=tuple(range(len(kept))))
+    value = b.add({"pred": "xor"}.get(dtype, "subtract"), x, spread) if shifted else x
+    over = tuple(range(len(kept), len(dims)))
+    result = b.add("reduce", value, init, dimensions=over, to_apply=binary_computation(opcode, dtype))
+    i = fusion(b.build(result))
+    check(i, [random(o.shape, k) for k, o in enumerate(i.operands)], ulp=64)
