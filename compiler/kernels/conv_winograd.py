@@ -74,7 +74,7 @@ class Square:
     def _cut(self) -> Cut:
         high, wide = (-(-r.size // 2) for r in self.sliding)
         count = _BLOCK // (_SQUARE * (self.wide + self.features) * self.kind.nbytes)
-        count = max(32, min(count, 512))
+        count = max(64, min(count, 512))
         all_roles = (self.images, *self.sliding)
         if high * wide > count:
             pieces = -(-high // max(1, count // wide))
@@ -146,62 +146,69 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
 def emit_square(kernel: Kernel, e: Emitter, plan: Square) -> None:
     """Forward, and the gradient of the input, which is the same with the kernel turned round."""
     filters = allocate(e, _SQUARE * plan.wide * plan.features * plan.kind.nbytes)
-    packed = allocate(e, 9 * plan.wide * plan.features * plan.kind.nbytes)
-    _filters(kernel, e, plan, packed, filters)
-    release(e, [packed])
+    _filters(kernel, e, plan, filters)
     count = chunks(products=plan.work, most=plan.cut.count)
     phase(kernel, e, count, partial(_forward, plan, count), [filters])
     release(e, [filters])
 
 
-def _filters(kernel: Kernel, e: Emitter, plan: Square, packed: ir.Value, filters: ir.Value) -> None:
-    """U: (3, 3, channels, features) with zeros for channels and features that do not exist, then (16, ...)."""
-    roles, operand = plan.roles, plan.instruction.operands[1]
-    if (plan.wide, plan.features) != (plan.channels.size, roles.features):
-        clear(e.entry.builder, packed, 9 * plan.wide * plan.features * plan.kind.nbytes)
+def _filters(kernel: Kernel, e: Emitter, plan: Square, filters: ir.Value) -> None:
+    """U, (16, channels, features); from the kernel as it lies, or from a copy in that order."""
     count = chunks(nbytes=25 * plan.wide * plan.features * plan.kind.nbytes, most=plan.channels.size)
-    own = (plan.channels.own, *(r.own for r in plan.fixed), roles.kernel_feature_dim)
-    back = (False, *(r.step < 0 for r in plan.fixed), False)
-    dims = (plan.channels.size, 3, 3, roles.features)
-
-    def pack(part: Part) -> None:
-        p = part.emitter()
-
-        def element(e: Elements, index: Index, mask: Mask) -> object:
-            index = tuple(Expr(2) - x if turned else x for x, turned in zip(index, back, strict=True))
-            at = dict(zip(own, index, strict=True))
-            value = e.value(operand, tuple(at[d] for d in range(len(at))), mask)
-            return converted(e, value, operand.shape.dtype, plan.kind)
-
-        shape = array_shape(plan.kind, 3, 3, plan.wide, plan.features)
-        place = lambda e, index: (*index[1:3], index[0], index[3])  # noqa: E731
-        emit_map(p, dims, [Output(part.shared[0], shape, element, place)], span=Span(count, part.begin, part.end))
-        p.finish()
-
-    def transform(part: Part) -> None:
-        p = part.emitter()
-        _points(p.entry.builder, plan, part, count)
-        p.finish()
-
-    phase(kernel, e, count, pack, [packed])
-    phase(kernel, e, count, transform, [packed, filters])
+    own = (*(r.own for r in plan.fixed), plan.channels.own, plan.roles.kernel_feature_dim)
+    padded = (plan.wide, plan.features) != (plan.channels.size, plan.roles.features)
+    if own == (0, 1, 2, 3) and plan.roles.kernel.dtype is plan.kind and not padded:
+        back = tuple(r.step < 0 for r in plan.fixed)
+        phase(kernel, e, count, lambda part: _points(plan, part, count, part.operands[1], back), [filters])
+        return
+    packed = allocate(e, 9 * plan.wide * plan.features * plan.kind.nbytes)
+    if padded:
+        clear(e.entry.builder, packed, 9 * plan.wide * plan.features * plan.kind.nbytes)
+    phase(kernel, e, count, partial(_pack, plan, count), [packed])
+    phase(kernel, e, count, lambda part: _points(plan, part, count, part.shared[1], (False, False)), [filters, packed])
+    release(e, [packed])
 
 
-def _points(b: ir.IRBuilder, plan: Square, part: Part, count: int) -> None:
-    """U of the packed taps, for the part's channels."""
-    source, target = part.shared
+def _pack(plan: Square, count: int, part: Part) -> None:
+    """The kernel as (3, 3, channels, features), turned back, zeros for channels and features that do not exist."""
+    operand = plan.instruction.operands[1]
+    e = part.emitter()
+
+    def element(e: Elements, index: Index, mask: Mask) -> object:
+        at = {plan.channels.own: index[0], plan.roles.kernel_feature_dim: index[3]}
+        for role, x in zip(plan.fixed, index[1:3], strict=True):
+            at[role.own] = Expr(2) - x if role.step < 0 else x
+        value = e.value(operand, tuple(at[d] for d in range(4)), mask)
+        return converted(e, value, operand.shape.dtype, plan.kind)
+
+    def place(e: Elements, index: Index) -> Index:
+        return (*index[1:3], index[0], index[3])
+
+    dims = (plan.channels.size, 3, 3, plan.roles.features)
+    shape = array_shape(plan.kind, 3, 3, plan.wide, plan.features)
+    emit_map(e, dims, [Output(part.shared[0], shape, element, place)], span=Span(count, part.begin, part.end))
+    e.finish()
+
+
+def _points(plan: Square, part: Part, count: int, source: ir.Value, back: tuple[bool, ...]) -> None:
+    """U of some of the taps that lie at ``source`` as (3, 3, channels, features); ``back``: turned along a dimension."""
+    e = part.emitter()
+    b = e.entry.builder
+    target = part.shared[0]
     size = plan.wide * plan.features
     vector = with_lanes(plan.t, plan.lanes)
     first, past = share(b, part.begin, part.end, size // plan.lanes, count)
     with counted(b, first, past) as n:
         at = b.mul(n, constant(I64, plan.lanes))
 
-        def load(k: int) -> ir.Value:
-            return b.load(b.gep(source, [b.add(at, constant(I64, k * size))], source_etype=plan.t), typ=vector, align=4)
+        def place(base: ir.Value, number: int) -> ir.Value:
+            return b.gep(base, [b.add(at, constant(I64, number * size))], source_etype=plan.t)
 
-        found = twice(b, [[load(3 * i + j) for j in range(3)] for i in range(3)], taps)
-        for k, value in enumerate(v for line in found for v in line):
-            b.store(value, b.gep(target, [b.add(at, constant(I64, k * size))], source_etype=plan.t), align=4)
+        lines, columns = (range(2, -1, -1) if turned else range(3) for turned in back)
+        square = [[b.load(place(source, 3 * i + j), typ=vector, align=4) for j in columns] for i in lines]
+        for k, value in enumerate(v for line in twice(b, square, taps) for v in line):
+            b.store(value, place(target, k), align=4)
+    e.finish()
 
 
 def _forward(plan: Square, count: int, part: Part) -> None:

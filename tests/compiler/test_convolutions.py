@@ -116,6 +116,7 @@ WEIGHTS_FIRST = ConvDims(1, 0, (2, 3), 0, 1, (2, 3), 1, 0, (2, 3))
 BY_TILES = {
     "even": (NHWC, (4, 16, 16, 32), (3, 3, 32, 64), 1, False),
     "turned": (INPUTS, (4, 16, 16, 32), (3, 3, 64, 32), 1, True),
+    "turned as it lies": (NHWC, (4, 16, 16, 32), (3, 3, 32, 64), 1, True),
     "odd": (NHWC, (3, 15, 17, 33), (3, 3, 33, 50), 0, False),
     "wide borders": (NHWC, (9, 5, 6, 17), (3, 3, 17, 19), 2, False),
     "rows": (NHWC, (2, 61, 70, 40), (3, 3, 40, 24), 1, False),
