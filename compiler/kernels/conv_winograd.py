@@ -191,7 +191,7 @@ def _pack(plan: Square, count: int, part: Part) -> None:
 
 
 def _points(plan: Square, part: Part, count: int, source: ir.Value, back: tuple[bool, ...]) -> None:
-    """U of some of the taps that lie at ``source`` as (3, 3, channels, features); ``back``: turned along a dimension."""
+    """U of some of the taps that lie at ``source`` as (3, 3, channels, features), turned where ``back``."""
     e = part.emitter()
     b = e.entry.builder
     target = part.shared[0]
