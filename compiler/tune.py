@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from shardc.native.pool import Pool
 from shardc.native.target import Target
 from shardc.partitioner.trips import trip_count
 
-__all__ = ["Choice", "Workplace", "tune"]
+__all__ = ["Choice", "Workplace", "choose", "tune"]
 
 log = logging.getLogger("shardc")
 
@@ -88,6 +88,17 @@ class Workplace:
         pool = self.pool()
         pool.configure(self.threads - 1)
         return pool
+
+
+def choose(module: Module, config: Config, machine: Target) -> Choice:
+    """`tune` with what compiles and runs the module on this machine."""
+    from shardc.compiler.compile import build_executable
+    from shardc.compiler.load import step_pool
+
+    def build(tuning: Tuning) -> Executable:
+        return build_executable(module, config, machine, tuning=tuning)
+
+    return tune(module, Workplace(config, machine, build, partial(step_pool, machine, config)))
 
 
 def tune(module: Module, place: Workplace) -> Choice:
@@ -184,7 +195,9 @@ def _kernel(step: Kernel, key: str, program: Tuning, place: Workplace, deadline:
         if not rivals or time.monotonic() >= deadline:
             continue
         seconds = compare([trial.runner(t) for t in (best, *rivals)], deadline)
-        log.debug("%s, %s %s: %s s", step.instruction.name, field, [getattr(t, field) for t in (best, *rivals)], seconds)
+        log.debug(
+            "%s, %s %s: %s s", step.instruction.name, field, [getattr(t, field) for t in (best, *rivals)], seconds
+        )
         fastest = min(range(len(seconds)), key=seconds.__getitem__)
         if seconds[fastest] < _CLEARLY * seconds[0]:
             winner = rivals[fastest - 1]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import Config
@@ -18,18 +19,20 @@ from shardc.hlo.custom_calls import CustomCall, need_new
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
-from shardc.hlo.passes import collector_paused
 from shardc.hlo.types import Shape
+from shardc.launcher.making import Making, handed_out, making_of, making_of_partitioned
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.mpi_environment import detect_launcher
 from shardc.partitioner.options import Choice, PartitionOptions
 
 if TYPE_CHECKING:
+    from shardc.compiler.executable import Executable
     from shardc.compiler.load import LoadedStep
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
     from shardc.launcher.profile import Profile
+    from shardc.native.target import Target
 
-__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "compile_program", "job_config", "since"]
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
 
 
 log = logging.getLogger("shardc")
@@ -144,11 +147,11 @@ class Program:
         """All the stages at once; what the cache knows is not partitioned again. ``tune`` as `Partitioned.compile`."""
         _need_cpu(target)
         if tune is not None:
-            return self._tuned(tune).compile(target)
-        executable, seconds = compile_program(self.content, self.config, lambda: self)
-        return Compiled(executable, self.jax, self.config, {**self.seconds, **seconds}, self.partition)
+            return self.tuned(tune).compile(target)
+        making = making_of(self.content, self.config, lambda: self)
+        return Compiled(making, self.jax, self.config, self.seconds, self.partition)
 
-    def _tuned(self, seconds: float) -> Program:
+    def tuned(self, seconds: float) -> Program:
         """The program, to be compiled with so many seconds of tuning."""
         if not seconds >= 0:
             raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
@@ -286,7 +289,7 @@ class Partitioned:
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
-        return dict(self._executable().memory)
+        return self.compile().memory_analysis()
 
     def memory_timeline(self) -> MemoryTimeline:
         """Which values lie where while each step of the program runs, and the bytes in use."""
@@ -301,12 +304,6 @@ class Partitioned:
         """What `compile` compiles: the per-device program, or for one device the program itself."""
         return self.program.module if self.program.for_one_device else self.module
 
-    def _executable(self, target: str = "cpu", *, profile: bool = False) -> Any:
-        from shardc.compiler.compile import compile_module
-
-        with collector_paused():
-            return compile_module(self.compiled_module, self.program.config, target, profile=profile)
-
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
 
@@ -317,12 +314,10 @@ class Partitioned:
         """
         _need_cpu(target)
         if tune is not None:
-            tuned = replace(self.propagated, program=self.program._tuned(tune))
+            tuned = replace(self.propagated, program=self.program.tuned(tune))
             return replace(self, propagated=tuned).compile(target, profile=profile)
-        start = time.perf_counter()
-        executable = self._executable(target, profile=profile)
-        seconds = {**self.seconds, **since("compile", start)}
-        return Compiled(executable, self.program.jax, self.program.config, seconds, lambda: self)
+        making = making_of_partitioned(self, profile=profile)
+        return Compiled(making, self.program.jax, self.program.config, self.seconds, lambda: self)
 
     def simulate(self, machine: str) -> Any:
         """Not there yet: predictions for a described machine."""
@@ -330,30 +325,6 @@ class Partitioned:
             f"simulation (here for {machine!r}) is not there yet",
             fix="the report has wire_bytes and flops per device: partitioned.report()",
         )
-
-
-def compile_program(content: str, config: Config, program: Callable[[], Program]) -> tuple[Any, Mapping[str, float]]:
-    """The executable of a ``program``, and seconds by stage. It is not made when the cache knows its ``content``."""
-    seconds: dict[str, float] = {}
-
-    def module() -> Module:
-        start = time.perf_counter()
-        made = program()
-        if made.for_one_device and config.dump_to is None:
-            module, stages = made.module, made.seconds
-        else:
-            partitioned = made.partition()
-            module, stages = partitioned.compiled_module, partitioned.seconds
-        seconds.update(stages, compile=start - time.perf_counter())
-        return module
-
-    start = time.perf_counter()
-    with collector_paused():  # imports and short stages, beside JAX's many objects
-        from shardc.compiler.source import compile_source
-
-        executable = compile_source(content, config, module)
-    seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
-    return executable, seconds
 
 
 def _need_cpu(target: str) -> None:
@@ -370,17 +341,49 @@ class Compiled:
 
     def __init__(
         self,
-        executable: Any,
+        executable: Executable | Making,
         jax: Any = None,
         config: Config | None = None,
         seconds: Mapping[str, float] | None = None,
         source: Callable[[], Partitioned] | None = None,
     ) -> None:
-        self.executable = executable
         self._source = source
         self.config = config or job_config()
         self.seconds = dict(seconds or {})
         self._jax = jax
+        self._making = executable if isinstance(executable, Making) else None
+        self._executable = None if isinstance(executable, Making) else executable
+        if detect_launcher() is None:
+            self.executable  # noqa: B018  (what goes wrong belongs here)
+
+    @property
+    def executable(self) -> Executable:
+        """The compiled per-device program. In a job, a rank that asks before the first call compiles by itself."""
+        if self._executable is None:
+            assert self._making is not None
+            self._executable, seconds = self._making.build(None)
+            self.seconds.update(seconds)
+        return self._executable
+
+    def share(self) -> Executable:
+        """`executable`; in a job rank 0 compiles it for all ranks, which must call this together."""
+        from shardc.launcher.job import job_transport
+
+        making, transport = self._making, job_transport(self.config)
+        if making is not None and transport.process_count > 1:
+
+            def build(machine: Target | None) -> tuple[Executable, Mapping[str, float]]:
+                return (self._executable, {}) if self._executable and machine is None else making.build(machine)
+
+            self._executable, seconds = handed_out(Making(making.key, build), transport)
+            self.seconds.update(seconds)
+            self._making = None
+        return self.executable
+
+    @cached_property
+    def _signature(self) -> Any:
+        """How arguments and results belong to the function's pytrees, if there is a function."""
+        return self._jax(self.executable) if isinstance(self._jax, FunctionType) else self._jax
 
     @cached_property
     def driver(self) -> Any:
@@ -390,7 +393,7 @@ class Compiled:
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
-        return Driver(self.executable, self.step, transport, config, self.step.pool)
+        return Driver(self.share(), self.step, transport, config, self.step.pool)
 
     @cached_property
     def step(self) -> LoadedStep:
@@ -401,7 +404,8 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._jax is not None:
-            return self._jax.unflatten(self.run(self._jax.flatten(args, kwargs)))
+            run = self.driver  # in a job nothing is known before
+            return self._signature.unflatten(list(run(self._signature.flatten(args, kwargs))))
         if kwargs:
             raise InputError(
                 f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"
@@ -423,7 +427,7 @@ class Compiled:
         """
         from shardc.launcher.profile import profile_steps
 
-        flat = self._jax.flatten(args, kwargs) if self._jax is not None else list(args)
+        flat = self._signature.flatten(args, kwargs) if self._jax is not None else list(args)
         return profile_steps(self._timed(), flat, steps)
 
     @cached_property

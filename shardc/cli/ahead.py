@@ -17,6 +17,7 @@ from shardc.cli.options import (
     VerboseOption,
     open_program,
 )
+from shardc.cli.run import TuneOption
 from shardc.cli.view import View, bytes_text
 
 __all__ = ["compile_program"]
@@ -54,6 +55,7 @@ def compile_program(
     blas: BlasOption = "builtin",
     library: LibrariesOption = None,
     mpi: MpiOption = False,
+    tune: TuneOption = 0.0,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -68,7 +70,8 @@ def compile_program(
     from shardc.launcher.ahead import compile_ahead, write_ahead
 
     view = View(json, verbose, quiet)
-    partitioned = open_program(file, mesh, annotate, annotations).partition()
+    given = open_program(file, mesh, annotate, annotations)
+    partitioned = (given.tuned(tune) if tune else given).partition()
     program = compile_ahead(partitioned, name=name, cpu=target_cpu, system=target_os)
     written = write_ahead(program, output)
     if link:
@@ -85,6 +88,7 @@ def compile_program(
         "memory": dict(executable.memory),
         "collectives": len(executable.collectives),
         "needs": program.needs,
+        "tuning": dict(executable.tuning),
         "files": [p.name for p in written],
     }
     view.result(facts, lambda: _render(view, facts, written))
