@@ -5,12 +5,12 @@ It is made of IR, like all that runs inside a step. `PARALLEL` is the call that 
     void shardc_parallel(ptr function, ptr context, i64 count, i64 nanoseconds)
 
 It calls ``void function(ptr context, i64 begin, i64 end)`` over disjoint pieces of ``[0, count)`` and returns when all
-are done; the caller works too. Pieces are single indices that threads claim one by one, or all of ``[0, count)`` where
-the caller is alone. ``nanoseconds`` is about what all of it takes one thread. Several threads may be inside at once,
-each with a job slot of its own that all workers serve; a caller who finds no free slot does everything itself, and so a
-piece may itself call the pool.
+are done; the caller works too. Pieces are single indices (some together, where there are 65,536 and more) that threads
+claim one by one, or all of ``[0, count)`` where the caller is alone. ``nanoseconds`` is about what all of it takes one
+thread. Several threads may be inside at once, each with a job slot of its own that all workers serve; a caller who
+finds no free slot does everything itself, and so a piece may itself call the pool.
 
-A job's ``ticket`` holds its generation and the next index. Claiming is a compare-and-swap on both, so a worker that
+A job's ``ticket`` holds its generation and the indices left. Claiming is a compare-and-swap on both, so a worker that
 looked at a slot before its last job ended cannot take from the next one: a caller closes the ticket before it writes
 the next job's function, context and count, and opens it afterwards.
 
@@ -160,9 +160,10 @@ _PAUSES = {
     "arm64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
 }
 
-# A slot: ticket, function, context, count; on a cache line of its own: pieces not done, caller sleeps, slot is taken.
+# A slot: ticket (generation, first and end of the indices that nobody has taken: 32, 16 and 16 bits), function,
+# context, count, pieces per index; on a cache line of its own: indices not done, caller sleeps, slot is taken.
 _TYPES = """
-%slot = type { i64, ptr, ptr, i64, [32 x i8], i32, i32, i32, [52 x i8] }
+%slot = type { i64, ptr, ptr, i64, i64, [24 x i8], i32, i32, i32, [52 x i8] }
 @slots = internal global [$SLOTS$ x %slot] zeroinitializer, align 128
 @epoch = internal global i32 0, align 64
 @sleepers = internal global i32 0, align 64
@@ -340,14 +341,17 @@ unchanged:
 """
 
 _JOBS = """
-; Do pieces of a slot's job while there are any; how many were done?
-define internal i32 @work(ptr %slot) {
+; Do pieces of a slot's job while there are any, from the first on or from the last back; how many were done? Threads
+; that start at opposite ends mostly meet the same part of the data in one kernel after the other.
+define internal i32 @work(ptr %slot, i1 %backwards) {
 entry:
   %function.p = getelementptr %slot, ptr %slot, i64 0, i32 1
   %context.p = getelementptr %slot, ptr %slot, i64 0, i32 2
   %count.p = getelementptr %slot, ptr %slot, i64 0, i32 3
-  %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
-  %waits = getelementptr %slot, ptr %slot, i64 0, i32 6
+  %grain.p = getelementptr %slot, ptr %slot, i64 0, i32 4
+  %pending = getelementptr %slot, ptr %slot, i64 0, i32 6
+  %waits = getelementptr %slot, ptr %slot, i64 0, i32 7
+  %step = select i1 %backwards, i64 -1, i64 65536
   br label %look
 look:
   %done = phi i32 [ 0, %entry ], [ %done, %claim ], [ %one.more, %finished ]
@@ -355,17 +359,25 @@ look:
   %function = load atomic ptr, ptr %function.p acquire, align 8
   %context = load atomic ptr, ptr %context.p acquire, align 8
   %count = load atomic i64, ptr %count.p acquire, align 8
-  %index = and i64 %ticket, 4294967295
-  %open = icmp ult i64 %index, %count
+  %grain = load atomic i64, ptr %grain.p acquire, align 8
+  %past = and i64 %ticket, 65535
+  %shifted = lshr i64 %ticket, 16
+  %first = and i64 %shifted, 65535
+  %open = icmp ult i64 %first, %past
   br i1 %open, label %claim, label %nothing
 claim:
-  %following = add i64 %ticket, 1
+  %following = add i64 %ticket, %step
   %pair = cmpxchg ptr %slot, i64 %ticket, i64 %following acq_rel monotonic
   %ours = extractvalue { i64, i1 } %pair, 1
   br i1 %ours, label %run, label %look
 run:
-  %end = add i64 %index, 1
-  call void %function(ptr %context, i64 %index, i64 %end)
+  %last.one = sub i64 %past, 1
+  %index = select i1 %backwards, i64 %last.one, i64 %first
+  %begin = mul i64 %index, %grain
+  %full = add i64 %begin, %grain
+  %beyond = icmp ugt i64 %full, %count
+  %end = select i1 %beyond, i64 %count, i64 %full
+  call void %function(ptr %context, i64 %begin, i64 %end)
   %one.more = add i32 %done, 1
   %before = atomicrmw sub ptr %pending, i32 1 seq_cst
   %last = icmp eq i32 %before, 1
@@ -388,6 +400,8 @@ nothing:
 define internal ptr @worker(ptr %number) {
 entry:
   %id = ptrtoint ptr %number to i32
+  %parity = and i32 %id, 1
+  %backwards = icmp eq i32 %parity, 0
   %mask = alloca [16 x i64], align 8
   call void @allowed(ptr %mask)
   br label %top
@@ -414,7 +428,7 @@ scan:
   %k = phi i64 [ 0, %look ], [ %next, %scan ]
   %total = phi i32 [ 0, %look ], [ %sum, %scan ]
   %slot = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %k
-  %did = call i32 @work(ptr %slot)
+  %did = call i32 @work(ptr %slot, i1 %backwards)
   %sum = add i32 %total, %did
   %next = add i64 %k, 1
   %more = icmp ult i64 %next, $SLOTS$
@@ -439,9 +453,7 @@ entry:
   %limit = load atomic i32, ptr @limit acquire, align 4
   %helped = icmp sgt i32 %limit, 0
   %several = icmp ugt i64 %count, 1
-  %few = icmp ult i64 %count, 2147483648
-  %sane = and i1 %several, %few
-  %parallel = and i1 %helped, %sane
+  %parallel = and i1 %helped, %several
   br i1 %parallel, label %check, label %alone
 check:
   %ready = call i1 @ready(i32 %limit)
@@ -449,7 +461,7 @@ check:
 scan:
   %k = phi i64 [ 0, %check ], [ %next, %taken ]
   %slot = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %k
-  %busy.p = getelementptr %slot, ptr %slot, i64 0, i32 7
+  %busy.p = getelementptr %slot, ptr %slot, i64 0, i32 8
   %pair = cmpxchg ptr %busy.p, i32 0, i32 1 acq_rel monotonic
   %ours = extractvalue { i32, i1 } %pair, 1
   br i1 %ours, label %post, label %taken
@@ -458,9 +470,14 @@ taken:
   %more = icmp ult i64 %next, $SLOTS$
   br i1 %more, label %scan, label %alone
 post:
-  call void @post(ptr %slot, ptr %function, ptr %context, i64 %count)
-  call void @call_help(i64 %count, i64 %nanoseconds)
-  call i32 @work(ptr %slot)
+  %rounded = add i64 %count, 65534
+  %grain = udiv i64 %rounded, 65535
+  %most = add i64 %count, %grain
+  %more.than = sub i64 %most, 1
+  %indices = udiv i64 %more.than, %grain
+  call void @post(ptr %slot, ptr %function, ptr %context, i64 %count, i64 %grain, i64 %indices)
+  call void @call_help(i64 %indices, i64 %nanoseconds)
+  call i32 @work(ptr %slot, i1 false)
   call void @join(ptr %slot)
   store atomic i32 0, ptr %busy.p release, align 4
   ret void
@@ -518,24 +535,26 @@ entry:
 }
 
 ; Open a slot's next job.
-define internal void @post(ptr %slot, ptr %function, ptr %context, i64 %count) {
+define internal void @post(ptr %slot, ptr %function, ptr %context, i64 %count, i64 %grain, i64 %indices) {
 entry:
   %function.p = getelementptr %slot, ptr %slot, i64 0, i32 1
   %context.p = getelementptr %slot, ptr %slot, i64 0, i32 2
   %count.p = getelementptr %slot, ptr %slot, i64 0, i32 3
-  %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
+  %grain.p = getelementptr %slot, ptr %slot, i64 0, i32 4
+  %pending = getelementptr %slot, ptr %slot, i64 0, i32 6
   %here = call i32 @core()
   store atomic i32 %here, ptr @caller monotonic, align 4
   %old = load atomic i64, ptr %slot monotonic, align 8
   %generation = lshr i64 %old, 32
   %following = add i64 %generation, 1
-  %open = shl i64 %following, 32
-  %closed = or i64 %open, 4294967295
+  %closed = shl i64 %following, 32
+  %open = or i64 %closed, %indices
   store atomic i64 %closed, ptr %slot seq_cst, align 8
   store atomic ptr %function, ptr %function.p release, align 8
   store atomic ptr %context, ptr %context.p release, align 8
   store atomic i64 %count, ptr %count.p release, align 8
-  %pieces = trunc i64 %count to i32
+  store atomic i64 %grain, ptr %grain.p release, align 8
+  %pieces = trunc i64 %indices to i32
   store atomic i32 %pieces, ptr %pending release, align 4
   store atomic i64 %open, ptr %slot seq_cst, align 8
   atomicrmw add ptr @epoch, i32 1 seq_cst
@@ -574,8 +593,8 @@ done:
 ; Wait until the pieces that others took are done.
 define internal void @join(ptr %slot) {
 entry:
-  %pending = getelementptr %slot, ptr %slot, i64 0, i32 5
-  %waits = getelementptr %slot, ptr %slot, i64 0, i32 6
+  %pending = getelementptr %slot, ptr %slot, i64 0, i32 6
+  %waits = getelementptr %slot, ptr %slot, i64 0, i32 7
   br label %look
 look:
   %left = load atomic i32, ptr %pending acquire, align 4

@@ -95,6 +95,16 @@ def test_every_index_once_per_job(futex: bool, workers: int, spin: int) -> None:
 
 
 @HOW
+def test_more_indices_than_a_ticket_counts(futex: bool) -> None:
+    made(futex)[0].configure(2)
+    for count in (65_535, 65_536, 65_537, 200_001):
+        counters = np.zeros(count + 3, np.int64)
+        many(futex, counters, count, 3)
+        assert (counters[:count] == 3).all()
+        assert not counters[count:].any()
+
+
+@HOW
 def test_several_callers_share_the_workers(futex: bool) -> None:
     made(futex)[0].configure(3)
     counters = [np.zeros(40, np.int64) for _ in range(12)]  # more callers than job slots
