@@ -81,6 +81,15 @@ def exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.select(is_nan(b, x), x, scaled(b, p, b.fptosi(n, with_scalar(t, I32))))
 
 
+def _exp_moderate(b: ir.IRBuilder, x: ir.Value, most: float) -> ir.Value:
+    """exp(min(x, most)) for x >= 0, any number for NaN: 2**n goes straight into the exponent."""
+    t = x.type
+    integer = with_scalar(t, I32)
+    n, r = _reduced(b, b.select(b.fcmp_ordered("<", x, constant(t, most)), x, constant(t, most)))
+    p = b.bitcast(b.fadd(_exp_minus_one(b, r), constant(t, 1.0)), integer)
+    return b.bitcast(b.add(p, b.shl(b.fptosi(n, integer), constant(integer, 23))), t)
+
+
 def expm1(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """2**n (exp(r) - 1) + (2**n - 1) for moderate x; beyond, exp is as good."""
     t = x.type
@@ -130,10 +139,10 @@ def tanh(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     t = x.type
     a = magnitude(b, x)
     one, two = constant(t, 1.0), constant(t, 2.0)
-    large = b.fsub(one, b.fdiv(two, b.fadd(exp(b, b.fadd(a, a)), one)))
+    large = b.fsub(one, b.fdiv(two, b.fadd(_exp_moderate(b, b.fadd(a, a), 20.0), one)))
     z = b.fmul(x, x)
-    small = fma(b, b.fmul(polynomial(b, z, _TANH), z), x, x)
-    return copysign(b, b.select(b.fcmp_unordered(">=", a, constant(t, 0.625)), large, small), x)
+    small = fma(b, b.fmul(polynomial(b, z, _TANH), z), x, x)  # of NaN too
+    return copysign(b, b.select(b.fcmp_ordered(">=", a, constant(t, 0.625)), large, small), x)
 
 
 def logistic(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
