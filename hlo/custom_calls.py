@@ -33,6 +33,7 @@ __all__ = [
     "CustomCall",
     "CustomCalls",
     "expansion",
+    "is_known",
     "known_targets",
     "need_computable",
     "need_new",
@@ -237,18 +238,19 @@ def need_computable(module: Module, custom_calls: CustomCalls) -> None:
         own = custom_calls.get(target)
         if own is not None and not own.address:
             raise unknown_call(i, custom_calls, "compiled")
-        if own is None and not _is_known(target):
+        if own is None and not is_known(target):
             raise unknown_call(i, custom_calls)
 
 
 def need_new(custom_calls: CustomCalls) -> None:
     """Raise `InputError` for a target that shardc knows, unless it is to be written as other HLO."""
     for target, own in custom_calls.items():
-        if own.expand is None and _is_known(target):
+        if own.expand is None and is_known(target):
             raise InputError(f"shardc knows the custom call {target!r} itself", fix="give expand to replace it")
 
 
-def _is_known(target: str) -> bool:
+def is_known(target: str) -> bool:
+    """Does shardc compile the custom call itself?"""
     return target in LAPACK or target in _EXPANSIONS or target in MARKERS or target.startswith("check.")
 
 

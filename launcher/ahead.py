@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from shardc.hlo.errors import InputError
 
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.hlo.config import Config
     from shardc.launcher.stages import Partitioned
     from shardc.native.target import Target
 
@@ -20,22 +22,45 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
     """The per-device program compiled for ``cpu`` (a name of `shardc.native.target.CPUS`; default: this machine).
 
     ``name`` is what C calls it (default: the program's own), ``system`` is ``linux`` or ``macos``. Raises `InputError`
-    for other names. Example: ``compile_ahead(program.propagate().partition(), cpu="x86-64-v3")``.
+    for other names, and for tuning (`Config.tune`) when it is not for this machine.
+    Example: ``compile_ahead(program.propagate().partition(), cpu="x86-64-v3")``.
     """
     from shardc.compiler.ahead.program import AheadProgram, identifier
     from shardc.compiler.compile import build_executable
     from shardc.compiler.kernels import emit_kernel
+    from shardc.compiler.tune import choose
+    from shardc.compiler.tuning import DEFAULT
+    from shardc.native.target import host_target
 
     target = _target(cpu, system)
     chosen = identifier(name or partitioned.module.name)
     if name and chosen != name:
         raise InputError(f"{name!r} is not a name in C", where="the program's name", fix=f"{chosen!r} is one")
-    config = partitioned.program.config
-    kernels = partial(emit_kernel, target=target)
+    config = _with_functions_elsewhere(partitioned)
+    module = partitioned.compiled_module
+    kernels, tuning, words = partial(emit_kernel, target=target), DEFAULT, {}
+    if config.tune:
+        if target != host_target():
+            raise InputError(f"tuning for {target}, which is not this machine", fix="tune on a machine of that kind")
+        choice = choose(module, config, target)
+        kernels, tuning, words = partial(choice.emit, target), choice.program, choice.as_dict()
     executable = build_executable(
-        partitioned.compiled_module, config, target, kernels=kernels, symbol=f"{chosen}_step", whole=True
+        module, config, target, kernels=kernels, symbol=f"{chosen}_step", tuning=tuning, whole=True
     )
-    return AheadProgram(executable, target, chosen)
+    return AheadProgram(replace(executable, tuning=words), target, chosen)
+
+
+def _with_functions_elsewhere(partitioned: Partitioned) -> Config:
+    """The configuration in which custom calls that shardc does not know are C functions that the linker finds."""
+    from shardc.hlo.custom_calls import CustomCall, is_known
+
+    config = partitioned.program.config
+    calls = [i for i in partitioned.module.instructions() if i.opcode == "custom-call"]
+    targets = sorted({i.attrs["custom_call_target"] for i in calls})
+    own = config.custom_calls
+    missing = [t for t in targets if not (own[t].address if t in own else is_known(t))]
+    # Compiled code names the function: which address it has matters to nobody yet.
+    return replace(config, custom_calls={**own, **{t: CustomCall(address=1) for t in missing}})
 
 
 def _target(cpu: str, system: str) -> Target:

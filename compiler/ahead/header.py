@@ -30,6 +30,8 @@ def header(program: AheadProgram) -> str:
     include = '#include "shardc_collectives.h"\n' if program.distributed else ""
     if "pool" in program.needs:
         body.append(_POOL)
+    if "custom_calls" in program.needs:
+        body.append(_custom_calls(program))
     return (
         f"#ifndef {macro}_H\n#define {macro}_H\n\n#include <stddef.h>\n#include <stdint.h>\n{include}\n"
         '#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
@@ -92,6 +94,17 @@ def _tables(program: AheadProgram) -> str:
         count = f"{macro}_{kind.upper()}S"
         lines.append(f"extern const size_t {name}_{kind}_bytes[{count} + 1];")
         lines.append(f"extern const char *const {name}_{kind}_names[{count} + 1];")
+    return "\n".join([*lines, ""])
+
+
+def _custom_calls(program: AheadProgram) -> str:
+    prefix = "_" if "apple" in program.target.triple else ""
+    lines = ["/* Custom calls that the program makes: define each function under its assembler name, such as", " *"]
+    lines += [f' *   void f(void *out, const void **in) __asm__("{prefix}{s}");' for s in program.needs["custom_calls"]]
+    lines += [
+        " *",
+        " * with the arguments of its api_version (see shardc.CustomCall). Threads may call it at the same time. */\n",
+    ]
     return "\n".join([*lines, ""])
 
 

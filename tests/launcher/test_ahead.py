@@ -252,6 +252,14 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         link(program, tmp_path)
 
 
+def test_tuning_is_for_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "p.hlo").write_text(PLAIN)
+    tuned = shardc.load(tmp_path / "p.hlo").tuned(0.3).partition()
+    assert set(compile_ahead(tuned).executable.tuning) == {"program", "kernels"}
+    with pytest.raises(InputError, match="which is not this machine"):
+        compile_ahead(tuned, cpu="aarch64")
+
+
 def test_names() -> None:
     assert identifier("jit_train-step.1") == "jit_train_step_1"
     assert identifier("1.x") == "p1_x"
@@ -271,3 +279,53 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert object_code[:4] == b"\x7fELF" and int.from_bytes(object_code[18:20], "little") == 183  # EM_AARCH64
     assert main([*arguments[:-1], "z80"]) == 2
     assert "there is no target CPU 'z80'" in capsys.readouterr().err
+
+
+CHECKED = """HloModule checked
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  c = () custom-call(x, y), custom_call_target="check.expect_eq", custom_call_has_side_effect=true
+  ROOT r = f32[4] add(x, y)
+}
+"""
+
+
+@needs_cc
+def test_a_false_check_is_told(tmp_path: Path) -> None:
+    program, compiled = prepared(tmp_path, CHECKED)
+    link(program, tmp_path)
+    write_inputs(tmp_path, compiled, [np.ones(4, np.float32), np.zeros(4, np.float32)])
+    done = subprocess.run([str(tmp_path / "checked_main"), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "check.expect_eq is false" in done.stderr
+    assert not (tmp_path / "out0.bin").exists()
+
+
+@needs_cc
+def test_functions_of_ones_own(tmp_path: Path) -> None:
+    """A custom call is a C function that the linker finds."""
+    call = 'f32[4] custom-call(x), custom_call_target="double_it"'
+    text = f"HloModule own\n\nENTRY main {{\n  x = f32[4] parameter(0)\n  ROOT r = {call}\n}}\n"
+    (tmp_path / "own.hlo").write_text(text)
+    program = compile_ahead(shardc.load(tmp_path / "own.hlo").propagate().partition())
+    write_ahead(program, tmp_path)
+    assert program.needs["custom_calls"] == ["shardc_custom_call.double_it"]
+    declaration = next(line for line in (tmp_path / "own.h").read_text().splitlines() if "__asm__" in line)
+    body = "for (int i = 0; i < 4; i++) ((float *)out)[i] = 2 * ((float *)in[0])[i];"
+    body = f"void f(void *out, const void **in) {{ {body} }}"
+    (tmp_path / "own.c").write_text(f"{declaration.removeprefix(' *')}\n{body}\n")
+    link(program, tmp_path, libraries=["own.c"])
+    x = np.array([1, 2, 3, 4], np.float32)
+    (tmp_path / "in0.bin").write_bytes(x.tobytes())
+    subprocess.run([str(tmp_path / "own_main"), str(tmp_path)], check=True)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out0.bin", np.float32), 2 * x)
+
+
+def test_the_header_says_what_may_share_memory(tmp_path: Path) -> None:
+    text = PLAIN.replace("HloModule plain", "HloModule plain, input_output_alias={ {0}: (0, {}, may-alias) }")
+    prepared(tmp_path, text)
+    header = (tmp_path / "plain.h").read_text()
+    assert "result 0 may be given the memory of argument 0" in header
+    assert "What arguments 0 hold after the step is undefined" in header
