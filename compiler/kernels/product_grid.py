@@ -73,15 +73,15 @@ def _packed_by_library(sides: Sides) -> Grid:
     whole = 1 / max(sides.m, 1) + 1 / max(sides.n, 1)
     most = sides.work // 2_000_000
     for exponent in range(7):
-        count = sides.batches << exponent
-        if count > most:
-            break
         options = []
         for down in range(exponent + 1):
             rows = _even(sides.m, -(-sides.m // (1 << down)), 8)
             columns = _even(sides.n, -(-sides.n // (1 << (exponent - down))), 16)
-            options.append((1 / rows + 1 / columns, Grid(rows, columns, sides.k, rows)))
-        loss, found = min(options, key=lambda o: o[0])
-        if _PACKING * (loss - whole) <= 0.02 + 0.12 / count:
+            options.append(Grid(rows, columns, sides.k, rows))
+        found = min(options, key=lambda g: 1 / g.rows + 1 / g.columns)
+        down, across = found.tiles(sides)
+        count = sides.batches * down * across
+        loss = _PACKING * (1 / found.rows + 1 / found.columns - whole)
+        if count <= most and loss <= 0.02 + 0.12 / count:
             best = found
     return best

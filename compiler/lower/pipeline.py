@@ -12,6 +12,7 @@ from shardc.compiler.lower.compute_early import ComputeEarly
 from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
+from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.inline_calls import InlineCalls
@@ -69,6 +70,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateDead(),
     SelectScatters(),
     SwapProducts(),
+    ExpandVectorProducts(),
     SplitReductions(),
     FuseProducts(),
     Fuse(),
