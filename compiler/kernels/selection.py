@@ -26,7 +26,7 @@ from shardc.compiler.kernels.parallel import Part, chunks, phase
 from shardc.compiler.kernels.registers import part_count, register_type
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import WindowDim
-from shardc.native.vector import I32, I64, constant, intrinsic, splat, with_lanes
+from shardc.native.vector import I1, I32, I64, constant, intrinsic, splat, with_lanes
 
 __all__ = ["emit_select_and_scatter"]
 
@@ -64,7 +64,7 @@ class _Plan:
         self.outputs = i.operands[1].shape.dims[first:past]
         self.channels = math.prod(dims[past:])
         scalar = is_scalar_program(i.attrs["select"]) and is_scalar_program(i.attrs["scatter"])
-        widest = 2 * vector_bits // element_bits([i.shape.dtype])
+        widest = vector_bits // element_bits([i.shape.dtype])
         self.lanes = min(widest, power_below(self.channels)) if scalar and self.channels else 1
         blocks = max(1, self.channels // _CHANNELS) if self.images < 8 else 1
         #: Channels that a piece of the work takes, a multiple of the lanes.
@@ -76,6 +76,7 @@ class _Plan:
             w.pad_low <= 0 and (n - 1) * w.stride - w.pad_low + (w.size - 1) * w.rhs_dilate < size
             for size, n, w in pairs
         )
+        self.unrolled = self.inside and math.prod(w.size for w in self.window) <= _UNROLLED
         #: Every element lies in one window.
         self.tiles = all(
             w.size == w.stride and w.rhs_dilate == 1 and not w.pad_low and n * w.size == size for size, n, w in pairs
@@ -140,26 +141,57 @@ class _Piece:
 
     def _window(self, out: Sequence[ir.Value], channel: ir.Value, lanes: int) -> None:
         """Select, then deposit, in ``lanes`` windows side by side."""
-        e, b, plan = self.e, self.b, self.plan
-        kind = with_lanes(I32, lanes)
-        chosen, value = e.slot(kind), [e.slot(register_type(self.dtype, lanes)) for _ in range(part_count(self.dtype))]
+        source = self._offset(self.plan.outputs, out, channel)
+        loaded = memory.load(self.b, self.part.operands[1], source, self.dtype, lanes)
+        given = Val(loaded, self.e.entry, lanes)
+        if self.plan.unrolled:
+            self._unrolled(given, [offset for _, offset in self._elements(out, channel)], lanes)
+        else:
+            self._looped(given, out, channel, lanes)
+
+    def _unrolled(self, given: Val, offsets: Sequence[ir.Value], lanes: int) -> None:
+        """All elements exist: which of them is selected last in each lane is a mask."""
+        b = self.b
+        old = self._operand(offsets[0], lanes)
+        chosen: list[ir.Value] = []
+        for offset in offsets[1:]:
+            new = self._operand(offset, lanes)
+            keep = self._keeps(old, new, lanes)
+            old = tuple(b.select(keep, x, y) for x, y in zip(old, new, strict=True))
+            chosen.append(b.not_(keep))
+        later = constant(with_lanes(I1, lanes), 0)
+        here: list[ir.Value] = []
+        for mask in reversed(chosen):
+            here.append(b.and_(mask, b.not_(later)))
+            later = b.or_(later, mask)
+        for mask, offset in zip((b.not_(later), *reversed(here)), offsets, strict=True):
+            self._deposit(mask, given, offset, lanes)
+
+    def _operand(self, offset: ir.Value, lanes: int) -> tuple[ir.Value, ...]:
+        return memory.load(self.b, self.part.operands[0], offset, self.dtype, lanes)
+
+    def _keeps(self, old: tuple[ir.Value, ...], new: tuple[ir.Value, ...], lanes: int) -> ir.Value:
+        """Where ``select`` stays with the old element."""
+        entry = self.e.entry
+        values = [Val(old, entry, lanes), Val(new, entry, lanes)]
+        return self.e.call(self.plan.instruction.attrs["select"], values)[0].wide(lanes)[0]
+
+    def _looped(self, given: Val, out: Sequence[ir.Value], channel: ir.Value, lanes: int) -> None:
+        """Elements that may not exist, or many: which one is selected is a number, -1 at first."""
+        e, b = self.e, self.b
+        kind, part = with_lanes(I32, lanes), register_type(self.dtype, lanes)
+        chosen, value = e.slot(kind), [e.slot(part) for _ in range(part_count(self.dtype))]
         b.store(constant(kind, -1), chosen)
-        for slot, part in zip(value, self.neutral.wide(lanes), strict=True):
-            b.store(part, slot)
+        for slot, neutral in zip(value, self.neutral.wide(lanes), strict=True):
+            b.store(neutral, slot)
         for number, offset in self._elements(out, channel):
-            new = memory.load(b, self.part.operands[0], offset, self.dtype, lanes)
-            old = tuple(b.load(s, typ=register_type(self.dtype, lanes)) for s in value)
+            new, old = self._operand(offset, lanes), tuple(b.load(s, typ=part) for s in value)
             known = b.load(chosen, typ=kind)
-            select = plan.instruction.attrs["select"]
-            keep = e.call(select, [Val(old, e.entry, lanes), Val(new, e.entry, lanes)])[0].wide(lanes)[0]
-            keep = b.and_(keep, b.icmp_signed(">=", known, constant(kind, 0)))
+            keep = b.and_(self._keeps(old, new, lanes), b.icmp_signed(">=", known, constant(kind, 0)))
             for slot, x, y in zip(value, old, new, strict=True):
                 b.store(b.select(keep, x, y), slot)
-            mine = splat(b, number, lanes)
-            b.store(b.select(keep, known, mine), chosen)
+            b.store(b.select(keep, known, splat(b, number, lanes)), chosen)
         known = b.load(chosen, typ=kind)
-        source = self._offset(plan.outputs, out, channel)
-        given = Val(memory.load(b, self.part.operands[1], source, self.dtype, lanes), e.entry, lanes)
         for number, offset in self._elements(out, channel):
             self._deposit(b.icmp_signed("==", known, splat(b, number, lanes)), given, offset, lanes)
 
@@ -180,7 +212,7 @@ class _Piece:
             b.sub(b.mul(o, constant(I64, w.stride)), constant(I64, w.pad_low))
             for o, w in zip(out, plan.window, strict=True)
         ]
-        if plan.inside and math.prod(w.size for w in plan.window) <= _UNROLLED:
+        if plan.unrolled:
             for numbers in product(*(range(w.size) for w in plan.window)):
                 yield self._element(starts, [constant(I64, k) for k in numbers], channel)
             return
