@@ -26,6 +26,7 @@ from shardc.launcher.mpi_environment import detect_launcher
 from shardc.partitioner.options import Choice, PartitionOptions
 
 if TYPE_CHECKING:
+    from shardc.compiler.ahead.program import AheadProgram
     from shardc.compiler.executable import Executable
     from shardc.compiler.load import LoadedStep
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
@@ -318,6 +319,20 @@ class Partitioned:
             return replace(self, propagated=tuned).compile(target, profile=profile)
         making = making_of_partitioned(self, profile=profile)
         return Compiled(making, self.program.jax, self.program.config, self.seconds, lambda: self)
+
+    def compile_ahead(
+        self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
+    ) -> tuple[AheadProgram, list[Path]]:
+        """Write object, C header and source, manifest, example and Makefile: what runs without Python.
+
+        ``cpu`` is ``native`` (the default), or another such as ``x86-64-v3`` or ``aarch64``, ``system`` ``linux`` or
+        ``macos``, ``name`` what C calls the program. Returns it and the files. Raises `InputError` for unknown names
+        and a folder that cannot be written. Example: ``partitioned.compile_ahead("step", cpu="x86-64-v3")``.
+        """
+        from shardc.launcher.ahead import compile_ahead, write_ahead
+
+        program = compile_ahead(self, name=name, cpu=cpu, system=system)
+        return program, write_ahead(program, folder)
 
     def simulate(self, machine: str) -> Any:
         """Not there yet: predictions for a described machine."""

@@ -67,13 +67,10 @@ def compile_program(
 
     Example: shardc compile step.hlo -o step --target-cpu x86-64-v3 && make -C step
     """
-    from shardc.launcher.ahead import compile_ahead, write_ahead
-
     view = View(json, verbose, quiet)
     given = open_program(file, mesh, annotate, annotations)
     partitioned = (given.tuned(tune) if tune else given).partition()
-    program = compile_ahead(partitioned, name=name, cpu=target_cpu, system=target_os)
-    written = write_ahead(program, output)
+    program, written = partitioned.compile_ahead(output, name=name, cpu=target_cpu, system=target_os)
     if link:
         from shardc.compiler.ahead.example import link as link_files
 

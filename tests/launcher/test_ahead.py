@@ -90,8 +90,8 @@ def prepared(tmp_path: Path, text: str, **options: Any) -> tuple[AheadProgram, A
     file = tmp_path / "program.hlo"
     file.write_text(text)
     partitioned = shardc.load(file).propagate().partition()
-    program = compile_ahead(partitioned, **options)
-    write_ahead(program, tmp_path)
+    program, files = partitioned.compile_ahead(tmp_path, **options)
+    assert all(f.is_file() for f in files)
     return program, partitioned.compile()
 
 
