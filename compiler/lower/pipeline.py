@@ -26,6 +26,7 @@ from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.select_scatters import SelectScatters
 from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.split_products import SplitProducts
 from shardc.compiler.lower.split_reductions import SplitReductions
 from shardc.compiler.lower.swap_products import SwapProducts
 from shardc.compiler.lower.unroll_loops import UnrollLoops
@@ -71,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     SelectScatters(),
     SwapProducts(),
     ExpandVectorProducts(),
+    SplitProducts(),
     SplitReductions(),
     FuseProducts(),
     Fuse(),
