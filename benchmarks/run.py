@@ -1,6 +1,6 @@
-"""All benchmarks with one command (``make bench``); prints the tables and writes them to docs/benchmarks.md on request.
+"""All benchmarks with one command (``make bench``): prints the tables and writes them into README and docs.
 
-python benchmarks/run.py [--write docs/benchmarks.md]
+python benchmarks/run.py [SECTION ...] [--dry]
 """
 
 from __future__ import annotations
@@ -8,52 +8,88 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import compiler_speed
+import cpu_steps
+import numpy_chains
 import partitioning
 import propagation
 import training_steps
+from bandwidth import bandwidth
+from tables import insert, table
 
-NOTE = """# Benchmarks
-
-Made by `make bench`. Times are medians; both sides run in turn within one process pair on one machine. Ratios are
-XLA's time over ours: above 1 means that we are faster.
-"""
+ROOT = Path(__file__).resolve().parent.parent
 
 
-def table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += ["| " + " | ".join(r) + " |" for r in rows]
-    return "\n".join(lines) + "\n"
+def _steps() -> str:
+    head = ("one device", "shardc", "XLA", "ratio", "middle half", "on one core", "goal", "peak memory, shardc / XLA")
+    return _machine() + table(head, cpu_steps.rows())
+
+
+def _kernels() -> str:
+    found = bandwidth()
+    text = f"Measured bandwidth: copying {found.copy / 1e9:.1f} GB/s (bytes read and written), "
+    text += f"reading {found.read / 1e9:.1f} GB/s; one core alone {found.copy_one / 1e9:.1f} and "
+    text += f"{found.read_one / 1e9:.1f}.\n\n"
+    head = ("kernel", "shardc", "XLA", "ratio", "GB/s", "of copy bandwidth", "XLA")
+    return _machine() + text + table(head, cpu_steps.kernel_rows(found.copy))
+
+
+def _chains() -> str:
+    return _machine() + table(("chain, 4 Mi elements", "shardc", "NumPy", "ratio"), numpy_chains.rows())
+
+
+def _compile() -> str:
+    head = ("program", "cold", "from the cache", "XLA", "XLA / cold", "cold / cached")
+    return _machine() + table(head, cpu_steps.compile_rows())
+
+
+def _virtual() -> str:
+    return _machine() + table(("4 devices", "what", "shardc", "XLA", "ratio"), training_steps.rows())
+
+
+def _own_speed() -> str:
+    head = ("layers", "instructions", "devices", "read HLO text", "propagate", "partition", "XLA, all of it")
+    text = table(("instructions", "read HLO text", "print"), compiler_speed.text_rows())
+    return _machine() + table(head, compiler_speed.rows()) + "\n" + text
+
+
+def _propagation() -> str:
+    head = ("layers", "instructions", "devices", "shardc", "Shardy", "shardc / Shardy")
+    return _machine() + table(head, propagation.rows())
+
+
+def _machine() -> str:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}.\n\n"
+
+
+#: By the name of the marker in README.md or docs/benchmarks.md.
+SECTIONS: Mapping[str, Callable[[], str]] = {
+    "steps": _steps,
+    "kernels": _kernels,
+    "chains": _chains,
+    "compile": _compile,
+    "virtual-devices": _virtual,
+    "own-speed": _own_speed,
+    "propagation": _propagation,
+    "partitioning": partitioning.section,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, help="write the tables to this Markdown file")
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all of them")
+    parser.add_argument("--dry", action="store_true", help="print only")
     options = parser.parse_args()
-    machine = f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}.\n"
-    parts = [
-        NOTE,
-        machine,
-        table("Training steps on 4 devices", ("program", "what", "shardc", "XLA", "ratio"), training_steps.rows()),
-        table(
-            "The compiler's own speed",
-            ("layers", "instructions", "devices", "read HLO text", "propagate", "partition", "XLA, all of it"),
-            compiler_speed.rows(),
-        ),
-        table(
-            "Propagation beside Shardy's pipeline (C++)",
-            ("layers", "instructions", "devices", "shardc", "Shardy", "shardc / Shardy"),
-            propagation.rows(),
-        ),
-        partitioning.section(),
-        table("HLO text", ("instructions", "read", "print"), compiler_speed.text_rows()),
-    ]
-    text = "\n".join(parts)
-    print(text)
-    if options.write:
-        options.write.write_text(text, encoding="utf-8")
+    for name in options.sections or SECTIONS:
+        text = SECTIONS[name]()
+        print(f"{name}\n\n{text}", flush=True)
+        if not options.dry:
+            for document in (ROOT / "README.md", ROOT / "docs" / "benchmarks.md"):
+                insert(document, {name: text})
 
 
 if __name__ == "__main__":
