@@ -69,8 +69,8 @@ def source_key(content: str, target: Target, config: Config) -> str:
     return digest.hexdigest()
 
 
-def module_key(module: Module, target: Target, *settings: object) -> str:
-    """What the compiled object depends on, as a digest: program, target, compiler, settings."""
+def module_key(module: Module, target: Target | None, *settings: object) -> str:
+    """What the compiled object depends on, as a digest: program, target (None: whichever), compiler, settings."""
     structure = Structure()
     digest = hashlib.sha256()
     parts: list[object] = [

@@ -36,9 +36,15 @@ __all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run
 
 
 def compile_module(
-    module: Module, config: Config | None = None, target: str = "cpu", *, profile: bool = False, source: str = ""
+    module: Module,
+    config: Config | None = None,
+    target: str = "cpu",
+    *,
+    profile: bool = False,
+    source: str = "",
+    machine: Target | None = None,
 ) -> Executable:
-    """Lower and compile a per-device module (or one for a single device) for this machine's CPU.
+    """Lower and compile a per-device module (or one for a single device) for a CPU, by default this machine's.
 
     The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before, and is
     then linked from the key ``source``; with ``config.check`` or a dump directory it is always made anew. With
@@ -48,7 +54,7 @@ def compile_module(
     config = config or Config()
     if target != "cpu":
         raise UnsupportedError(f"no target {target!r}", fix="compile for 'cpu'")
-    machine = host_target()
+    machine = machine or host_target()
     if bypasses_cache(config):
         return _build(module, config, machine, profile)
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
@@ -57,8 +63,8 @@ def compile_module(
 
 
 def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:
-    """`build_executable`, tuned if that is asked for."""
-    if not config.tune:
+    """`build_executable`, tuned if that is asked for and this is the machine."""
+    if not config.tune or machine != host_target():
         return build_executable(module, config, machine, profile=profile)
     from shardc.compiler.tune import Workplace, tune
 
@@ -78,16 +84,16 @@ def build_executable(
     config: Config,
     machine: Target,
     *,
-    kernels: EmitKernel = emit_kernel,
+    kernels: EmitKernel | None = None,
     fold: bool = True,
     symbol: str = SYMBOL,
     profile: bool = False,
     tuning: Tuning = DEFAULT,
     whole: bool = False,
 ) -> Executable:
-    """`compile_module` without the cache. ``kernels`` makes the native kernels; without ``fold`` nothing is computed
-    before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning`` says how the program is
-    cut into kernels. ``whole``: in one object, however large."""
+    """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
+    nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
+    says how the program is cut into kernels. ``whole``: in one object, however large."""
     need_computable(module, config.custom_calls)
     clock = _Clock()
     lowered = lower(module, config, passes=tuned_passes(PASSES if fold else WITHOUT_FOLDING, tuning))
@@ -96,7 +102,9 @@ def build_executable(
     with Compilation(machine, config.num_threads or _cores()) as compilation:
         first = new_module(module.name, machine)
         parts = Parts(first, lambda: new_module(module.name, machine), compilation.add)
-        emit_step(first, lowered, kernels, symbol, probe, None if whole else parts)
+        emit_step(
+            first, lowered, kernels or partial(emit_kernel, target=machine), symbol, probe, None if whole else parts
+        )
         parts.close()
         compilation.add(first)
         clock.mark("emit")

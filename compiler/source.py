@@ -9,12 +9,14 @@ from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.logged import warnings_counted
-from shardc.native.target import host_target
+from shardc.native.target import Target, host_target
 
 __all__ = ["compile_source"]
 
 
-def compile_source(content: str, config: Config, module: Callable[[], Module]) -> Executable:
+def compile_source(
+    content: str, config: Config, module: Callable[[], Module], machine: Target | None = None
+) -> Executable:
     """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
 
     The content must tell all that the module depends on, but shardc itself, the machine and ``config``; an empty one
@@ -24,11 +26,11 @@ def compile_source(content: str, config: Config, module: Callable[[], Module]) -
     def compiled(made: Module, source: str = "") -> Executable:
         from shardc.compiler.compile import compile_module
 
-        return compile_module(made, config, source=source)
+        return compile_module(made, config, source=source, machine=machine)
 
     if not content or config.custom_calls or bypasses_cache(config):
         return compiled(module())
-    key = source_key(content, host_target(), config)
+    key = source_key(content, machine or host_target(), config)
     found = linked(key, config)
     if found is not None:
         return found

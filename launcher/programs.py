@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
+from shardc.launcher.making import making_of
 from shardc.launcher.meshes import as_mesh
-from shardc.launcher.stages import Compiled, Program, compile_program, job_config, since
+from shardc.launcher.stages import Compiled, Program, job_config, since
+
+if TYPE_CHECKING:
+    from shardc.compiler.executable import Executable
 
 __all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "trace"]
 
@@ -76,9 +80,11 @@ def compile_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
         seconds = {"read": lowered + time.perf_counter() - start}
         return Program(read.module, read, config=config, seconds=seconds, content=content)
 
-    executable, seconds = compile_program(content, config, program)
-    signature = lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
-    return Compiled(executable, signature, config, {"read": lowered, **seconds}, lambda: program().partition())
+    def signature(executable: Executable) -> Any:
+        return lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
+
+    making = making_of(content, config, program)
+    return Compiled(making, signature, config, {"read": lowered}, lambda: program().partition())
 
 
 def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:

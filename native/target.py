@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-__all__ = ["CPUS", "SYSTEMS", "Target", "host_target", "named_target", "target_machine"]
+__all__ = ["CPUS", "SYSTEMS", "Target", "common_target", "host_target", "named_target", "target_machine"]
 
 _V2 = "+cx16,+popcnt,+sahf,+sse3,+sse4.1,+sse4.2,+ssse3"
 _V3 = f"{_V2},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
@@ -75,6 +75,23 @@ def host_target() -> Target:
     _initialize()
     features = llvm.get_host_cpu_features()
     return Target(llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten())
+
+
+def common_target(targets: Sequence[Target]) -> Target | None:
+    """What the CPUs of ``targets`` have in common; None for different operating systems or architectures.
+
+    Example: a Zen 4 and a Haswell have AVX2, and no AVX-512, in common.
+    """
+    first = targets[0]
+    if all(t == first for t in targets):
+        return first
+    if any(t.triple != first.triple for t in targets):
+        return None
+    present = [{f for f in t.features.split(",") if f.startswith("+")} for t in targets]
+    named = dict.fromkeys(f[1:] for t in targets for f in t.features.split(",") if f)
+    features = ",".join(("+" if all(f"+{n}" in p for p in present) else "-") + n for n in sorted(named))
+    cpu = first.cpu if all(t.cpu == first.cpu for t in targets) else "generic"
+    return Target(first.triple, "x86-64" if cpu == "generic" and first.triple.startswith("x86_64") else cpu, features)
 
 
 def named_target(cpu: str, system: str = "") -> Target:

@@ -1,0 +1,127 @@
+"""Making executables: by this process, or by rank 0 of a job, which hands its own to the others.
+
+All ranks that ask for the same program on the same kind of processor get rank 0's executable. It is compiled for what
+their CPUs have in common, so that all of them run the same instructions and get the same bits; ranks with another
+program or another kind of processor compile for themselves (and are told about it when they load it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardc.hlo.config import Config
+from shardc.hlo.errors import ShardcError
+from shardc.hlo.ir import Module
+from shardc.hlo.passes import collector_paused
+
+if TYPE_CHECKING:
+    from shardc.collectives.transport import Transport
+    from shardc.compiler.executable import Executable
+    from shardc.launcher.stages import Partitioned, Program
+    from shardc.native.target import Target
+
+__all__ = ["Making", "handed_out", "making_of", "making_of_partitioned"]
+
+#: How much longer than usual ranks wait for the one that compiles.
+_PATIENCE = 20.0
+
+#: An executable, and seconds by stage.
+Made = tuple["Executable", Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one)."""
+
+    key: Callable[[], str]
+    build: Callable[[Target | None], Made]
+
+
+def making_of(content: str, config: Config, program: Callable[[], Program]) -> Making:
+    """Of a ``program``, which is not made when the cache knows its ``content``, or another rank does."""
+
+    def build(machine: Target | None) -> Made:
+        seconds: dict[str, float] = {}
+
+        def module() -> Module:
+            start = time.perf_counter()
+            made, stages = _to_compile(program(), config)
+            seconds.update(stages, compile=start - time.perf_counter())
+            return made
+
+        start = time.perf_counter()
+        with collector_paused():  # imports and short stages, beside JAX's many objects
+            from shardc.compiler.source import compile_source
+
+            executable = compile_source(content, config, module, machine)
+        seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
+        return executable, seconds
+
+    def key() -> str:
+        from shardc.compiler.cache import code_settings
+
+        return f"{content} {code_settings(config)}" if content else _key(_to_compile(program(), config)[0], config)
+
+    return Making(key, build)
+
+
+def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False) -> Making:
+    """Of a per-device program; with ``profile`` its steps record what each kernel takes."""
+    config = partitioned.program.config
+
+    def build(machine: Target | None) -> Made:
+        from shardc.compiler.compile import compile_module
+
+        start = time.perf_counter()
+        with collector_paused():
+            executable = compile_module(partitioned.compiled_module, config, profile=profile, machine=machine)
+        return executable, {"compile": time.perf_counter() - start}
+
+    return Making(lambda: _key(partitioned.compiled_module, config, profile), build)
+
+
+def _to_compile(program: Program, config: Config) -> tuple[Module, Mapping[str, float]]:
+    if program.for_one_device and config.dump_to is None:
+        return program.module, program.seconds
+    partitioned = program.partition()
+    return partitioned.compiled_module, partitioned.seconds
+
+
+def _key(module: Module, config: Config, *more: object) -> str:
+    from shardc.compiler.cache import code_settings, module_key
+
+    return module_key(module, None, *code_settings(config), *more)
+
+
+def handed_out(making: Making, transport: Transport) -> Made:
+    """The executable of ``making`` for this rank of a job; all ranks call it together.
+
+    An error of rank 0 is raised on all that wait for its executable.
+    """
+    from shardc.compiler.serialize import read_bytes, to_bytes
+    from shardc.native.target import common_target, host_target
+
+    host = host_target()
+    asked = transport.exchange_objects((making.key(), host), patience=_PATIENCE)
+    first, leader = asked[0]
+    alike = [key == first and common_target([leader, target]) is not None for key, target in asked]
+    machine = common_target([target for (_, target), taken in zip(asked, alike, strict=True) if taken])
+    rank = transport.process_index
+    mine: Made | ShardcError | None = None
+    if rank == 0 or not alike[rank]:
+        try:
+            mine = making.build(machine if rank == 0 and machine != host else None)
+        except ShardcError as e:
+            mine = e
+    given: bytes | ShardcError | None = None
+    if rank == 0:
+        given = to_bytes(mine[0]) if isinstance(mine, tuple) else mine
+    answer = transport.exchange_objects(given, patience=_PATIENCE)[0]
+    if mine is None:
+        mine = answer if isinstance(answer, ShardcError) else (read_bytes(answer, "from rank 0"), {})
+    if isinstance(mine, ShardcError):
+        raise mine
+    return mine
