@@ -13,22 +13,27 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
+from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import LoopVar, Mask
-from shardc.compiler.kernels.elements import Fold, FoldUse, Index
+from shardc.compiler.kernels.elements import Access, Fold, FoldUse, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.frames import Frame, Loop, Val
 from shardc.compiler.kernels.loops import bind_group
 from shardc.compiler.kernels.reduction import plan_fold, rounded
 from shardc.compiler.kernels.registers import part_count, register_type
+from shardc.hlo.ir import Instruction
 from shardc.hlo.monoids import identity_of
-from shardc.native.vector import I64, PTR, constant
+from shardc.native.vector import I8, I32, I64, PTR, constant, intrinsic
 
 __all__ = ["BLOCK", "Columns", "combined", "one_per_element", "suits"]
 
 #: Columns of a block: the longer, the more of each row is read as it lies; the accumulators still fit a near cache.
 BLOCK = 8192
 #: Rows that are combined before they meet the accumulators, and most rows that one accumulator may see.
-_ROWS, _MOST = 8, 8 * 1024
+_ROWS, _MOST = 6, 8 * 1024
+
+#: Arrays from so many bytes on are not in the cache when their turn comes.
+_OUT_OF_CACHE = 1 << 20
 
 
 def one_per_element(folds: Sequence[FoldUse], index: Index) -> bool:
@@ -70,6 +75,7 @@ class Columns:
     group: Sequence[LoopVar]
     lanes: int
     buffers: list[list[ir.Value]] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
 
     def bind(self, counter: Val) -> None:
         """The lanes stand for the columns from ``counter`` on."""
@@ -105,7 +111,8 @@ class Columns:
 
     def _rows(self, frame: Frame, begin: ir.Value, end: ir.Value) -> None:
         first = self.folds[0]
-        space, _ = plan_fold(self.e, self.mask, first.fold)
+        space, recorder = plan_fold(self.e, self.mask, first.fold)
+        self.accesses = [a for a in recorder.accesses if a.leaf in self.e.leaves and a.shape.nbytes >= _OUT_OF_CACHE]
         *outer, inner = space.variables
         opened: list[Loop] = []
         for v in outer:
@@ -129,12 +136,26 @@ class Columns:
         values: list[list[Val]] = [[] for _ in self.folds]
         for number in numbers:
             e.bind(inner, number)
+            self._fetch(loop.frame.builder, inner, count)
             for use, found in zip(self.folds, values, strict=True):
                 found.extend(use.fold.element(e, position, self.mask))
         for n, (use, found) in enumerate(zip(self.folds, values, strict=True)):
             self._write(n, loop, begin, self._tree(use, [self._read(n, loop.frame, loop.index, begin), *found]))
         loop.close()
         rows.close()
+
+    def _fetch(self, b: ir.IRBuilder, inner: LoopVar, ahead: int) -> None:
+        """Ask for what this row's place will hold ``ahead`` rows on: hardware looks ahead along rows only."""
+        for a in self.accesses:
+            step = a.offset.coefficient(inner)
+            assert isinstance(a.leaf, Instruction)
+            if a.offset.coefficient(self.group[-1]) != 1 or not step:
+                continue
+            at, nbytes = self.e.split(a.offset)[0], a.shape.dtype.nbytes
+            first = b.mul(b.add(at.value, constant(I64, ahead * step)), constant(I64, nbytes))
+            for line in range(0, self.lanes * nbytes, memory.LINE):
+                place = b.gep(self.e.pointers[a.leaf], [b.add(first, constant(I64, line))], source_etype=I8)
+                intrinsic(b, "llvm.prefetch", ir.VoidType(), [place, *(constant(I32, k) for k in (0, 2, 1))])
 
     def _tree(self, use: FoldUse, values: list[Val]) -> Val:
         """The accumulator and the combined rows."""

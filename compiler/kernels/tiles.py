@@ -18,8 +18,8 @@ from shardc.compiler.kernels.elements import Access, bases
 from shardc.compiler.kernels.frames import Frame, Val
 from shardc.compiler.kernels.registers import decode, memory_type
 from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DType
-from shardc.native.vector import I1, I32, I64, constant, intrinsic, shuffle, vector_constant, with_lanes, zero
+from shardc.hlo.types import DType, Shape
+from shardc.native.vector import I1, I8, I32, I64, constant, intrinsic, shuffle, vector_constant, with_lanes, zero
 
 if TYPE_CHECKING:
     from shardc.compiler.kernels.emitter import Emitter
@@ -28,6 +28,8 @@ __all__ = ["Tile", "side", "takes", "transposed"]
 
 #: Most rows of a square: so many vectors are live at once.
 _MOST = 16
+#: Bytes further along a row that are asked for early, for arrays from so many bytes on.
+_AHEAD, _OUT_OF_CACHE = 256, 1 << 20
 
 
 def side(vector_bits: int, nbytes: int) -> int:
@@ -121,7 +123,7 @@ class Tile:
             low, high = a.offset.range
             if low < 0 or high > a.shape.size or not takes(a.offset, self.across, self.lane):
                 continue
-            columns = self._read(frame.builder, self.e.pointers[a.leaf], a.offset, a.shape.dtype)
+            columns = self._read(frame.builder, self.e.pointers[a.leaf], a.offset, a.shape)
             self._columns[key] = self._on_stack(frame.builder, columns) if self.rolled else columns
 
     def value(self, leaf: Instruction, offset: Expr, dtype: DType) -> Val | None:
@@ -141,11 +143,15 @@ class Tile:
             vector = b.load(b.gep(columns, [step], source_etype=kind), typ=kind)
         return Val(_registers(b, vector, dtype, self.lanes), self.frame, self.lanes)
 
-    def _read(self, b: ir.IRBuilder, base: ir.Value, offset: Expr, dtype: DType) -> list[ir.Value]:
+    def _read(self, b: ir.IRBuilder, base: ir.Value, offset: Expr, shape: Shape) -> list[ir.Value]:
+        dtype = shape.dtype
         unit, units = _element(dtype)
         n = side(self.e.vector_bits, dtype.nbytes)
         squares = -(-self.lanes // n)
         at, step, _, _ = self.e.split(offset)
+        if shape.nbytes >= _OUT_OF_CACHE:
+            for lane in range(self.live):
+                self._fetch(b, base, b.add(at.value, constant(I64, lane * step)), dtype.nbytes)
         blocks = []
         for height in range(0, self.height, n):
             columns: list[list[ir.Value]] = []
@@ -159,6 +165,12 @@ class Tile:
                 columns.append(transposed(b, rows, dtype.nbytes))
             blocks += [self._joined(b, [c[k] for c in columns], units) for k in range(min(n, self.height - height))]
         return blocks
+
+    def _fetch(self, b: ir.IRBuilder, base: ir.Value, at: ir.Value, nbytes: int) -> None:
+        """Ask for what a later tile reads from this row: hardware sees no pattern in so many rows."""
+        ahead = b.add(b.mul(at, constant(I64, nbytes)), constant(I64, _AHEAD))
+        place = b.gep(base, [ahead], source_etype=I8)
+        intrinsic(b, "llvm.prefetch", ir.VoidType(), [place, *(constant(I32, k) for k in (0, 2, 1))])
 
     def _row(
         self, b: ir.IRBuilder, base: ir.Value, at: ir.Value, unit: ir.Type, units: int, n: int, height: int
