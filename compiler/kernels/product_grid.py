@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.kernels.product_sides import Sides
-from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.compiler.kernels.product_sides import Matrix, Sides
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.types import DType
 from shardc.native.target import Target
 
@@ -15,8 +15,8 @@ __all__ = ["Grid", "grid"]
 #: types, if the right side is not transposed. That is faster than its blocked code for operands in the caches.
 _UNPACKED, _UNPACKED_TYPES = 1_000_000, ("f32", "f64")
 
-#: Fewest rows of a tile that pay for packing the panel.
-_FEWEST_ROWS = 128
+#: Fewest rows of a tile that pay for packing the panel, and the fewest rows of a product that do at all.
+_FEWEST_ROWS, _REUSED = 128, 48
 #: Tiles that a large product is cut into at least, for the sake of many cores.
 _WANTED = 8
 
@@ -40,17 +40,20 @@ class Grid:
         return -(-sides.m // self.rows), -(-sides.n // self.columns)
 
 
-def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning = DEFAULT, *, transposed: bool = False) -> Grid:
+def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning, left: Matrix | None, right: Matrix | None) -> Grid:
     """The grid depends on shapes, the element type, the target and ``tuning`` only, so that results do not depend on
-    threads. The right panel, and a tile with it, stay in L2; ``transposed`` is whether the left side is."""
+    threads. The right panel, and a tile with it, stay in L2. ``left`` and ``right``: how the sides lie."""
     unpacked = kind.name in _UNPACKED_TYPES and "+avx512f" in target.features.split(",")
     if not unpacked or sides.m < 2 or sides.n < 2:
         return _packed_by_library(sides)
     if sides.m * sides.n * sides.k <= _UNPACKED:
         return Grid(sides.m, sides.n, sides.k, sides.m)
+    if sides.m < _REUSED and right is not None and not right.transposed:
+        columns = _even(sides.n, max(sides.n // _WANTED, 1), 256 // kind.nbytes)
+        return Grid(sides.m, columns, _even(sides.k, max(_UNPACKED // (sides.m * columns), 1), 1), sides.m)
     columns = _even(sides.n, tuning.panel_bytes // kind.nbytes, 64 // kind.nbytes)
     # Columns of a transposed left side lie far apart: fewer of them at a time, so that they stay in L1.
-    depth = _even(sides.k, tuning.panel_depth // (2 if transposed else 1), 8)
+    depth = _even(sides.k, tuning.panel_depth // (2 if left is not None and left.transposed else 1), 8)
     tiles = -(-sides.m // tuning.tile_rows)
     across = sides.batches * -(-sides.n // columns)
     while tiles * across < _WANTED and sides.m // (2 * tiles) >= _FEWEST_ROWS:

@@ -52,17 +52,15 @@ def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
     """The whole kernel. No dimension of the dot or its operands is 0; ``kind`` is the type to multiply in."""
     e = kernel.emitter()
     sides = Sides(product.dot)
-    lies = sides.left.as_it_lies()
-    cut = grid(sides, kind, kernel.target, kernel.tuning, transposed=lies is not None and lies.transposed)
+    operands = [product.leaves[n] for n in product.numbers]
+    both = list(zip(operands, (sides.left, sides.right), strict=True))
+    matrices = [side.as_it_lies() if operand.shape.dtype is kind else None for operand, side in both]
+    cut = grid(sides, kind, kernel.target, kernel.tuning, *matrices)
     scratch: list[ir.Value] = []
-    matrices: list[Matrix | None] = []
-    for number, side in zip(product.numbers, (sides.left, sides.right), strict=True):
-        operand = product.leaves[number]
-        matrix = side.as_it_lies() if operand.shape.dtype is kind else None
-        if matrix is None and not (cut.panels and side is sides.right):
-            scratch.append(pack(kernel, e, number, operand, side, kind))
-            matrix = side.dense()
-        matrices.append(matrix)
+    for place, (operand, side) in enumerate(both):
+        if matrices[place] is None and not (cut.panels and side is sides.right):
+            scratch.append(pack(kernel, e, product.numbers[place], operand, side, kind))
+            matrices[place] = side.dense()
     left, right = matrices
     assert left is not None
     down, across = cut.tiles(sides)
