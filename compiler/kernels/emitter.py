@@ -37,7 +37,7 @@ from shardc.compiler.kernels.tiles import Tile
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DTYPES, DType, Shape
-from shardc.native.vector import I8, I32, I64, constant, shuffle, splat, with_lanes
+from shardc.native.vector import I8, I32, I64, constant, shuffle, splat, with_lanes, zero
 
 __all__ = ["Binding", "Emitter", "Known"]
 
@@ -47,10 +47,14 @@ Known = Callable[[Index, Mask], Any]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a variable is at run time; with ``lanes`` > 1 a loop counter that stands for consecutive lanes."""
+    """What a variable is at run time; with ``lanes`` > 1 a loop counter that stands for consecutive lanes.
+
+    ``whole``: the counter is a multiple of ``lanes``.
+    """
 
     value: Val
     lanes: int = 1
+    whole: bool = False
 
 
 class Emitter(Elements):
@@ -223,6 +227,8 @@ class Emitter(Elements):
             mask = tuple(c for c in mask if isinstance(c, Rest))
         holds = self.mask(mask)
         at, step, lanes, vector = self.split(offset)
+        if step == 2 and vector is None and lanes > 2:
+            return self._load_alternate(base, size, dtype, at, holds, frame, lanes)
         if vector is not None or step not in (0, 1, -1):
             offsets = self.index(offset)
             values = [offsets] if holds is None else [offsets, holds]
@@ -244,6 +250,28 @@ class Emitter(Elements):
             result = Val(memory.load(inner.builder, base, at.value, dtype, lanes, wide.value), inner, lanes)
         return self._reversed(result, lanes) if step == -1 else result
 
+    def _load_alternate(
+        self, base: ir.Value, size: int, dtype: DType, at: Val, holds: Val | None, frame: Frame, lanes: int
+    ) -> Val:
+        """Every second element: from two vectors of neighbours, which end with the last element that is wanted."""
+        if holds is not None and holds.lanes == 1 and size >= 2 * lanes - 1:
+            at = apply(lambda b, o, m: b.select(m, o, constant(I64, 0)), [at, holds], frame)
+            holds = None
+        first = [2 * k for k in range(lanes // 2)]
+        second = [2 * k + 1 for k in range(lanes // 2)]
+        inner = deepest([at] if holds is None else [at, holds], frame)
+        b = inner.builder
+        masks: list[ir.Value | None] = [None, None]
+        if holds is not None:
+            wide = holds.wide(lanes)[0]
+            none = zero(wide.type)
+            masks = [shuffle(b, wide, none, _spread(places, lanes, n)) for n, places in enumerate((first, second))]
+        start = b.add(at.value, constant(I64, lanes - 1))
+        low = memory.load(b, base, at.value, dtype, lanes, masks[0])
+        high = memory.load(b, base, start, dtype, lanes, masks[1])
+        order = [*first, *(lanes + k for k in second)]
+        return Val(tuple(shuffle(b, x, y, order) for x, y in zip(low, high, strict=True)), inner, lanes)
+
     def _load_scalar(self, base: ir.Value, dtype: DType, at: Val, holds: Val | None, frame: Frame) -> Val:
         if holds is not None:
             if holds.lanes > 1:
@@ -260,22 +288,43 @@ class Emitter(Elements):
 
     # Indices.
 
-    def bind(self, v: Var, value: Val, lanes: int = 1) -> None:
-        """Say what a loop variable is from here on; a second time, what was computed from it is forgotten."""
+    def bind(self, v: Var, value: Val, lanes: int = 1, *, whole: bool = False) -> None:
+        """Say what a loop variable is from here on; a second time, what was computed from it is forgotten.
+
+        ``whole`` as in `Binding`.
+        """
         if v in self.bindings:
             self._memo = {k: x for k, x in self._memo.items() if v not in _variables(k)}
             self._sums = {k: x for k, x in self._sums.items() if v not in _variables(k)}
             made = {w: x for w, x in self.bindings.items() if isinstance(w, LoopVar) or v not in bases(Expr.of(w))}
             self.bindings = made
-        self.bindings[v] = Binding(value, lanes)
+        self.bindings[v] = Binding(value, lanes, whole)
 
     def bound(self, v: Var) -> Binding:
         found = self.bindings.get(v)
         if found is not None and found.value.frame.open:
             return found
         assert not isinstance(v, LoopVar), f"{v} is not bound"
-        made = self.bindings[v] = Binding(self._derive(v))
+        made = self.bindings[v] = self._within_one(v) or Binding(self._derive(v))
         return made
+
+    def _within_one(self, v: Var) -> Binding | None:
+        """A quotient that is the same for all lanes, since no multiple of its divisor lies among them; or what is left
+        of it, which counts lanes then."""
+        if not isinstance(v, Quotient):
+            return None
+        terms = [(self.bound(w), c) for w, c in v.of.terms]
+        wide = [(w, c) for w, c in terms if w.lanes > 1]
+        if len(wide) != 1 or wide[0][1] != 1 or not wide[0][0].whole or v.of.range[0] < 0:
+            return None
+        lanes = wide[0][0].lanes
+        others = [c for w, c in terms if w.lanes == 1]
+        if any(n % lanes for n in (v.divisor, v.of.const, *others)) or any(w.value.lanes > 1 for w, _ in terms):
+            return None
+        start = self.split(v.of)[0]
+        divide = "urem" if isinstance(v, Remainder) else "udiv"
+        value = apply(lambda b, x: getattr(b, divide)(x, constant(I64, v.divisor)), [start], self.entry)
+        return Binding(value, lanes, True) if isinstance(v, Remainder) else Binding(value)
 
     def _derive(self, v: Var) -> Val:
         if isinstance(v, Loaded):
@@ -402,6 +451,14 @@ def _variables(key: object) -> frozenset[Var]:
     if isinstance(key, tuple):
         return frozenset().union(*map(_variables, key))
     return frozenset()
+
+
+def _spread(places: Sequence[int], lanes: int, half: int) -> list[int]:
+    """For a shuffle with zeros: lane ``places[k]`` takes lane k of that half, the others nothing."""
+    order = [lanes] * lanes
+    for k, place in enumerate(places):
+        order[place] = half * (lanes // 2) + k
+    return order
 
 
 def memory_lanes(t: ir.Type) -> int:
