@@ -61,6 +61,15 @@ def power_of_two(b: ir.IRBuilder, n: ir.Value, real: ir.Type) -> ir.Value:
     return b.bitcast(bits, real)
 
 
+def whole(b: ir.IRBuilder, x: ir.Value, factor: float) -> ir.Value:
+    """x * factor rounded to a whole number, for small ones: by a sum that has no room for fractions.
+
+    Plain SSE2 has no instruction for it, and would call libm for each lane.
+    """
+    magic = constant(x.type, 1.5 * 2.0 ** (23 if scalar_of(x.type) == F32 else 52))
+    return b.fsub(fma(b, x, constant(x.type, factor), magic), magic)
+
+
 def is_nan(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fcmp_unordered("uno", x, x)
 

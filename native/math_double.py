@@ -20,8 +20,9 @@ from shardc.native.math_common import (
     polynomial,
     scaled,
     square_root,
+    whole,
 )
-from shardc.native.vector import I64, constant, intrinsic, with_scalar
+from shardc.native.vector import I64, constant, with_scalar
 
 __all__ = [
     "acos",
@@ -58,7 +59,7 @@ def exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     t = x.type
     clamped = b.select(b.fcmp_ordered(">", x, constant(t, -746.0)), x, constant(t, -746.0))
     clamped = b.select(b.fcmp_ordered("<", clamped, constant(t, 710.0)), clamped, constant(t, 710.0))
-    n = intrinsic(b, "llvm.rint", t, [b.fmul(clamped, constant(t, 1 / math.log(2)))])
+    n = whole(b, clamped, 1 / math.log(2))
     r = fma(b, n, constant(t, -_LN2_HIGH), clamped)
     r = fma(b, n, constant(t, -_LN2_LOW), r)
     p = b.fadd(fma(b, b.fmul(r, r), polynomial(b, r, _EXP), r), constant(t, 1.0))

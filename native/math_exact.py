@@ -77,6 +77,11 @@ def _bits(x: Real) -> ir.Value:
     return x.b.bitcast(x.value, with_scalar(x.value.type, I64))
 
 
+def _whole(x: Real, factor: float) -> Real:
+    """x * factor rounded to a whole number below 2**51."""
+    return x.times_plus(factor, _MAGIC) - _MAGIC
+
+
 def _power_of_two(n: Real) -> Real:
     """2**n for whole n in the range of normal exponents."""
     bits = _bits(n + (_MAGIC + 1023))
@@ -85,13 +90,13 @@ def _power_of_two(n: Real) -> Real:
 
 def _scaled(p: Real, n: Real) -> Real:
     """p * 2**n in two factors, so that results become denormal or infinite in one rounding."""
-    half = (n * 0.5).rounded()
+    half = _whole(n, 0.5)
     return p * _power_of_two(half) * _power_of_two(n - half)
 
 
 def _reduced(x: Real) -> tuple[Real, Real]:
     """(n, r) with x = n ln 2 + r."""
-    n = (x * (1 / math.log(2))).rounded()
+    n = _whole(x, 1 / math.log(2))
     return n, n.times_plus(-_LN2_LOW, n.times_plus(-_LN2_HIGH, x))
 
 

@@ -19,6 +19,7 @@ from shardc.native.math_common import (
     power_cases,
     power_of_two,
     scaled,
+    whole,
 )
 from shardc.native.vector import F64, I1, I32, constant, intrinsic, lanes_of, with_scalar
 
@@ -58,7 +59,7 @@ def in_double(f: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
 def _reduced(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """(n, r) with x = n ln 2 + r, n a whole f32."""
     t = x.type
-    n = intrinsic(b, "llvm.rint", t, [b.fmul(x, constant(t, 1 / math.log(2)))])
+    n = whole(b, x, 1 / math.log(2))
     r = fma(b, n, constant(t, -_LN2_HIGH), x)
     return n, fma(b, n, constant(t, -_LN2_LOW), r)
 
@@ -165,7 +166,7 @@ def _quadrant(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Valu
     t = x.type
     wide = with_scalar(t, F64)
     d = b.fpext(_clamped(b, x, -_REDUCIBLE, _REDUCIBLE), wide)
-    n = intrinsic(b, "llvm.rint", wide, [b.fmul(d, constant(wide, 2 / math.pi))])
+    n = whole(b, d, 2 / math.pi)
     r = fma(b, n, constant(wide, -1.5707963267341256), d)
     r = fma(b, n, constant(wide, -6.077100506506192e-11), r)
     small = b.fptrunc(r, t)

@@ -89,10 +89,6 @@ class Real:
         x = (self > low).choose(self, low)
         return (x < high).choose(x, high)
 
-    def rounded(self) -> Real:
-        """The nearest whole number, to even."""
-        return self._intrinsic("llvm.rint")
-
     def sqrt(self) -> Real:
         return self._intrinsic("llvm.sqrt")
 
