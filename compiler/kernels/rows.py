@@ -63,6 +63,10 @@ def _share(b: ir.IRBuilder, chunk: ir.Value, rows: int, count: int) -> ir.Value:
     return b.udiv(b.mul(chunk, constant(I64, rows)), constant(I64, count))
 
 
+#: Fewer lanes than this are not worth it to read what differs between lanes without gathering.
+_FEWEST = 4
+
+
 @dataclass
 class _Sum:
     """A reduction under way: its accumulators, and those of the chunks before (none for short rows)."""
@@ -150,7 +154,7 @@ class _Rows:
                 self.e.known[i] = self._reader(i, target, frame)
 
     def _bind(self, counter: Val, lanes: int) -> None:
-        self.e.bind(self.column, counter, lanes)
+        self.e.bind(self.column, counter, lanes, whole=True)
 
     def _run(self, loop: Loop, sums: list[_Sum], stores: list[tuple[Instruction, ir.Value]], lanes: int) -> None:
         self._bind(Val((loop.index,), loop.frame), lanes)
@@ -190,7 +194,20 @@ class _Rows:
         along = [i for i, spot in self.plan.spots.items() if spot == self.plan.frame.full]
         bits = element_bits(i.shape.dtype for i in along)
         heavy = any(not is_cheap(i) for i in along) or len(self.plan.loops[number]) > 2
-        return min((2 if heavy else 4) * self.e.vector_bits // bits, power_above(self.plan.frame.columns))
+        widest = min((2 if heavy else 4) * self.e.vector_bits // bits, power_above(self.plan.frame.columns))
+        return min(widest, self._together())
+
+    def _together(self) -> int:
+        """Most lanes that stay within one index of the outer dimensions of a row, where something is read by those; at
+        least some, since lanes that are gathered are better than none."""
+        frame = self.plan.frame
+        inner, most = 1, 1 << 30
+        for d, following in zip(reversed(frame.reduced), [*reversed(frame.reduced[:-1]), None], strict=True):
+            inner *= frame.dims[d]
+            apart = (s is not None and (d in s) != (following in s) for s in self.plan.spots.values())
+            if following is not None and any(apart):
+                most = min(most, inner & -inner)
+        return most if most >= _FEWEST else 1 << 30
 
     def _stores(self, number: int) -> list[tuple[Instruction, ir.Value]]:
         """What this loop writes, and where."""
