@@ -122,7 +122,8 @@ def rows(found: Sequence[Row]) -> list[tuple[str, ...]]:
 MORE = 1.0005
 HEAD = ("program", "mesh", "wire bytes", "collectives", "peak bytes", "flops")
 NOTE = """Per device and step, shardc / XLA = ratio: below 1, shardc needs less. Both sides are counted by one counter,
-loops multiplied in; peaks are each compiler's own figure. `python benchmarks/partitioning.py NAME` shows the collectives.
+loops multiplied in; peaks are each compiler's own figure. `python benchmarks/partitioning.py NAME` shows the
+collectives.
 """
 
 
