@@ -14,7 +14,7 @@ from shardc.hlo.simplify.eliminate import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.hlo.verify import verify
-from tests.compiler.checking import program
+from tests.compiler.checking import SUM, program
 from tests.compiler.property_support import difference, wild
 
 X = "x = f32[4,6] parameter(0)\n"
@@ -29,6 +29,12 @@ def splat(name: str, value: object, shape: str = "f32[4,6]") -> str:
 
 
 GATHER = "offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0,1}, index_vector_dim=0, slice_sizes={1,3}"
+
+#: Reducers that some cases use.
+REDUCERS = SUM + """
+last { last.a = f32[] parameter(0)  ROOT last.b = f32[] parameter(1) }
+isum { isum.a = s32[] parameter(0)  isum.b = s32[] parameter(1)  ROOT isum.c = s32[] add(isum.a, isum.b) }
+"""
 
 #: name: entry lines, opcodes that are left besides parameters.
 CASES: dict[str, tuple[str, str]] = {
@@ -184,7 +190,38 @@ CASES: dict[str, tuple[str, str]] = {
     "scatter of nothing": (X + "i = s32[0,1] parameter(1)\nu = f32[0,6] parameter(2)\n"
                            "ROOT r = f32[4,6] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, "
                            "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum", ""),
+    "gather of neighbours": (X + "i = s32[2,1] constant({{1},{2}})\nROOT r = f32[6,2] gather(x, i), offset_dims={0}, "
+                             "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,6}",
+                             "slice transpose"),
+    "gather of every other column": (
+        X + "i = s32[3] constant({1, 3, 5})\nROOT r = f32[4,3] gather(x, i), offset_dims={0}, "
+        "collapsed_slice_dims={1}, start_index_map={1}, index_vector_dim=1, slice_sizes={4,1}", "slice"),
+    "gather of all rows": (
+        X + "i = s32[4] iota(), iota_dimension=0\nj = s32[4,1] reshape(i)\nROOT r = f32[4,6] gather(x, j), "
+        "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,6}", ""),
+    "gather beyond the end stays": (
+        X + "i = s32[2] constant({3, 4})\nROOT r = f32[2,6] gather(x, i), offset_dims={1}, "
+        "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,6}", "constant gather"),
+    "gather backwards stays": (
+        X + "i = s32[2] constant({3, 2})\nROOT r = f32[2,6] gather(x, i), offset_dims={1}, "
+        "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,6}", "constant gather"),
+    "write at one place": (
+        X + "i = s32[2] constant({2, 1})\nu = f32[3] parameter(1)\nROOT r = f32[4,6] scatter(x, i, u), "
+        "update_window_dims={0}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=0, "
+        "to_apply=last", "reshape constant constant dynamic-update-slice"),
+    "add at one place": (
+        X + "i = s32[1] constant({2})\nu = f32[6] parameter(1)\nROOT r = f32[4,6] scatter(x, i, u), "
+        "update_window_dims={0}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=0, "
+        "to_apply=sum", "reshape constant constant slice add dynamic-update-slice"),
+    "write beyond the end stays": (
+        X + "i = s32[1] constant({4})\nu = f32[6] parameter(1)\nROOT r = f32[4,6] scatter(x, i, u), "
+        "update_window_dims={0}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=0, "
+        "to_apply=sum", "constant broadcast scatter"),
     # reductions
+    "sum of equal integers": (
+        "x = s32[4] parameter(0)\nz = s32[] parameter(1)\nb = s32[4,6] broadcast(x), dimensions={0}\n"
+        "ROOT r = s32[4] reduce(b, z), dimensions={1}, to_apply=isum",
+        "constant broadcast multiply broadcast add"),
     "reduce one": ("x = f32[4,1,6] parameter(0)\nz = f32[] parameter(1)\n"
                    "ROOT r = f32[4,6] reduce(x, z), dimensions={1}, to_apply=sum", "broadcast reshape add"),
     "reduce nothing": ("x = f32[4,0] parameter(0)\nz = f32[] parameter(1)\n"
@@ -229,7 +266,7 @@ def simplified(module: Module) -> Module:
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     lines, left = CASES[name]
-    module = program(lines)
+    module = program(lines, REDUCERS)
     after = simplified(module)
     opcodes = Counter(i.opcode for i in after.entry if i.opcode != "parameter")
     assert opcodes == Counter(left.split())

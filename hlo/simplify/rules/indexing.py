@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.literal import Literal
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, scalar_value, splat_source
+from shardc.hlo.opset import OPS
+from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, scalar_value, splat_source, transpose
 
 __all__ = ["RULES"]
 
@@ -109,6 +110,50 @@ def gather_at_one_place(i: Instruction) -> Instruction | None:
     return reshape(part, i.shape.dims, i)
 
 
+def gather_of_neighbours(i: Instruction) -> Instruction | None:
+    """A gather of rows at known places at equal distances is a slice, its rows where the index array has them."""
+    operand, indices = i.operands
+    attrs = i.attrs
+    if len(attrs["start_index_map"]) != 1 or attrs.get("operand_batching_dims"):
+        return None
+    (d,) = attrs["start_index_map"]
+    whole = tuple(1 if k == d else n for k, n in enumerate(operand.shape.dims))
+    if tuple(attrs["collapsed_slice_dims"]) != (d,) or tuple(attrs["slice_sizes"]) != whole:
+        return None
+    counts = _progression(indices)
+    batch = [k for k in range(i.shape.rank) if k not in attrs["offset_dims"]]
+    if counts is None or len([k for k in batch if i.shape.dims[k] != 1]) != 1:
+        return None
+    first, stride, n = counts
+    last = first + stride * (n - 1)
+    if first < 0 or stride < 1 or last >= operand.shape.dims[d]:
+        return None
+    bounds = tuple((first, last + 1, stride) if k == d else (0, size, 1) for k, size in enumerate(operand.shape.dims))
+    dims = tuple(n if k == d else size for k, size in enumerate(operand.shape.dims))
+    rows = make("slice", operand.shape.with_dims(dims), (operand,), i, slice=bounds)
+    others = iter(k for k in range(operand.shape.rank) if k != d)
+    (place,) = (k for k in batch if i.shape.dims[k] != 1)
+    order = tuple(d if k == place else next(others) for k in range(i.shape.rank) if k == place or k not in batch)
+    return reshape(transpose(rows, order, i), i.shape.dims, i)
+
+
+def _progression(indices: Instruction) -> tuple[int, int, int] | None:
+    """(first, distance, how many) of at least two whole numbers that lie along one dimension."""
+    long = [d for d, n in enumerate(indices.shape.dims) if n != 1]
+    if indices.opcode == "reshape":
+        return _progression(indices.operands[0])
+    if len(long) != 1 or not indices.shape.size:
+        return None
+    n = indices.shape.size
+    if indices.opcode == "iota":
+        return (0, 1, n) if indices.attrs["iota_dimension"] == long[0] else None
+    if indices.opcode != "constant" or indices.attrs["literal"].is_left_out:
+        return None
+    values = [int(v) for v in indices.attrs["literal"].array.reshape(-1)]
+    stride = values[1] - values[0]
+    return (values[0], stride, n) if values == [values[0] + stride * k for k in range(n)] else None
+
+
 def gather_of_splat(i: Instruction) -> Instruction | None:
     operand = i.operands[0]
     source = splat_source(operand) if operand.opcode == "broadcast" else None
@@ -120,6 +165,51 @@ def scatter_of_nothing(i: Instruction) -> Instruction | None:
     return i.operands[0] if len(i.operands) == 3 and i.operands[2].shape.size == 0 else None
 
 
+def scatter_at_one_place(i: Instruction) -> Instruction | None:
+    """One update at a known place that it fits into is written there, or what the reducer makes of old and new."""
+    if len(i.operands) != 3 or i.attrs.get("input_batching_dims"):
+        return None
+    operand, indices, updates = i.operands
+    attrs = i.attrs
+    starts = _constant_starts(indices, attrs["index_vector_dim"], attrs["scatter_dims_to_operand_dims"], operand)
+    inserted, windows = attrs["inserted_window_dims"], attrs["update_window_dims"]
+    if starts is None or tuple(windows) != tuple(sorted(windows)):
+        return None
+    sizes_of_windows = iter(updates.shape.dims[d] for d in windows)
+    sizes = tuple(1 if d in inserted else next(sizes_of_windows) for d in range(operand.shape.rank))
+    if any(not 0 <= a <= n - b for a, b, n in zip(starts, sizes, operand.shape.dims, strict=True)):
+        return None
+    reducer: Computation = attrs["to_apply"]
+    old, new = reducer.parameters
+    written = reshape(updates, sizes, i)
+    if reducer.root is not new:
+        root = reducer.root
+        if OPS[root.opcode].family != "elementwise" or root.attrs or set(root.operands) != {old, new}:
+            return None
+        bounds = tuple((a, a + b, 1) for a, b in zip(starts, sizes, strict=True))
+        values = {old: make("slice", written.shape, (operand,), i, slice=bounds), new: written}
+        written = make(root.opcode, written.shape, (values[o] for o in root.operands), i)
+    places = [constant(Literal(np.asarray(a, np.int32)), i) for a in starts]
+    return make("dynamic-update-slice", i.shape, (operand, written, *places), i)
+
+
+def _constant_starts(indices: Instruction, along: int, to: Sequence[int], operand: Instruction) -> list[int] | None:
+    """The only index vector, spread over the operand's dimensions, when it is constant."""
+    if any(n != 1 for d, n in enumerate(indices.shape.dims) if d != along):
+        return None
+    value = scalar_value(indices)
+    if value is not None:
+        found = [int(value)] * len(to)
+    elif indices.opcode == "constant" and not indices.attrs["literal"].is_left_out:
+        found = [int(v) for v in indices.attrs["literal"].array.reshape(-1)]
+    else:
+        return None
+    starts = [0] * operand.shape.rank
+    for d, v in zip(to, found, strict=True):
+        starts[d] = v
+    return starts
+
+
 RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
     "dynamic-slice": (
         dynamic_slice_of_all,
@@ -129,6 +219,6 @@ RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
         dynamic_slice_of_iota,
     ),
     "dynamic-update-slice": (update_of_all, update_of_nothing, update_by_itself),
-    "gather": (gather_of_splat, gather_at_one_place),
-    "scatter": (scatter_of_nothing,),
+    "gather": (gather_of_splat, gather_at_one_place, gather_of_neighbours),
+    "scatter": (scatter_of_nothing, scatter_at_one_place),
 }

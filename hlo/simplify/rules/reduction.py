@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from shardc.hlo.evaluate.body import reducer_opcode
 from shardc.hlo.ir import Instruction
+from shardc.hlo.literal import Literal
 from shardc.hlo.monoids import any_order
 from shardc.hlo.opset import OPS
-from shardc.hlo.simplify.make import broadcast_scalar, make, reshape, transpose
+from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, transpose
 
 __all__ = ["RULES"]
 
@@ -112,7 +116,35 @@ def reduce_of_repeated(i: Instruction) -> Instruction | None:
     return make("reduce", i.shape, (narrow, i.operands[1]), i, **{**i.attrs, "dimensions": left})
 
 
+def sum_of_repeated(i: Instruction) -> Instruction | None:
+    """The sum of n equal integers is n times one of them, modulo the integer's size."""
+    inner = i.operands[0]
+    dtype = i.shape.dtype
+    if inner.opcode != "broadcast" or _plain(i) != "add" or not dtype.is_integer or not inner.shape.size:
+        return None
+    source, dimensions = inner.operands[0], inner.attrs["dimensions"]
+    gone = i.attrs["dimensions"]
+    added = [d for d in gone if d not in dimensions]
+    count = math.prod(inner.shape.dims[d] for d in added)
+    if not added or count >= 1 << (dtype.bits - 1):
+        return None
+    kept = [d for d in range(inner.shape.rank) if d not in added]
+    shape = inner.shape.with_dims(tuple(inner.shape.dims[d] for d in kept))
+    narrow = make("broadcast", shape, (source,), i, dimensions=tuple(kept.index(d) for d in dimensions))
+    times = broadcast_scalar(constant(Literal(np.asarray(count, dtype.numpy)), i), shape.dims, i)
+    product = make("multiply", shape, (narrow, times), i)
+    left = tuple(kept.index(d) for d in gone if d not in added)
+    return make("reduce", i.shape, (product, i.operands[1]), i, **{**i.attrs, "dimensions": left})
+
+
 RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
     "sort": (sort_of_ones,),
-    "reduce": (reduce_of_nothing, reduce_of_ones, reduce_of_transpose, reduce_of_added_ones, reduce_of_repeated),
+    "reduce": (
+        reduce_of_nothing,
+        reduce_of_ones,
+        reduce_of_transpose,
+        reduce_of_added_ones,
+        reduce_of_repeated,
+        sum_of_repeated,
+    ),
 }
