@@ -35,6 +35,8 @@ __all__ = ["Output", "Span", "can_cut", "emit_map"]
 
 #: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 512, 4
+#: Narrowest vectors that go past the cache, in bytes.
+_LEAST_STREAMED = 16
 #: Least bytes of a contiguous run that is one chunk's.
 _GRAIN = 1 << 12
 #: Elementwise operations of a transposing map from which on its steps are a loop, to keep the code small.
@@ -142,7 +144,7 @@ class _Nest:
         stores = [_offset(e, o, space.index) for o in outputs]
         accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
         groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
-        body = _Body(e, space, outputs, stores, [False] * len(outputs))
+        body = _Body(e, space, outputs, stores, [0] * len(outputs))
         if not groups:
             return _Nest(e, recorder, body, [], None, None)
         lanes = _lanes(e, groups, recorder, accesses)
@@ -152,12 +154,14 @@ class _Nest:
         across = None
         if number is not None:
             narrowest = min(o.dtype.nbytes for o in outputs)
-            lanes = min(lanes, max(memory.LINE // narrowest, side(e.vector_bits, narrowest)))
+            lanes = min(memory.LINE // narrowest, power_above(group_size(groups[-1])))
             widest = max(a.shape.dtype.nbytes for a in recorder.accesses)
             high = side(e.vector_bits, widest)
             across = _Level(groups.pop(number), high, max(high, _BLOCK_READ // widest))
         inner = _Level(groups.pop(), lanes, _grain(recorder, outputs, lanes, across))
-        body.streams = [_streams(o, s, inner) for o, s in zip(outputs, stores, strict=True)]
+        body.streams = [
+            _streamed_lanes(o, s, inner, tiled=across is not None) for o, s in zip(outputs, stores, strict=True)
+        ]
         levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
         by_columns = lanes > short and inner.size > lanes and columns.suits(recorder.folds, space.index)
         return _Nest(e, recorder, body, levels, across, inner, by_columns, short > 1)
@@ -372,18 +376,19 @@ def _by_reads(groups: list[list[LoopVar]], accesses: Sequence[Access]) -> list[l
     return [g for _, g in sorted(zip(moved[0], groups, strict=True), key=lambda pair: -pair[0])]
 
 
-def _streams(o: Output, offset: Expr, inner: _Level) -> bool:
-    """Is an output so large that its lines had better go past the cache, and made of whole aligned lines?"""
-    if (
-        o.shape.nbytes < o.streamed
-        or inner.unit * o.dtype.nbytes % memory.LINE
-        or offset.coefficient(inner.group[-1]) != 1
-    ):
-        return False
+def _streamed_lanes(o: Output, offset: Expr, inner: _Level, tiled: bool) -> int:
+    """The lanes of the vectors that had better go past the cache: those of large outputs of whole lines; else 0.
+
+    A line must be written at once (in a transposing map), or by the vectors that follow each other.
+    """
+    width = inner.unit * o.dtype.nbytes
+    if o.shape.nbytes < o.streamed or offset.coefficient(inner.group[-1]) != 1:
+        return 0
+    if width % memory.LINE and (tiled or width < _LEAST_STREAMED or memory.LINE % width):
+        return 0
     steps = [offset.const, *(c for v, c in offset.terms if v is not inner.group[-1])]
-    return all(isinstance(v, LoopVar) for v in offset.variables()) and not any(
-        c * o.dtype.nbytes % memory.LINE for c in steps
-    )
+    plain = all(isinstance(v, LoopVar) for v in offset.variables())
+    return inner.unit if plain and not any(c * o.dtype.nbytes % memory.LINE for c in steps) else 0
 
 
 def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[Space, Recorder]:
@@ -422,13 +427,13 @@ def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses
 
 @dataclass
 class _Body:
-    """What an iteration does: evaluate all outputs, then store them, some of them past the cache."""
+    """What an iteration does: evaluate all outputs, then store them; vectors of ``streams`` lanes past the cache."""
 
     e: Emitter
     space: Space
     outputs: Sequence[Output]
     stores: Sequence[Expr]
-    streams: list[bool]
+    streams: list[int]
 
     def emit(self, frame: Frame, mask: Mask) -> None:
         e = self.e
@@ -437,7 +442,7 @@ class _Body:
             _store(e, frame, o, value, offset, mask, streams)
 
 
-def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask, streams: bool) -> None:
+def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask, streams: int) -> None:
     at, step, lanes, vector = e.split(offset)
     holds = e.mask(mask)
     frame = deepest([at, value] if holds is None else [at, value, holds], frame)
@@ -445,7 +450,7 @@ def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: 
     m = None if holds is None else holds.wide(lanes)[0]
     if lanes > 1 and (step != 1 or vector is not None):
         memory.scatter(frame.builder, parts, o.pointer, e.index(offset).value, o.dtype, m)
-    elif streams and lanes * o.dtype.nbytes % memory.LINE == 0 and m is None:
+    elif streams == lanes and m is None:
         memory.stream(frame.builder, parts, o.pointer, at.value, o.dtype)
     else:
         memory.store(frame.builder, parts, o.pointer, at.value, o.dtype, m)

@@ -96,11 +96,13 @@ def _stored(b: ir.IRBuilder, parts: tuple[ir.Value, ...], dtype: DType) -> ir.Va
 
 
 def stream(b: ir.IRBuilder, parts: tuple[ir.Value, ...], base: ir.Value, offset: ir.Value, dtype: DType) -> None:
-    """Write vectors that fill whole cache lines, past the cache: for what nobody reads soon.
+    """Write vectors that fill cache lines, or parts of one that follow each other, past the cache.
 
-    ``base`` and ``offset`` must be at the start of a line (64 bytes), and the kernel must end with a fence.
+    For what nobody reads soon. ``base`` starts a line (64 bytes), ``offset`` is a multiple of the vector's size or of a
+    line's, and the kernel must end with a fence.
     """
-    stored = b.store(_stored(b, parts, dtype), _pointer(b, base, offset, memory_type(dtype), len(parts)), align=64)
+    align = min(LINE, parts[0].type.count * dtype.nbytes)
+    stored = b.store(_stored(b, parts, dtype), _pointer(b, base, offset, memory_type(dtype), len(parts)), align=align)
     stored.set_metadata("nontemporal", b.module.add_metadata([constant(I32, 1)]))
 
 

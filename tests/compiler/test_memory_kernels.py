@@ -104,9 +104,16 @@ def test_squares_of_every_vector_width(features: str | None) -> None:
     narrow = None if features is None else Target(host.triple, "x86-64", features)
     if narrow is not None and not host.triple.startswith("x86_64"):
         pytest.skip("vector widths of x86")
-    for dtype in ("s8", "u16", "f32", "s64", "c128"):
-        i = instruction("transpose", f(dtype, 37, 70), dimensions=(1, 0))
-        x = random(f(dtype, 37, 70))
+    for dtype, n, m in (
+        ("s8", 37, 70),
+        ("u16", 64, 48),
+        ("f32", 37, 70),
+        ("f32", 48, 64),
+        ("s64", 16, 21),
+        ("c128", 9, 7),
+    ):
+        i = instruction("transpose", f(dtype, n, m), dimensions=(1, 0))
+        x = random(f(dtype, n, m))
         (got,) = run_in_chunks(i, [x], "at once", narrow)
         np.testing.assert_array_equal(got, x.T)
 
