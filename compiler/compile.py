@@ -16,7 +16,7 @@ from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable
 from shardc.compiler.kernels import emit_kernel
-from shardc.compiler.load import LoadedStep, load_step, run_single, step_pool
+from shardc.compiler.load import LoadedStep, load_step, run_single
 from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
 from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
@@ -66,13 +66,10 @@ def _build(module: Module, config: Config, machine: Target, profile: bool) -> Ex
     """`build_executable`, tuned if that is asked for and this is the machine."""
     if not config.tune or machine != host_target():
         return build_executable(module, config, machine, profile=profile)
-    from shardc.compiler.tune import Workplace, tune
-
-    def build(tuning: Tuning) -> Executable:
-        return build_executable(module, config, machine, tuning=tuning)
+    from shardc.compiler.tune import choose
 
     start = time.perf_counter()
-    choice = tune(module, Workplace(config, machine, build, partial(step_pool, machine, config)))
+    choice = choose(module, config, machine)
     seconds = {"tune": time.perf_counter() - start}
     emit = partial(choice.emit, machine)
     made = build_executable(module, config, machine, kernels=emit, tuning=choice.program, profile=profile)
