@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, array_shape
-from tests.compiler.kernel_runner import check, instruction
+from shardc.native.pool import pool, pool_object
+from tests.compiler.kernel_runner import check, compile_and_run, instruction
 
 Sizes = tuple[int, int, int, int]
 
@@ -73,3 +76,26 @@ def test_what_is_not_a_number_stays_in_its_row_and_column() -> None:
     left, right = numbers(i)
     left[7, 300], left[290, 3], right[519, 129], right[0, 64] = np.nan, np.inf, -np.inf, np.nan
     check(i, [left, right], ulp=64)
+
+
+@pytest.mark.parametrize("sizes", [(1, 600, 700, 520), (6, 200, 130, 300), (1, 3000, 8, 700)])
+@pytest.mark.parametrize("dtype", ["f32", "c64"])
+def test_equal_bits_on_any_number_of_threads(sizes: Sizes, dtype: str) -> None:
+    i = dot(dtype, sizes, ("bmk", "bnk"))
+    arguments = numbers(i)
+    threads = pool(pool_object())
+    found = []
+    try:
+        for workers in (0, 1, 3):
+            threads.configure(workers)
+            found.append(compile_and_run(i, arguments)[0].tobytes())
+    finally:
+        threads.configure(0)
+    assert found[0] == found[1] == found[2]
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 700), st.sampled_from(ORDERS), st.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_any_size(m: int, n: int, k: int, order: tuple[str, str], batch: int) -> None:
+    i = dot("f32", (batch, m, n, k), order)
+    check(i, numbers(i), ulp=64)
