@@ -133,7 +133,7 @@ def test_what_runs_here() -> None:
 SUITES = (
     "test_kernels_elementwise", "test_kernels_loops", "test_kernels_updates", "test_kernels_windows",
     "test_kernels_linalg", "test_kernels_table", "test_cumulative", "test_topk_types", "test_property",
-    "test_small_float_codes",
+    "test_small_float_codes", "test_convolutions", "test_pooling", "test_alternate_loads",
 )  # fmt: skip
 
 
