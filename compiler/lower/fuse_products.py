@@ -77,16 +77,17 @@ def _sorted(
 ) -> list[Instruction]:
     """Operands first; of what may come next, that of the lowest rank."""
     missing = {i: len(set(i.operands)) for i in instructions}
-    heap = [(rank[i], n, i) for n, i in enumerate(missing) if not i.operands]
+    number = {i: n for n, i in enumerate(missing)}
+    heap = [(rank[i], n, i) for i, n in number.items() if not i.operands]
     heapq.heapify(heap)
     order = []
     while heap:
-        _, n, i = heapq.heappop(heap)
+        i = heapq.heappop(heap)[-1]
         order.append(i)
         for user in dict.fromkeys(users[i]):
             missing[user] -= 1
             if not missing[user]:
-                heapq.heappush(heap, (rank[user], n, user))
+                heapq.heappush(heap, (rank[user], number[user], user))
     return order
 
 
