@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from shardc.compiler.lower.assign_buffers import peak_of
-from shardc.compiler.lower.linearise import linearise_part
-from shardc.compiler.lower.order import Order, loop_bodies, peak_bytes_of
+from shardc.compiler.lower.assign_buffers import Peak
+from shardc.compiler.lower.order import Judged, Order, loop_bodies
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.make import map_computations, step_computations
 
@@ -42,23 +41,21 @@ class ComputeEarly:
         if len(computation.instructions) > self.limit:
             return computation
         order = Order(limit=self.limit)
-        least = peak_bytes_of(computation, carried=carried)
+        best = Judged.of(computation, carried=carried)
         for _ in range(self.turns):
-            other = _without_peak(computation, carried)
-            if other is None:
+            split = _without_peak(best.computation, best.peak)
+            if split is None:
                 break
-            other = order.ordered(other, carried)
-            peak = peak_bytes_of(other, carried=carried)
-            if peak > least * (1 - self.least):
+            other = order.ordered(Judged.of(split, carried=carried))
+            if other.peak.nbytes > best.peak.nbytes * (1 - self.least):
                 break
-            computation, least = other, peak
-        return computation
+            best = other
+        return best.computation
 
 
-def _without_peak(computation: Computation, carried: bool) -> Computation | None:
+def _without_peak(computation: Computation, highest: Peak) -> Computation | None:
     """All splits that free memory at the present peak, made; None when there are none."""
-    linear = linearise_part(computation, carried=carried)
-    fullest = peak_of(linear).step
+    fullest = highest.step
     if fullest is None:
         return None
     position = {i: n for n, i in enumerate(computation)}

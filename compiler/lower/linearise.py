@@ -6,8 +6,8 @@ branch results, the program's results). Assigning buffers later puts both ends o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from shardc.hlo.simplify.rules.control import branches_of
 from shardc.hlo.simplify.structure import literal_digest
 from shardc.hlo.types import Shape
 
-__all__ = ["Linear", "array_leaves", "linearise", "linearise_part"]
+__all__ = ["Linear", "Part", "array_leaves", "linearise", "linearise_part"]
 
 _ALIGNMENT = 64
 
@@ -40,6 +40,8 @@ Leaves = tuple[Buffer, ...]
 
 def array_leaves(shape: Shape) -> tuple[Shape, ...]:
     """The arrays in a shape; tokens take no memory."""
+    if shape.is_array:
+        return (shape,)
     return tuple(s for s in shape.leaves() if s.is_array)
 
 
@@ -62,7 +64,21 @@ def linearise(module: Module) -> Linear:
     )
 
 
-def linearise_part(computation: Computation, *, carried: bool = False) -> Linear:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One computation's steps, in its order and by instruction: they are the same in every order."""
+
+    linear: Linear
+    steps: Mapping[Instruction, Sequence[Step]]
+    last: Sequence[Step]
+
+    def ordered(self, order: Iterable[Instruction]) -> Part:
+        """The same computation in another order."""
+        steps = [s for i in order if i in self.steps for s in self.steps[i]]
+        return replace(self, linear=replace(self.linear, steps=(*steps, *self.last)))
+
+
+def linearise_part(computation: Computation, *, carried: bool = False) -> Part:
     """The steps of one computation, for judging its schedule: constants have no bytes.
 
     ``carried``: it is the body of a loop, whose results take the places of its arguments.
@@ -71,11 +87,22 @@ def linearise_part(computation: Computation, *, carried: bool = False) -> Linear
     def in_place(arguments: Leaves, results: Leaves) -> tuple[tuple[int, int], ...]:
         return tuple((n, n) for n in range(len(results))) if carried else ()
 
-    return _linear(_Walk(pooled=False), computation, in_place)
+    ends: dict[Instruction, int] = {}
+    linear = _linear(_Walk(pooled=False), computation, in_place, ends)
+    steps: dict[Instruction, Sequence[Step]] = {}
+    start = 0
+    for i, end in ends.items():
+        if end > start:
+            steps[i] = linear.steps[start:end]
+        start = end
+    return Part(linear, steps, linear.steps[start:])
 
 
 def _linear(
-    walk: _Walk, entry: Computation, aliases_of: Callable[[Leaves, Leaves], tuple[tuple[int, int], ...]]
+    walk: _Walk,
+    entry: Computation,
+    aliases_of: Callable[[Leaves, Leaves], tuple[tuple[int, int], ...]],
+    ends: dict[Instruction, int] | None = None,
 ) -> Linear:
     parameters: list[Leaves] = []
     for p in entry.parameters:
@@ -84,7 +111,7 @@ def _linear(
         parameters.append(tuple(walk.buffer(s, p.name, "argument", first + n) for n, s in enumerate(leaves)))
     flat = tuple(b for leaves in parameters for b in leaves)
     steps: list[Step] = []
-    values = walk.computation(entry, parameters, steps)
+    values = walk.computation(entry, parameters, steps, ends)
     shapes = array_leaves(entry.root.shape)
     results = tuple(walk.buffer(s, f"result{n}", "result", n) for n, s in enumerate(shapes))
     aliases = aliases_of(flat, results)
@@ -145,8 +172,14 @@ class _Walk:
         self.buffers.append(made)
         return made
 
-    def computation(self, c: Computation, arguments: Sequence[Leaves], steps: list[Step]) -> Leaves:
-        """Append the steps of ``c``; returns the root's leaves."""
+    def computation(
+        self,
+        c: Computation,
+        arguments: Sequence[Leaves],
+        steps: list[Step],
+        ends: dict[Instruction, int] | None = None,
+    ) -> Leaves:
+        """Append the steps of ``c``; returns the root's leaves. ``ends`` gets the steps so far by instruction."""
         values: dict[Instruction, Leaves] = {}
         for i in c:
             if i.opcode == "parameter":
@@ -154,6 +187,8 @@ class _Walk:
             else:
                 rule = _RULES.get(i.opcode, _Walk._kernel)
                 values[i] = rule(self, i, [values[o] for o in i.operands], steps)
+            if ends is not None:
+                ends[i] = len(steps)
         return values[c.root]
 
     def moves(

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.assign_buffers import peak_of
-from shardc.compiler.lower.linearise import linearise_part
-from shardc.compiler.lower.orders import ORDERS
+from shardc.compiler.lower.assign_buffers import Peak, peak_of
+from shardc.compiler.lower.linearise import Part, linearise_part
+from shardc.compiler.lower.orders import ORDERS, Facts
 from shardc.hlo.ir import Computation, Module
 from shardc.hlo.simplify.make import map_computations, step_computations
 
-__all__ = ["Order", "loop_bodies", "peak_bytes_of"]
+__all__ = ["Judged", "Order", "loop_bodies", "peak_bytes_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A computation in its order, and the memory that it then needs."""
+
+    computation: Computation
+    part: Part
+    peak: Peak
+
+    @staticmethod
+    def of(computation: Computation, *, carried: bool = False) -> Judged:
+        """``carried``: it is the body of a loop, whose results take the places of its arguments."""
+        part = linearise_part(computation, carried=carried)
+        return Judged(computation, part, peak_of(part.linear))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +42,27 @@ class Order:
 
     def run(self, module: Module) -> Module:
         bodies = loop_bodies(module)
-        return map_computations(module, lambda c: self.ordered(c, c.name in bodies), only=step_computations(module))
+        return map_computations(module, lambda c: self._best(c, c.name in bodies), only=step_computations(module))
 
-    def ordered(self, computation: Computation, carried: bool) -> Computation:
-        """The best order of one computation; ``carried`` as for `peak_bytes_of`."""
+    def _best(self, computation: Computation, carried: bool) -> Computation:
         if len(computation.instructions) < 3:
             return computation
-        best = computation
-        least = peak_bytes_of(best, carried=carried)
-        seen = {best.instructions}
+        return self.ordered(Judged.of(computation, carried=carried)).computation
+
+    def ordered(self, best: Judged) -> Judged:
+        """The same computation in its best order."""
+        computation = best.computation
+        facts = Facts(computation)
+        seen = {computation.instructions}
         for order in ORDERS if len(computation.instructions) <= self.limit else ORDERS[:1]:
-            other = Computation(computation.name, order(computation), computation.root)
-            if other.instructions in seen:
+            instructions = tuple(order(facts))
+            if instructions in seen:
                 continue
-            seen.add(other.instructions)
-            peak = peak_bytes_of(other, carried=carried)
-            if peak < least:
-                best, least = other, peak
+            seen.add(instructions)
+            part = best.part.ordered(instructions)
+            peak = peak_of(part.linear)
+            if peak.nbytes < best.peak.nbytes:
+                best = Judged(Computation(computation.name, instructions, computation.root), part, peak)
         return best
 
 
@@ -53,8 +72,5 @@ def loop_bodies(module: Module) -> set[str]:
 
 
 def peak_bytes_of(computation: Computation, *, carried: bool = False) -> int:
-    """Most bytes alive at a time when a computation runs in its order, arguments and constants not counted.
-
-    ``carried``: it is the body of a loop, whose results take the places of its arguments.
-    """
-    return peak_of(linearise_part(computation, carried=carried)).nbytes
+    """Most bytes alive at a time when a computation runs in its order, arguments and constants not counted."""
+    return Judged.of(computation, carried=carried).peak.nbytes

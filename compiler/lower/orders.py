@@ -9,7 +9,7 @@ from shardc.compiler.lower.fusion_rules import is_alias
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.opset import has_side_effect
 
-__all__ = ["ORDERS", "backwards", "depth_first", "forwards", "largest_first"]
+__all__ = ["ORDERS", "Facts", "backwards", "depth_first", "forwards", "largest_first"]
 
 #: Instructions that take no memory of their own.
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "after-all", "while"})
@@ -17,7 +17,7 @@ _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "after
 Order = Sequence[Instruction]
 
 
-class _Facts:
+class Facts:
     """What the orders go by: who reads whom, in whose memory values lie, and the order that is given."""
 
     def __init__(self, computation: Computation) -> None:
@@ -30,14 +30,16 @@ class _Facts:
             for o in operands:
                 self.users[o].append(i)
         self.holders: dict[Instruction, tuple[Instruction, ...]] = {}
+        self.reads: dict[Instruction, tuple[Instruction, ...]] = {}
+        self.readers: dict[Instruction, list[Instruction]] = {i: [] for i in self.instructions}
         for i in self.instructions:
             through = i.opcode in ("tuple", "get-tuple-element", "while") or is_alias(i)
-            self.holders[i] = self.read(i) if through else (i,)
+            #: The instructions in whose memory the operands lie.
+            self.reads[i] = tuple(dict.fromkeys(h for o in i.operands for h in self.holders[o]))
+            self.holders[i] = self.reads[i] if through else (i,)
+            for h in self.reads[i]:
+                self.readers[h].append(i)
         self.memory = {i: 0 if i.opcode in _FREE or is_alias(i) else i.shape.nbytes for i in self.instructions}
-
-    def read(self, i: Instruction) -> tuple[Instruction, ...]:
-        """The instructions in whose memory the operands lie."""
-        return tuple(dict.fromkeys(h for o in i.operands for h in self.holders[o]))
 
 
 def _operands(computation: Computation) -> dict[Instruction, tuple[Instruction, ...]]:
@@ -51,55 +53,44 @@ def _operands(computation: Computation) -> dict[Instruction, tuple[Instruction, 
     return out
 
 
-def forwards(computation: Computation) -> Order:
+def forwards(facts: Facts) -> Order:
     """Of all that could run next, what adds the fewest bytes; then the earlier one."""
-    facts = _Facts(computation)
-    readers = dict.fromkeys(facts.instructions, 0)
-    reading: dict[Instruction, list[Instruction]] = {i: [] for i in facts.instructions}
-    for i in facts.instructions:
-        for h in facts.read(i):
-            readers[h] += 1
-            reading[h].append(i)
+    readers = {i: len(r) for i, r in facts.readers.items()}
     for h in facts.holders[facts.root]:
         readers[h] += 1
 
     def growth(i: Instruction) -> int:
-        return facts.memory[i] - sum(facts.memory[h] for h in facts.read(i) if readers[h] == 1)
+        return facts.memory[i] - sum(facts.memory[h] for h in facts.reads[i] if readers[h] == 1)
 
     def done(i: Instruction) -> Iterator[Instruction]:
-        for h in facts.read(i):
+        for h in facts.reads[i]:
             readers[h] -= 1
             if readers[h] == 1:
-                yield from reading[h]
+                yield from facts.readers[h]
 
     return _list_order(facts, facts.operands, facts.users, growth, done, 1)
 
 
-def backwards(computation: Computation) -> Order:
+def backwards(facts: Facts) -> Order:
     """From the end: of all that could run last, what leaves the fewest bytes alive before it; then the later one."""
-    facts = _Facts(computation)
-    reading: dict[Instruction, list[Instruction]] = {i: [] for i in facts.instructions}
-    for i in facts.instructions:
-        for h in facts.read(i):
-            reading[h].append(i)
     alive = set(facts.holders[facts.root])
 
     def growth(i: Instruction) -> int:
-        added = sum(facts.memory[h] for h in facts.read(i) if h not in alive)
+        added = sum(facts.memory[h] for h in facts.reads[i] if h not in alive)
         return added - (facts.memory[i] if i in alive else 0)
 
     def done(i: Instruction) -> Iterator[Instruction]:
         alive.discard(i)
-        for h in facts.read(i):
+        for h in facts.reads[i]:
             if h not in alive:
                 alive.add(h)
-                yield from reading[h]
+                yield from facts.readers[h]
 
     return _list_order(facts, facts.users, facts.operands, growth, done, -1)[::-1]
 
 
 def _list_order(
-    facts: _Facts,
+    facts: Facts,
     before: dict[Instruction, tuple[Instruction, ...]] | dict[Instruction, list[Instruction]],
     after: dict[Instruction, tuple[Instruction, ...]] | dict[Instruction, list[Instruction]],
     growth: Callable[[Instruction], int],
@@ -127,15 +118,13 @@ def _list_order(
     return list(order)
 
 
-def depth_first(computation: Computation) -> Order:
+def depth_first(facts: Facts) -> Order:
     """Operands right before their first reader, the last operand's first."""
-    facts = _Facts(computation)
     return _visit(facts, lambda i: facts.operands[i][::-1])
 
 
-def largest_first(computation: Computation) -> Order:
+def largest_first(facts: Facts) -> Order:
     """Operands right before their first reader, those that need the most computed first."""
-    facts = _Facts(computation)
     below: dict[Instruction, int] = {}
     for i in facts.instructions:
         # A sum over paths, not over sets: bounded, because it doubles with every diamond.
@@ -143,7 +132,7 @@ def largest_first(computation: Computation) -> Order:
     return _visit(facts, lambda i: sorted(facts.operands[i], key=lambda o: (below[o], facts.number[o])))
 
 
-def _visit(facts: _Facts, operands: Callable[[Instruction], Sequence[Instruction]]) -> Order:
+def _visit(facts: Facts, operands: Callable[[Instruction], Sequence[Instruction]]) -> Order:
     """Postorder from the root; ``operands`` lists the one to be visited first last."""
     done: dict[Instruction, None] = {}
     for root in (facts.root, *facts.instructions):
@@ -160,4 +149,4 @@ def _visit(facts: _Facts, operands: Callable[[Instruction], Sequence[Instruction
     return list(done)
 
 
-ORDERS: tuple[Callable[[Computation], Order], ...] = (forwards, backwards, depth_first, largest_first)
+ORDERS: tuple[Callable[[Facts], Order], ...] = (forwards, backwards, depth_first, largest_first)

@@ -9,7 +9,7 @@ import pytest
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.liveness import runs_of
 from shardc.compiler.lower.order import Order, peak_bytes_of
-from shardc.compiler.lower.orders import ORDERS
+from shardc.compiler.lower.orders import ORDERS, Facts
 from shardc.hlo.ir import Computation, Module
 from tests.compiler.checking import check, program
 
@@ -44,7 +44,7 @@ def random_program(seed: int) -> Module:
 def test_orders_are_schedules(seed: int) -> None:
     computation = random_program(seed).entry
     for order in ORDERS:
-        found = list(order(computation))
+        found = list(order(Facts(computation)))
         assert sorted(found, key=id) == sorted(computation.instructions, key=id)
         position = {i: n for n, i in enumerate(found)}
         assert all(position[o] < position[i] for i in found for o in i.operands)
@@ -54,7 +54,7 @@ def test_orders_are_schedules(seed: int) -> None:
 def test_the_best_is_taken(seed: int) -> None:
     module = Fuse().run(random_program(seed))
     after = Order().run(module)
-    tried = [peak_bytes_of(Computation("c", order(module.entry), module.entry.root)) for order in ORDERS]
+    tried = [peak_bytes_of(Computation("c", order(Facts(module.entry)), module.entry.root)) for order in ORDERS]
     assert peak_bytes_of(after.entry) == min(*tried, peak_bytes_of(module.entry))
 
 
@@ -63,7 +63,7 @@ def test_each_order_is_needed() -> None:
     winners = set()
     for seed in range(60):
         entry = Fuse().run(random_program(seed)).entry
-        peaks = [peak_bytes_of(Computation("c", order(entry), entry.root)) for order in ORDERS]
+        peaks = [peak_bytes_of(Computation("c", order(Facts(entry)), entry.root)) for order in ORDERS]
         winners |= {n for n, p in enumerate(peaks) if p == min(peaks)} if peaks.count(min(peaks)) == 1 else set()
     assert len(winners) >= 3
 
@@ -82,7 +82,7 @@ def test_checks_stay_in_order() -> None:
     lines += ["ROOT r = f32[1000] cosine(big)"]
     entry = program("\n".join(lines)).entry
     for order in ORDERS:
-        names = [i.name for i in order(entry) if i.opcode == "custom-call"]
+        names = [i.name for i in order(Facts(entry)) if i.opcode == "custom-call"]
         assert names == ["c0", "c1", "c2"]
 
 
