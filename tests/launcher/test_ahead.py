@@ -85,6 +85,21 @@ def collectives(*values: tuple[str, int]) -> str:
     return f"{head}\nENTRY main {{\n  zero = s32[] constant(0)\n{lines}{root}}}\n"
 
 
+@pytest.fixture
+def mpiexec(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The launcher of the MPI here; its mpicc is found."""
+    from shardc.launcher.mpi_environment import find_library
+    from shardc.launcher.mpiexec import find_mpiexec
+
+    library = find_library()
+    mpiexec = Path(find_mpiexec(library)) if library is not None else None
+    mpicc = mpiexec.parent / "mpicc" if mpiexec is not None else Path("mpicc")
+    if mpiexec is None or not mpicc.is_file():
+        pytest.skip("the MPI here has no mpicc")
+    monkeypatch.setenv("MPICC", str(mpicc))
+    return mpiexec
+
+
 def prepared(tmp_path: Path, text: str, **options: Any) -> tuple[AheadProgram, Any]:
     """The program, its files in ``tmp_path``, and the same compiled in this process."""
     file = tmp_path / "program.hlo"
@@ -98,7 +113,8 @@ def prepared(tmp_path: Path, text: str, **options: Any) -> tuple[AheadProgram, A
 def random_arguments(compiled: Any) -> list[np.ndarray[Any, Any]]:
     rng = np.random.default_rng(0)
     values = [rng.standard_normal(s.dims) * 3 for s in compiled.parameter_shapes]
-    return [v.astype(s.dtype.numpy) for v, s in zip(values, compiled.parameter_shapes, strict=True)]
+    small = zip(values, compiled.parameter_shapes, strict=True)
+    return [(np.abs(v) if s.dtype.is_integer else v).astype(s.dtype.numpy) for v, s in small]
 
 
 def write_inputs(folder: Path, compiled: Any, arguments: list[np.ndarray[Any, Any]]) -> None:
@@ -182,20 +198,23 @@ def test_collectives_in_one_process(tmp_path: Path) -> None:
 
 @needs_cc
 @pytest.mark.mpi
-def test_collectives_over_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_over_ranks(tmp_path: Path, mpiexec: Path) -> None:
     """One device per rank, and several on some."""
-    from shardc.launcher.mpi_environment import find_library
-    from shardc.launcher.mpiexec import find_mpiexec
-
-    library = find_library()
-    mpiexec = Path(find_mpiexec(library)) if library is not None else None
-    mpicc = mpiexec.parent / "mpicc" if mpiexec is not None else Path("mpicc")
-    if mpiexec is None or not mpicc.is_file():
-        pytest.skip("the MPI here has no mpicc")
-    monkeypatch.setenv("MPICC", str(mpicc))
     program, compiled = prepared(tmp_path, collectives(("f32", 5000), ("bf16", 24)))
     link(program, tmp_path, mpi=True)
     for ranks in (4, 3, 1):
+        run_both(tmp_path, program, compiled, str(mpiexec), "-n", str(ranks))
+
+
+@needs_cc
+@pytest.mark.full
+@pytest.mark.mpi
+def test_a_training_step_over_ranks(tmp_path: Path, repository: Path, mpiexec: Path) -> None:
+    """The demo's transformer, updates of all weights included."""
+    text = (repository / "shardc" / "demo" / "step.hlo").read_text()
+    program, compiled = prepared(tmp_path, text)
+    link(program, tmp_path, mpi=True, blas="scipy")
+    for ranks in (4, 2):
         run_both(tmp_path, program, compiled, str(mpiexec), "-n", str(ranks))
 
 
