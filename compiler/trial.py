@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardc.compiler.executable import ARENA_HEADER, Executable
 from shardc.compiler.kernels import emit_kernel
+from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Kernel
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.types import Shape
@@ -28,8 +29,6 @@ _STEP = ctypes.CFUNCTYPE(
 _ROUNDS, _SPAN = 7, 1e-3
 #: Random elements that large arrays repeat.
 _DRAWN = 1 << 16
-#: These update operand 0 in place.
-_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 
 
 def compare(runs: Sequence[Callable[[], None]], deadline: float) -> list[float]:
@@ -62,8 +61,8 @@ class KernelTrial:
         shapes = [s for o in step.instruction.operands for s in o.shape.leaves()]
         self._operands = [_random(s, rng) for s in shapes]
         self._results = [_aligned(s.nbytes) for s in step.instruction.shape.leaves()]
-        if step.instruction.opcode in _UPDATES:
-            self._results[0] = self._operands[0]
+        if new_part(step.instruction) is not None:
+            self._results[0] = self._operands[step.in_place[0][1]]
         self._texts: dict[Tuning, str] = {}
         self._loaded: dict[str, Loaded] = {}
 

@@ -19,7 +19,8 @@ from shardc.compiler.kernels.rows import emit_rows
 from shardc.compiler.kernels.selection import emit_select_and_scatter
 from shardc.compiler.kernels.sorting import emit_sort
 from shardc.compiler.kernels.top_k import emit_topk
-from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter
+from shardc.compiler.kernels.updates import emit_dynamic_update_slice, emit_scatter, emit_update
+from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.row_plan import plan_rows
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
@@ -56,10 +57,13 @@ def emit_kernel(
 
 
 def _fusion(kernel: Kernel) -> None:
-    """A product and what is made from it, or row by row where there are rows, else per element of the roots."""
+    """A product and what is made from it; an update in place; row by row where there are rows; else per element."""
     computation = kernel.instruction.attrs["calls"]
     if kernel.instruction.attrs["kind"] == "kOutput":
         emit_fused_dot(kernel)
+        return
+    if new_part(kernel.instruction) is not None:
+        emit_update(kernel, computation)
         return
     plan = plan_rows(computation)
     if plan is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from llvmlite import ir
 
 from shardc.compiler.kernels import memory
@@ -14,11 +16,11 @@ from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.indexing import start_position, starts
 from shardc.compiler.kernels.loops import element_bits, power_above
 from shardc.compiler.kernels.mapping import Output, emit_map
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import Shape
 from shardc.native.vector import I1, I64, constant, intrinsic
 
-__all__ = ["emit_dynamic_update_slice", "emit_scatter"]
+__all__ = ["emit_dynamic_update_slice", "emit_scatter", "emit_update"]
 
 
 def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
@@ -29,12 +31,21 @@ def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int
         intrinsic(b, "llvm.memcpy", ir.VoidType(), arguments)
 
 
-def emit_dynamic_update_slice(kernel: Kernel) -> None:
-    """Copy the operand (unless in place), then write the update over it."""
-    i = kernel.instruction
+def emit_update(kernel: Kernel, computation: Computation) -> None:
+    """A fusion whose root is one of the two; what it writes is computed on the way."""
+    emit = emit_scatter if computation.root.opcode == "scatter" else emit_dynamic_update_slice
+    emit(kernel, computation.root, dict(zip(computation.parameters, kernel.operands, strict=True)))
+
+
+def emit_dynamic_update_slice(
+    kernel: Kernel, root: Instruction | None = None, pointers: Mapping[Instruction, ir.Value] | None = None
+) -> None:
+    """Copy the operand (unless in place), then write the update over it; ``root``: of a fusion on ``pointers``."""
+    i = root or kernel.instruction
+    pointers = kernel.pointers() if pointers is None else pointers
     operand, update = i.operands[:2]
-    e = kernel.emitter()
-    copy_unless_same(e, kernel.results[0], kernel.operands[0], operand.shape.nbytes)
+    e = kernel.emitter(pointers)
+    copy_unless_same(e, kernel.results[0], pointers[operand], operand.shape.nbytes)
 
     def place(e: Elements, index: Index) -> Index:
         begin = starts(e, i, 2, operand.shape.dims, update.shape.dims)
@@ -51,26 +62,28 @@ def _value_of(instruction: Instruction) -> Element:
     return element
 
 
-def emit_scatter(kernel: Kernel) -> None:
+def emit_scatter(
+    kernel: Kernel, root: Instruction | None = None, pointers: Mapping[Instruction, ir.Value] | None = None
+) -> None:
     """Copy the operands (unless in place), then apply the updates one after the other, windows in vectors.
 
-    A window that does not lie wholly inside the operand is skipped.
+    A window that does not lie wholly inside the operand is skipped. ``root``: of a fusion on ``pointers``.
     """
-    i = kernel.instruction
+    i = root or kernel.instruction
+    pointers = kernel.pointers() if pointers is None else pointers
     count = len(i.operands) // 2
-    e = kernel.emitter()
-    for target, source, operand in zip(kernel.results, kernel.operands, i.operands[:count], strict=False):
-        copy_unless_same(e, target, source, operand.shape.nbytes)
+    e = kernel.emitter(pointers)
+    for target, operand in zip(kernel.results, i.operands[:count], strict=True):
+        copy_unless_same(e, target, pointers[operand], operand.shape.nbytes)
     if 0 not in i.operands[-1].shape.dims and 0 not in i.operands[0].shape.dims:
-        _Scatter(kernel, e, count).emit()
+        _Scatter(kernel, i, e, count).emit()
     e.finish()
 
 
 class _Scatter:
     """The loops of one scatter: over update positions, then over the window of each."""
 
-    def __init__(self, kernel: Kernel, e: Emitter, count: int) -> None:
-        i = kernel.instruction
+    def __init__(self, kernel: Kernel, i: Instruction, e: Emitter, count: int) -> None:
         a = i.attrs
         self.e = e
         self.instruction = i

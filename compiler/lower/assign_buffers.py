@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
+from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.linearise import Linear
 from shardc.compiler.lower.liveness import Liveness, first_position, live_ranges, runs_of
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, Step, leaf_steps
 from shardc.compiler.lower.pack import Block, pack
 
 __all__ = ["Peak", "assign_buffers", "peak_of"]
-
-#: Ops for which writing in place saves a copy of the whole operand.
-_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 
 
 def assign_buffers(linear: Linear) -> BufferPlan:
@@ -170,7 +168,7 @@ def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:
         if isinstance(step, Copy):
             yield _Wish((1, position), bit, step.target, step.source)
         elif isinstance(step, Kernel | Collective):
-            rank = 0 if step.instruction.opcode in _UPDATES else 2
+            rank = 2 if new_part(step.instruction) is None else 0  # in place, updates need no copy of the whole
             for result, operand in step.in_place:
                 place = step.operands[operand]
                 slots = [n for n, o in enumerate(step.operands) if o is place]

@@ -3,7 +3,8 @@
 A group grows from its root towards the operands. A producer joins when all its readers are in the group (then
 nobody else needs it), or when it may be computed again. Inside a group every member belongs to one *space*: the
 root's elements, or those that an index-changing member reads. A member read from two spaces is computed twice, so
-only movement and very little arithmetic are.
+only movement and very little arithmetic are. The root may also be an update in place, of which what it writes is
+computed inside.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from shardc.compiler.lower.fusion_rules import (
     is_sample,
     is_uniform,
     moved_operands,
+    new_part,
     repetition,
 )
+from shardc.compiler.lower.merged import source_of
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.simplify.make import keep_reachable, step_computations
@@ -99,9 +102,20 @@ def _fused(computation: Computation, called: Mapping[Computation, Computation], 
 
 
 def _may_lead(i: Instruction) -> bool:
-    if i.opcode == "reduce" and i.shape.is_tuple:
+    if (i.opcode == "reduce" and i.shape.is_tuple) or _updates(i):
         return True
     return is_fusable(i) and not is_alias(i) and i.opcode != "constant"
+
+
+def _updates(i: Instruction) -> bool:
+    """Does it write over a part of its operand 0, in place? What it writes may be computed inside."""
+    return i.opcode != "fusion" and new_part(i) is not None
+
+
+def _moved(i: Instruction) -> tuple[Instruction, ...]:
+    """`moved_operands`, and of updates what they write: the rest is not read at all."""
+    new = new_part(i) if _updates(i) else None
+    return moved_operands(i) if new is None else (new,) if i.operands.count(new) == 1 else ()
 
 
 def _grow(
@@ -114,7 +128,8 @@ def _grow(
     """The group of ``root``; ``needed`` values are in memory already, for readers that cannot fuse."""
     group = _Group(root)
     group.space[root] = None
-    group.evaluations[root] = float(next(root.shape.leaves()).size)
+    written = _moved(root)[0].shape if _updates(root) and _moved(root) else root.shape
+    group.evaluations[root] = float(next(written.leaves()).size)
     group.owned.add(root)
     group.reductions = int(root.opcode == "reduce")
     heap: list[int] = []
@@ -138,7 +153,7 @@ def _grow(
 
 def _candidates(member: Instruction) -> tuple[Instruction, ...]:
     """Operands that could be computed inside; scalar constants are immediates wherever they stand."""
-    moved = moved_operands(member)
+    moved = _moved(member)
     constants = tuple(o for o in member.operands if o.opcode == "constant" and not o.shape.dims)
     return tuple(dict.fromkeys((*moved, *constants)))
 
@@ -155,8 +170,10 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
     only_reader = all(r in group.owned for r in readers) or _rest_are_samples(group, producer, readers)
     if not only_reader and not is_sample(group.root) and not _may_repeat(group, producer, readers):
         return False
-    if any(producer not in moved_operands(r) for r in readers if r in group.space):
+    if any(producer not in _moved(r) for r in readers if r in group.space):
         return False
+    if _updates(group.root) and any(source_of(o) is source_of(group.root.operands[0]) for o in producer.operands):
+        return False  # it would read what is being overwritten
     several = not is_uniform(producer) and (len(spaces) > 1 or any(r in group.several for r in readers))
     if several and not is_movement(producer) and not (is_elementwise(producer) and _pays_repeatedly(group, producer)):
         return False

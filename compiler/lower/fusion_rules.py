@@ -19,6 +19,7 @@ __all__ = [
     "is_sample",
     "is_uniform",
     "moved_operands",
+    "new_part",
     "repetition",
 ]
 
@@ -75,6 +76,16 @@ def _is_placed(i: Instruction) -> bool:
             break
         ground = ground.operands[0]
     return is_uniform(ground)
+
+
+def new_part(i: Instruction) -> Instruction | None:
+    """What is written over a part of operand 0, by ops (or fusions of them) that keep the rest; None for others."""
+    if i.opcode == "fusion":
+        root = i.attrs["calls"].root
+        return new_part(root) if root.operands and root.operands[0].opcode == "parameter" else None
+    if i.opcode == "scatter":
+        return i.operands[2] if len(i.operands) == 3 else None
+    return i.operands[1] if i.opcode == "dynamic-update-slice" and not _is_placed(i) else None
 
 
 def is_alias(i: Instruction) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.compiler.lower.fusion_rules import is_elementwise
+from shardc.compiler.lower.fusion_rules import is_elementwise, new_part
 from shardc.compiler.lower.row_plan import plan_rows
 from shardc.compiler.lower.row_space import roots_of
 from shardc.hlo.ir import Computation, Instruction
@@ -25,7 +25,9 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
         return tuple((n, n) for n in range(len(i.operands)))
     if i.opcode in _UPDATES:
         return ((0, 0),) if i.shape.is_array else ()
-    if i.opcode == "fusion":
+    if i.opcode == "fusion" and new_part(i) is not None:
+        pairs = [(0, i.attrs["calls"].root.operands[0].attrs["index"])]
+    elif i.opcode == "fusion":
         pairs = _fusion_pairs(i.attrs["calls"])
     elif is_elementwise(i):
         pairs = [(0, n) for n, o in enumerate(i.operands) if o.shape.dims == i.shape.dims]
