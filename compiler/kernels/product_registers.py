@@ -103,7 +103,7 @@ class _Registers:
         e = self.e
         e.bind(self.row, Val((row,), frame))
         lanes = columns[0].lanes
-        e.bind(self.lane, Val((constant(I64, 0),), frame), lanes)
+        e.bind(self.lane, Val((constant(I64, 0),), frame), lanes, whole=True)
         kind = register_type(self.kind, lanes)
         slots = [[e.slot(kind) for _ in columns] for _ in range(rows)]
         for slot in (s for line in slots for s in line):

@@ -246,12 +246,12 @@ class _Tiles:
         whole, rest = divmod(self.width, lanes)
         if whole:
             inner = Loop(loop.frame, whole * lanes, lanes)
-            e.bind(self.column, Val((inner.index,), inner.frame), lanes)
+            e.bind(self.column, Val((inner.index,), inner.frame), lanes, whole=True)
             self._store(inner.frame, lanes, ())
             inner.close()
         if rest:
             tail = min(lanes, power_above(rest))
-            e.bind(self.column, Val((constant(I64, whole * lanes),), loop.frame), tail)
+            e.bind(self.column, Val((constant(I64, whole * lanes),), loop.frame), tail, whole=True)
             self._store(loop.frame, tail, () if tail == rest else (Rest(Expr.of(self.column), 0, self.width),))
         loop.close()
 

@@ -120,3 +120,15 @@ def test_special_values_reach_what_they_should() -> None:
     x, y = (rng.standard_normal(s).astype(np.float32) for s in ((70, 300), (300, 130)))
     x[3, 299], y[0, 7], y[256, 64] = np.nan, np.inf, -np.inf
     check(module, [x, y])
+
+
+@pytest.mark.parametrize("sizes", [(20, 30, 8, 64), (300, 200, 3, 32), (6, 9, 5, 7), (130, 70, 10, 24)])
+def test_a_bias_along_one_of_several_columns(sizes: tuple[int, int, int, int]) -> None:
+    m, k, h, n = sizes
+    lines = (
+        f"x = f32[{m},{k}] parameter(0)\ny = f32[{k},{h},{n}] parameter(1)\n"
+        f"b = f32[{n}] parameter(2)\nc = f32[{h}] parameter(3)\nd = f32[{m},{h},{n}] dot(x, y), {DOT}\n"
+        f"v = f32[{m},{h},{n}] broadcast(b), dimensions={{2}}\nw = f32[{m},{h},{n}] broadcast(c), dimensions={{1}}\n"
+        f"a = f32[{m},{h},{n}] add(d, v)\nROOT s = f32[{m},{h},{n}] multiply(a, w)"
+    )
+    assert [o for o, _ in fused(program(lines))] == ["fusion"]
