@@ -1,7 +1,8 @@
 """Tune: try other choices on this machine, within a time limit, and keep the best.
 
 First other ways to cut the program into kernels, as whole steps; then the kernels by themselves, the heaviest first,
-one field of `Tuning` after the other. A choice counts only when it is clearly faster, and needs no more memory. What
+one field of `Tuning` after the other. A choice counts only when it is clearly faster, and needs no more memory; and all
+choices together only when the whole step is faster with them, for kernels alone find their operands in the caches. What
 was found lies in the cache folder, by program and by kernel, CPU, threads and version: the same choices, and so the
 same bits, until it is removed.
 """
@@ -69,12 +70,12 @@ class Choice:
 class Workplace:
     """Where tuning happens: for which machine, under which settings, with which threads.
 
-    ``build`` compiles the module that is tuned with a program's `Tuning`; ``pool`` gives the threads.
+    ``build`` compiles the module that is tuned with a choice; ``pool`` gives the threads.
     """
 
     config: Config
     machine: Target
-    build: Callable[[Tuning], Executable]
+    build: Callable[[Choice], Executable]
     pool: Callable[[], Pool]
 
     @cached_property
@@ -95,8 +96,9 @@ def choose(module: Module, config: Config, machine: Target) -> Choice:
     from shardc.compiler.compile import build_executable
     from shardc.compiler.load import step_pool
 
-    def build(tuning: Tuning) -> Executable:
-        return build_executable(module, config, machine, tuning=tuning)
+    def build(choice: Choice) -> Executable:
+        emit = partial(choice.emit, machine)
+        return build_executable(module, config, machine, kernels=emit, tuning=choice.program)
 
     return tune(module, Workplace(config, machine, build, partial(step_pool, machine, config)))
 
@@ -108,10 +110,13 @@ def tune(module: Module, place: Workplace) -> Choice:
     if kept is not None:
         return kept
     deadline = time.monotonic() + place.config.tune
-    program = _best_program(module, place, deadline - place.config.tune / 2)
+    steps = _Steps(place, deadline) if _may_run(module) else None
+    program = DEFAULT if steps is None else steps.best_program(deadline - place.config.tune / 2)
     lowered = lower(module, place.config, passes=tuned_passes(PASSES, program))
-    kernels, words = _best_kernels(lowered, program, place, deadline)
+    kernels, words = _best_kernels(lowered, program, place, deadline - (0.0 if steps is None else 3 * steps.each))
     choice = Choice(program, kernels, words)
+    if steps is not None and kernels and not steps.gains(choice):
+        choice = Choice(program, {}, {})
     _write(key, choice, place)
     return choice
 
@@ -119,27 +124,41 @@ def tune(module: Module, place: Workplace) -> Choice:
 # -- the program ---------------------------------------------------------------------------------------------------
 
 
-def _best_program(module: Module, place: Workplace, deadline: float) -> Tuning:
-    """The best way to cut the program into kernels, of those that the time allows to build and run."""
-    if not _may_run(module) or time.monotonic() >= deadline:
-        return DEFAULT
-    start = time.monotonic()
-    plain = place.build(DEFAULT)
-    each = time.monotonic() - start
-    best, trial, code = DEFAULT, StepTrial(plain, place.helpers), {plain.objects}
-    for candidate in program_candidates():
-        if time.monotonic() + 2 * each > deadline:
-            break
-        other = place.build(candidate)
-        if other.objects in code or other.memory["peak_bytes"] > plain.memory["peak_bytes"]:
-            continue
-        code.add(other.objects)
-        rival = StepTrial(other, place.helpers)
-        before, after = compare([trial.run, rival.run], deadline)
-        log.debug("the program with %s: %s s instead of %s", candidate.changes(), after, before)
-        if after < _CLEARLY * before:
-            best, trial = candidate, rival
-    return best
+class _Steps:
+    """Whole steps of the program that is tuned, on random data."""
+
+    def __init__(self, place: Workplace, deadline: float) -> None:
+        self._place = place
+        self._deadline = deadline
+        start = time.monotonic()
+        self._plain = place.build(Choice(DEFAULT, {}, {}))
+        #: Seconds that it takes to build one.
+        self.each = time.monotonic() - start
+        self._trial = StepTrial(self._plain, place.helpers)
+
+    def best_program(self, deadline: float) -> Tuning:
+        """The best way to cut the program into kernels, of those that the time allows to build and run."""
+        best, code = DEFAULT, {self._plain.objects}
+        for candidate in program_candidates():
+            if time.monotonic() + 2 * self.each > deadline:
+                break
+            other = self._place.build(Choice(candidate, {}, {}))
+            if other.objects in code or other.memory["peak_bytes"] > self._plain.memory["peak_bytes"]:
+                continue
+            code.add(other.objects)
+            rival = StepTrial(other, self._place.helpers)
+            before, after = compare([self._trial.run, rival.run], deadline)
+            log.debug("the program with %s: %s s instead of %s", candidate.changes(), after, before)
+            if after < _CLEARLY * before:
+                best, self._trial = candidate, rival
+        return best
+
+    def gains(self, choice: Choice) -> bool:
+        """Is the whole step faster with the choice's kernels than with those that the program has so far?"""
+        rival = StepTrial(self._place.build(choice), self._place.helpers)
+        before, after = compare([self._trial.run, rival.run], self._deadline)
+        log.debug("the step with %s kernels tuned: %s s instead of %s", len(choice.kernels), after, before)
+        return after < before
 
 
 def _may_run(module: Module) -> bool:

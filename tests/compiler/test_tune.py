@@ -18,7 +18,7 @@ from shardc.compiler.compile import build_executable, compile_module, run_single
 from shardc.compiler.executable import Executable
 from shardc.compiler.kernels import emit_kernel
 from shardc.compiler.trial import StepTrial, compare
-from shardc.compiler.tune import Workplace, tune
+from shardc.compiler.tune import Choice, Workplace, tune
 from shardc.compiler.tuning import DEFAULT, Tuning, kernel_candidates
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
@@ -45,9 +45,12 @@ IMAGES = (
 )
 
 
-def place(config: Config, module: Module, build: Callable[[Tuning], Executable] | None = None) -> Workplace:
-    made = build or (lambda t: build_executable(module, config, host_target(), tuning=t))
-    return Workplace(config, host_target(), made, lambda: pool(pool_object()))
+def place(config: Config, module: Module, build: Callable[[Choice], Executable] | None = None) -> Workplace:
+    def made(choice: Choice) -> Executable:
+        emit = partial(choice.emit, host_target())
+        return build_executable(module, config, host_target(), kernels=emit, tuning=choice.program)
+
+    return Workplace(config, host_target(), build or made, lambda: pool(pool_object()))
 
 
 class Judge:
@@ -131,7 +134,8 @@ def test_more_memory_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tune_module, "kernel_candidates", lambda i: [])
     module = program(PRODUCT)
 
-    def build(tuning: Tuning, extra: int) -> Executable:
+    def build(choice: Choice, extra: int) -> Executable:
+        tuning = choice.program
         made = build_executable(module, config, host_target(), tuning=tuning)
         peak = made.memory["peak_bytes"] + (extra if tuning != DEFAULT else 0)
         return replace(made, memory={**made.memory, "peak_bytes": peak}, objects=(*made.objects, repr(tuning).encode()))
@@ -141,6 +145,20 @@ def test_more_memory_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch)
     assert greedy.program == DEFAULT
     modest = tune(module.with_(name="modest"), place(config, module, partial(build, extra=0)))
     assert modest.program != DEFAULT
+
+
+def test_kernels_must_make_the_step_faster(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = program(PRODUCT)
+    judge = Judge(likes_the_last=True)
+
+    def kernels_only(runs: Sequence[Callable[[], None]], deadline: float) -> list[float]:
+        steps = any(hasattr(run, "__self__") for run in runs)
+        return [1.0 + n for n in range(len(runs))] if steps else judge(runs, deadline)
+
+    monkeypatch.setattr(tune_module, "compare", kernels_only)
+    choice = tune(module, place(config, module))
+    assert judge.asked
+    assert (choice.program, choice.kernels) == (DEFAULT, {})
 
 
 UNBOUNDED = """
