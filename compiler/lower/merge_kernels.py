@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
 from shardc.compiler.lower.fusion_rules import is_alias, is_block
-from shardc.compiler.lower.merged import body_of, merged_kernel, source_of
-from shardc.compiler.lower.row_space import Frame, Spot, frame_of, long_dims, roots_of, spots_in
+from shardc.compiler.lower.merged import body_of, merged_kernel, source_of, value_of
+from shardc.compiler.lower.row_space import Frame, Spot, frame_of, roots_of, spots_in
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.make import map_computations, step_computations
 
@@ -51,7 +51,7 @@ class MergeKernels:
 @dataclass(frozen=True, slots=True)
 class _Kernel:
     """What merging asks of a kernel. ``reads``: the spot at which values outside are read, None for other indices;
-    ``makes``: its results and their spots. Values are told apart as what lies in memory, reshapes taken off.
+    ``makes``: its results and their spots. Values are told apart as what lies in memory, reshapes by ones taken off.
     ``across``: elements are read in another order than the frame's, so that the best way to walk it is another.
     ``samples``: alone, the kernel would read but a few elements of its operand. ``feeds``: a part reads what another
     part makes, so that rows are walked more than once."""
@@ -74,10 +74,7 @@ def _kernel_of(i: Instruction) -> _Kernel | None:
     root = spots[roots_of(body)[0]]
     reads: dict[Instruction, Spot | None] = {}
     for p in body.parameters:
-        outside = i.operands[p.attrs["index"]]
-        value = source_of(outside)
-        same = long_dims(value.shape.dims) == long_dims(outside.shape.dims)
-        spot = spots.get(p) if same else None
+        value, spot = value_of(i.operands[p.attrs["index"]]), spots.get(p)
         reads[value] = spot if reads.get(value, spot) == spot else None
     if root is None:
         return None
@@ -227,6 +224,8 @@ def _joined(x: _Kernel, y: _Kernel) -> _Kernel | None:
     reads: dict[Instruction, Spot | None] = {}
     feeds = x.feeds or y.feeds
     for v, spot in (*x.reads.items(), *y.reads.items()):
+        if source_of(v) in makes and v not in makes:
+            return None  # it is read with other dimensions
         if v not in makes:
             reads[v] = spot if reads.get(v, spot) == spot else None
         elif spot != makes[v]:

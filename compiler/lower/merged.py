@@ -13,12 +13,20 @@ from shardc.hlo.ir import Computation, Instruction, topological
 from shardc.hlo.simplify.structure import Structure
 from shardc.hlo.types import tuple_shape
 
-__all__ = ["body_of", "merged_kernel", "source_of"]
+__all__ = ["body_of", "merged_kernel", "source_of", "value_of"]
 
 
 def source_of(value: Instruction) -> Instruction:
     """The instruction whose memory a value is."""
     while is_alias(value):
+        value = value.operands[0]
+    return value
+
+
+def value_of(operand: Instruction) -> Instruction:
+    """What an operand is in memory, with the same dimensions of more than one element."""
+    value = operand
+    while is_alias(value) and long_dims(value.operands[0].shape.dims) == long_dims(operand.shape.dims):
         value = value.operands[0]
     return value
 
@@ -57,9 +65,7 @@ class _Body:
 
     def value(self, o: Instruction) -> Instruction:
         """An operand: made inside, or a parameter; with other dimensions of one element if need be."""
-        source = source_of(o)
-        if long_dims(source.shape.dims) != long_dims(o.shape.dims):
-            source = o
+        source = value_of(o)
         inner = self.values.get(source)
         if inner is None:
             inner = self.values[source] = _parameter(source, len(self.outside))

@@ -228,3 +228,20 @@ def test_random_rows(data: st.DataObject) -> None:
     wanted = evaluate(module, arguments)
     tolerance = {"f64": 1e-12, "bf16": 0.1}.get(rows.dtype, 1e-4)
     assert_close(compiled_results(module, arguments), wanted, tolerance)
+
+
+def test_rows_of_a_reshaped_array_and_of_its_results() -> None:
+    def f(x: jax.Array) -> object:
+        y = jnp.tanh(x)  # read with other dimensions, so it is made before
+        rows = jax.nn.softmax(x.reshape(-1, 50) * 2)
+        return y, rows.reshape(10, 350) + 1, jax.nn.softmax(y.reshape(-1, 50))
+
+    module = from_jax(f, (10, 350))
+    assert kernels(module).count("fusion") >= 2
+    check(module)
+
+
+def test_a_reshaped_argument_has_rows() -> None:
+    module = from_jax(lambda x: jax.nn.softmax(x.reshape(-1, 50)), (7, 350))
+    assert kernels(module) == ["fusion"]
+    check(module)
