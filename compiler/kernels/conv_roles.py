@@ -20,6 +20,9 @@ from shardc.hlo.opset import Window
 
 __all__ = ["Cut", "Reading", "Role", "Roles", "cut", "joint_stride", "run_length"]
 
+#: Most convolutions that one of a dilated input becomes: each is code of its own.
+_PARTS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -111,8 +114,11 @@ class Roles:
         """Convolutions without gaps in their input that make up this one.
 
         Where the input is dilated, a row meets elements at some depths only, the same for every so many rows: such
-        rows and those depths are a convolution of their own. Rows that meet none are in no part.
+        rows and those depths are a convolution of their own. Rows that meet none are in no part. Gaps so wide that
+        there would be very many parts stay.
         """
+        if math.prod(self.dilation) > _PARTS:
+            return [self]
         parts = [self]
         for dim, gap in enumerate(self.dilation):
             if gap != 1:

@@ -39,6 +39,8 @@ __all__ = ["Square", "emit_square", "emit_square_weights", "square"]
 _BLOCK = 400_000
 #: Bytes of all the sums of a gradient of weights.
 _SUMS = 1 << 22
+#: Bytes of transformed taps, and tiles of a row, beyond which memory would be too much.
+_FILTERS, _ROW = 1 << 25, 1 << 10
 #: Fewest channels and features for which sixteen thin products beat one thick one.
 _CHANNELS = 16
 _SQUARE = POINTS * POINTS
@@ -136,6 +138,10 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
         found = Square(kernel, roles, kind, gradient)
         few = min(found.channels.size, roles.features) < _CHANNELS or found.cut.count * math.prod(found.tiles) < 64
         if any(r.size != 3 for r in found.fixed) or min(r.size for r in found.sliding) < 4 or few:
+            continue
+        if not gradient and _SQUARE * found.wide * found.features * kind.nbytes > _FILTERS:
+            continue
+        if found.tiles[2] > _ROW:
             continue
         if gradient and (found.sums == 0 or any(r.step != 1 for r in found.sliding)):
             continue
