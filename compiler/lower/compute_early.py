@@ -94,8 +94,10 @@ def _parts(
         for p, o in outside.items()
         if o.opcode in ("parameter", "constant", "get-tuple-element")
         or any(position[u] >= peak and u is not fusion for u in users[o])
-        or list(fusion.operands).count(o) > 1
+        or fusion.operands.count(o) > 1
     }
+    if len(late | kept) == len(outside):
+        return []
     inside = users_of(inner)
     cones: dict[Instruction, frozenset[Instruction]] = {}
     found: list[_Part] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from shardc.compiler.lower.fusion_rules import is_elementwise, new_part
 from shardc.compiler.lower.row_plan import plan_rows
@@ -41,7 +42,9 @@ def _same_width(result: Shape, operand: Instruction) -> bool:
     return result.dtype.nbytes == operand.shape.dtype.nbytes
 
 
+@lru_cache(maxsize=8192)
 def _fusion_pairs(computation: Computation) -> list[tuple[int, int]]:
+    """Asked for whenever an order is judged; a fused computation is small, and holds nothing of the program."""
     plan = plan_rows(computation)
     if plan is None:
         roots = roots_of(computation)

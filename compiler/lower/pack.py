@@ -10,8 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
+
+from shardc.compiler.lower.liveness import runs_of
 
 __all__ = ["ALIGNMENT", "Block", "Place", "pack"]
 
@@ -47,12 +50,26 @@ def pack(regions: Sequence[Block], blocks: Sequence[Block], header: int = 0) -> 
     no larger than its header.
     """
     best: tuple[list[Place], int] | None = None
+    least = _least(regions, blocks) + header
     for key in _ORDERS if len(blocks) <= _MANY else _ORDERS[:1]:
         found = _packed(regions, blocks, header, sorted(range(len(blocks)), key=lambda n: (*key(blocks[n]), n)))
         if best is None or found[1] < best[1]:
             best = found
+        if _aligned(best[1]) <= least:
+            break
     assert best is not None
     return best
+
+
+def _least(regions: Sequence[Block], blocks: Sequence[Block]) -> int:
+    """Bytes that the arena has at least, however blocks are placed: what is in use at a time must lie somewhere."""
+    changes: dict[int, int] = {}
+    for block in (*regions, *blocks):
+        for first, end in runs_of(block.mask):
+            changes[first] = changes.get(first, 0) + _aligned(block.nbytes)
+            changes[end] = changes.get(end, 0) - _aligned(block.nbytes)
+    most = max(accumulate(changes[bit] for bit in sorted(changes)), default=0)
+    return max(0, most - sum(_aligned(r.nbytes) for r in regions))
 
 
 def _lifetime(block: Block) -> int:
