@@ -111,12 +111,16 @@ def _exp(x: Real, low: Real | None = None, shift: float = 0.0) -> Real:
     return x.is_nan().choose(x, _scaled(p, n + shift if shift else n))
 
 
-def _expm1(x: Real) -> Real:
-    """2**n (exp(r) - 1) + (2**n - 1) for moderate x; beyond, exp is as good."""
-    n, r = _reduced(x.clamped(-40.0, 40.0))
+def _moderate_expm1(x: Real) -> Real:
+    """2**n (exp(r) - 1) + (2**n - 1), for |x| up to 40."""
+    n, r = _reduced(x)
     s = _power_of_two(n)
-    near = s.times_plus(_exp_minus_one(r), s - 1.0)
-    near = x.is_(0.0).choose(x, near)
+    return s.times_plus(_exp_minus_one(r), s - 1.0)
+
+
+def _expm1(x: Real) -> Real:
+    """Beyond 40, exp is as good."""
+    near = x.is_(0.0).choose(x, _moderate_expm1(x.clamped(-40.0, 40.0)))
     return (abs(x) < 39.0).choose(near, (x < 0.0).choose(x.full(-1.0), _exp(x)))
 
 
@@ -193,7 +197,7 @@ def _power(x: Real, y: Real) -> Real:
 def _sinh(x: Real) -> Real:
     """By expm1, whose quotient does not cancel near zero; half of exp where that could overflow."""
     a = abs(x)
-    t = _expm1(a.clamped(0.0, 20.0))
+    t = _moderate_expm1(a.clamped(0.0, 20.0))
     near = (t + t / (t + 1.0)) * 0.5
     value = (a < 20.0).choose(near, _exp(a, shift=-1.0))
     return x.is_nan().choose(x, value.signed(x))
@@ -206,7 +210,7 @@ def _cosh(x: Real) -> Real:
 
 def _tanh(x: Real) -> Real:
     """t / (t + 2) with t = exp(2 x) - 1."""
-    t = _expm1((abs(x) * 2.0).clamped(0.0, 44.0))
+    t = _moderate_expm1((abs(x) * 2.0).clamped(0.0, 40.0))
     value = (t / (t + 2.0)).signed(x)
     return (abs(x) < 1e-8).choose(x, x.is_nan().choose(x, value))
 
