@@ -26,15 +26,16 @@ _SMALL = 512
 def emit_dot(kernel: Kernel) -> None:
     """A dot by itself."""
     i = kernel.instruction
-    kind = gemm_type(i)
+    kind = gemm_type(i) or i.shape.dtype
     leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(i.operands)]
     dot = i.replace(operands=tuple(leaves))
     product = Product(dot, (0, 1), leaves, [dot])
     empty = any(0 in s.dims for s in (i.shape, *(o.shape for o in i.operands)))
-    if kind is None or empty or (Sides(i).work < _SMALL and not fits_registers(product, kind)):
-        loop_kernel(kernel)
-    else:
+    in_library = gemm_type(i) is not None and Sides(i).work >= _SMALL
+    if not empty and (in_library or fits_registers(product, kind)):
         _emit(kernel, product, kind)
+    else:
+        loop_kernel(kernel)
 
 
 def _emit(kernel: Kernel, product: Product, kind: DType) -> None:

@@ -1,6 +1,7 @@
-"""Tiny products: the sums of a few rows and columns stay in registers, and what is made from them is computed there.
+"""Tiny products, and those of integers: sums of a few rows and columns stay in registers until they are complete.
 
-A call of the library costs about a microsecond, more than such a product takes.
+What is made from a product is computed there, too. The library knows no integers, and a call of it takes longer than a
+tiny product does.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
-from shardc.compiler.kernels.frames import Frame, Loop, Val, deepest
+from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, deepest
 from shardc.compiler.kernels.loops import power_above
+from shardc.compiler.kernels.mapping import Span
+from shardc.compiler.kernels.parallel import Part, chunks, phase
 from shardc.compiler.kernels.product_sides import Sides
 from shardc.compiler.kernels.product_tiles import Product
 from shardc.compiler.kernels.registers import register_type
@@ -27,22 +30,37 @@ from shardc.native.vector import I64, constant, intrinsic, zero
 
 __all__ = ["emit_in_registers", "fits_registers"]
 
-#: Most multiplications of all batches together.
+#: Most multiplications of floats, of all batches together.
 _MOST = 1 << 18
+#: How much longer a multiplication takes here than in the library.
+_SLOWNESS = 2
 #: Rows and vectors of columns whose sums are kept at the same time.
 _ROWS, _VECTORS = 4, 2
 
 
 def fits_registers(product: Product, kind: DType) -> bool:
-    """Is it tiny, and do the right side's columns lie together, so that they load as vectors?"""
+    """Is it tiny, or of integers of whole bytes, and do the right side's columns lie together, to load as vectors?"""
     sides = Sides(product.dot)
     together = sides.n == 1 or sides.right.joint_stride(sides.right.columns) == 1
-    return sides.work <= _MOST and together and not kind.is_complex
+    fits = kind.is_integer and kind.bits >= 8 if not kind.is_float else sides.work <= _MOST
+    return together and fits
 
 
 def emit_in_registers(kernel: Kernel, product: Product, kind: DType) -> None:
-    """The whole kernel, on one thread; as `shardc.compiler.kernels.product_tiles.emit_product`."""
-    _Registers(kernel, product, kind).emit()
+    """The whole kernel; as `shardc.compiler.kernels.product_tiles.emit_product`."""
+    sides = Sides(product.dot)
+    blocks = sides.batches * -(-sides.m // _ROWS)
+    count = chunks(products=_SLOWNESS * sides.work, most=blocks, tuning=kernel.tuning)
+    if count == 1:
+        _Registers(kernel, product, kind).emit(None)
+        return
+    e = kernel.emitter()
+
+    def emit(part: Part) -> None:
+        _Registers(part, product, kind).emit(Span(count, part.begin, part.end))
+
+    phase(kernel, e, count, emit)
+    e.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +85,40 @@ class _Registers:
         self.lane = source.loop(max(self.sides.n, 2))
         self.current: Val | None = None
 
-    def emit(self) -> None:
-        e, frame = self.e, self.e.entry
-        loops = []
-        for v in self.batch:
-            loop = Loop(frame, v.size)
-            e.bind(v, Val((loop.index,), loop.frame))
-            loops.append(loop)
-            frame = loop.frame
-        whole, rest = divmod(self.sides.m, _ROWS)
+    def emit(self, span: Span | None) -> None:
+        """Blocks of rows of all batches, one after the other, or a span of them."""
+        e, rows = self.e, self.sides.m
+        blocks = -(-rows // _ROWS)
+        b = e.entry.builder
+        total = self.sides.batches * blocks
+        first, past = (0, total) if span is None else span.steps(b, total)
+        loop = Loop(e.entry, past, 1, first)
+        inside = loop.frame
+        rest, block = self._divided(inside, loop.index, blocks)
+        for v in reversed(self.batch):
+            rest, index = self._divided(inside, rest, v.size)
+            e.bind(v, Val((index,), inside))
+        start = inside.builder.mul(block, constant(I64, _ROWS))
+        whole, some = divmod(rows, _ROWS)
+        if whole and some:
+            last = inside.builder.icmp_unsigned("==", block, constant(I64, whole))
+            for condition, size in ((inside.builder.not_(last), _ROWS), (last, some)):
+                branch = Branch(inside, condition)
+                self._rows(branch.frame, start, size)
+                branch.close()
+        else:
+            self._rows(inside, start, some or _ROWS)
+        loop.close()
+        e.finish()
+
+    def _divided(self, frame: Frame, number: ir.Value, size: int) -> tuple[ir.Value, ir.Value]:
+        divisor = constant(I64, size)
+        return frame.builder.udiv(number, divisor), frame.builder.urem(number, divisor)
+
+    def _rows(self, frame: Frame, row: ir.Value, rows: int) -> None:
         columns = self._columns()
         for start in range(0, len(columns), _VECTORS):
-            some = columns[start : start + _VECTORS]
-            if whole:
-                loop = Loop(frame, whole * _ROWS, _ROWS)
-                self._block(loop.frame, loop.index, _ROWS, some)
-                loop.close()
-            if rest:
-                self._block(frame, constant(I64, whole * _ROWS), rest, some)
-        for loop in reversed(loops):
-            loop.close()
-        e.finish()
+            self._block(frame, row, rows, columns[start : start + _VECTORS])
 
     def _columns(self) -> list[_Columns]:
         n = self.sides.n
@@ -136,7 +167,10 @@ class _Registers:
             factor = operand(0, Expr.of(self.row) + r, k, ())
             for slot, vector in zip(line, vectors, strict=True):
                 total = b.load(slot, typ=vector.type)
-                b.store(intrinsic(b, "llvm.fmuladd", vector.type, [factor, vector, total]), slot)
+                if self.kind.is_float:
+                    b.store(intrinsic(b, "llvm.fmuladd", vector.type, [factor, vector, total]), slot)
+                else:
+                    b.store(b.add(b.mul(factor, vector), total), slot)
 
     @property
     def _batch(self) -> Index:
