@@ -1,0 +1,183 @@
+"""`Compiled`: a program loaded on this job's devices; calling it runs one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
+from shardc.hlo.types import Shape
+from shardc.launcher.making import Making, handed_out
+from shardc.launcher.mpi_environment import detect_launcher
+
+if TYPE_CHECKING:
+    from shardc.compiler.executable import Executable
+    from shardc.compiler.load import LoadedStep
+    from shardc.compiler.lower.memory_timeline import MemoryTimeline
+    from shardc.launcher.profile import Profile
+    from shardc.launcher.stages import Partitioned
+    from shardc.native.target import Target
+
+__all__ = ["Compiled", "job_config"]
+
+
+def job_config() -> Config:
+    """The settings of the environment; in a job only rank 0 dumps."""
+    config, launcher = Config.from_environment(), detect_launcher()
+    return replace(config, dump_to=None) if launcher is not None and launcher.rank > 0 else config
+
+
+class Compiled:
+    """A compiled program; calling it runs one step.
+
+    With a JAX function behind it, arguments and results are that function's pytrees; otherwise arguments are
+    global arrays by parameter and the result is a list of `shardc.Array` (the array itself if there is one).
+    """
+
+    def __init__(
+        self,
+        executable: Executable | Making,
+        jax: Any = None,
+        config: Config | None = None,
+        seconds: Mapping[str, float] | None = None,
+        source: Callable[[], Partitioned] | None = None,
+    ) -> None:
+        self._source = source
+        self.config = config or job_config()
+        self.seconds = dict(seconds or {})
+        self._jax = jax
+        self._making = executable if isinstance(executable, Making) else None
+        self._executable = None if isinstance(executable, Making) else executable
+        if detect_launcher() is None:
+            self.executable  # noqa: B018  (what goes wrong belongs here)
+
+    @property
+    def executable(self) -> Executable:
+        """The compiled per-device program. In a job, a rank that asks before the first call compiles by itself."""
+        if self._executable is None:
+            assert self._making is not None
+            self._executable, seconds = self._making.build(None)
+            self.seconds.update(seconds)
+        return self._executable
+
+    def share(self) -> Executable:
+        """`executable`; in a job rank 0 compiles it for all ranks, which must call this together."""
+        from shardc.launcher.job import job_transport
+
+        making, transport = self._making, job_transport(self.config)
+        if making is not None and transport.process_count > 1:
+
+            def build(machine: Target | None) -> tuple[Executable, Mapping[str, float]]:
+                return (self._executable, {}) if self._executable and machine is None else making.build(machine)
+
+            self._executable, seconds = handed_out(Making(making.key, build), transport)
+            self.seconds.update(seconds)
+            self._making = None
+        return self.executable
+
+    @cached_property
+    def _signature(self) -> Any:
+        """How arguments and results belong to the function's pytrees, if there is a function."""
+        return self._jax(self.executable) if isinstance(self._jax, FunctionType) else self._jax
+
+    @cached_property
+    def driver(self) -> Any:
+        """The program loaded on this job's devices; made at the first call, by all ranks together."""
+        from shardc.launcher.driver import Driver
+        from shardc.launcher.job import job_transport, threads_per_process
+
+        transport = job_transport(self.config)
+        config = replace(self.config, num_threads=threads_per_process(self.config))
+        return Driver(self.share(), self.step, transport, config, self.step.pool)
+
+    @cached_property
+    def step(self) -> LoadedStep:
+        """The native step, linked into this process."""
+        from shardc.compiler.load import load_step
+
+        return load_step(self.executable, self.config.custom_calls, self.config)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._jax is not None:
+            run = self.driver  # in a job nothing is known before
+            return self._signature.unflatten(list(run(self._signature.flatten(args, kwargs))))
+        if kwargs:
+            raise InputError(
+                f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"
+            )
+        results = self.run(args)
+        return results[0] if len(results) == 1 else results
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """One step on flat arguments, one per parameter; returns one `shardc.Array` per flattened result."""
+        return list(self.driver(arguments))
+
+    def profile(self, *args: Any, steps: int = 5, **kwargs: Any) -> Profile:
+        """What each kernel takes, measured over ``steps`` steps on arguments like those of a call.
+
+        The program is compiled once more, with a clock around every kernel; this one stays as fast as it is. Donated
+        arguments are copied and stay usable. Example: ``print(compiled.profile(w, x))``, or
+        ``compiled.profile(w, x).trace("step.json")`` for https://ui.perfetto.dev. Raises `InputError` for a program
+        that was loaded from a compiled file without clocks.
+        """
+        from shardc.launcher.profile import profile_steps
+
+        flat = self._signature.flatten(args, kwargs) if self._jax is not None else list(args)
+        return profile_steps(self._timed(), flat, steps)
+
+    @cached_property
+    def _profiled(self) -> Compiled:
+        return self.partitioned().compile(profile=True)
+
+    def _timed(self) -> Compiled:
+        return self if self.executable.profile is not None else self._profiled
+
+    def partitioned(self) -> Partitioned:
+        """The program that this one was compiled from; `InputError` when it was loaded from a file."""
+        if self._source is None:
+            raise InputError(
+                f"{self.executable.name} was loaded compiled: the program behind it is not there",
+                fix="load and compile the program itself",
+            )
+        return self._source()
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes that one device needs, as `Partitioned.memory_analysis`."""
+        return dict(self.executable.memory)
+
+    def memory_timeline(self) -> MemoryTimeline:
+        """Which values lie where while each step of the program runs, and the bytes in use."""
+        from shardc.compiler.lower.memory_timeline import memory_timeline
+        from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
+        from shardc.compiler.tuning import Tuning
+
+        passes = tuned_passes(PASSES, Tuning(**self.executable.tuning.get("program", {})))
+        return memory_timeline(lower(self.partitioned().compiled_module, self.config, passes=passes))
+
+    def memory_picture(self, path: str | Path) -> None:
+        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name.
+
+        Example: ``compiled.memory_picture("memory.svg")``.
+        """
+        from shardc.launcher.atomic import write_text
+        from shardc.launcher.draw_memory import memory_svg
+
+        write_text(Path(path), memory_svg(self.memory_timeline()))
+
+    @property
+    def parameter_shapes(self) -> list[Shape]:
+        """Global shapes by parameter."""
+        return [a.global_shape for a in self.executable.arguments]
+
+    def save(self, path: str | Path) -> None:
+        """Write the executable to a file that `load_executable` reads; whole or not at all."""
+        from shardc.compiler.serialize import save
+        from shardc.launcher.atomic import check_writable
+
+        check_writable(Path(path))
+        save(self.executable, Path(path))
