@@ -21,6 +21,7 @@ from shardc.compiler.lower.lowered import Constants, Lowered
 from shardc.compiler.lower.merge_kernels import MergeKernels
 from shardc.compiler.lower.order import Order
 from shardc.compiler.lower.pair_transfers import PairTransfers
+from shardc.compiler.lower.relabel_convolutions import RelabelConvolutions
 from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.select_scatters import SelectScatters
@@ -71,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateDead(),
     SelectScatters(),
     SwapProducts(),
+    RelabelConvolutions(),
     ExpandVectorProducts(),
     SplitProducts(),
     SplitReductions(),
