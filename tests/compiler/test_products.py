@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, array_shape
 from shardc.native.pool import pool, pool_object
-from tests.compiler.kernel_runner import check, compile_and_run, instruction
+from shardc.native.target import CPUS, named_target
+from tests.compiler.kernel_runner import check, compile_and_run, instruction, kernel_object
 
 Sizes = tuple[int, int, int, int]
 
@@ -99,3 +100,11 @@ def test_equal_bits_on_any_number_of_threads(sizes: Sizes, dtype: str) -> None:
 def test_any_size(m: int, n: int, k: int, order: tuple[str, str], batch: int) -> None:
     i = dot("f32", (batch, m, n, k), order)
     check(i, numbers(i), ulp=64)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(
+    ("dtype", "sizes"), [("f32", (1, 300, 200, 520)), ("bf16", (2, 7, 9, 5)), ("s8", (2, 70, 90, 30))]
+)
+def test_every_cpu(cpu: str, dtype: str, sizes: Sizes) -> None:
+    assert kernel_object(dot(dtype, sizes, ("bmk", "bkn")), named_target(cpu, "linux"))
