@@ -93,7 +93,7 @@ def _fused(computation: Computation, called: Mapping[Computation, Computation], 
         needed.add(i)
         if _may_lead(i):
             group = _grow(i, users, position, needed, options)
-            if len(group.space) > 1:
+            if any(m is not i and (m.opcode != "constant" or not _updates(i)) for m in group.space):
                 groups[i] = group
                 needed.update(o for m in group.space for o in m.operands if o not in group.space)
                 continue

@@ -11,6 +11,7 @@ import pytest
 
 from shardc.compiler.compile import build_executable, load_step
 from shardc.compiler.executable import ARENA_HEADER, Executable
+from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
@@ -130,8 +131,9 @@ def test_nested_loops_that_collect_rows() -> None:
     )
     check(module)
     lowered = lower(module)
-    (update,) = (s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel) and "update" in s.instruction.opcode)
-    assert lowered.plan.ref(update.operands[0]) == lowered.plan.ref(update.results[0])
+    (update,) = (s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel) and new_part(s.instruction) is not None)
+    ((result, operand),) = update.in_place
+    assert lowered.plan.ref(update.operands[operand]) == lowered.plan.ref(update.results[result])
 
 
 BRANCHES = """
