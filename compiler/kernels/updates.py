@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
 
 from llvmlite import ir
 
@@ -15,12 +17,16 @@ from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, apply, deep
 from shardc.compiler.kernels.function import Kernel
 from shardc.compiler.kernels.indexing import start_position, starts
 from shardc.compiler.kernels.loops import element_bits, power_above
-from shardc.compiler.kernels.mapping import Output, emit_map
+from shardc.compiler.kernels.mapping import Output, Span, can_cut, emit_map
+from shardc.compiler.kernels.parallel import Part, chunks, flops_of, phase
 from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import Shape
+from shardc.hlo.types import Shape, array_shape
 from shardc.native.vector import I1, I64, constant, intrinsic
 
 __all__ = ["emit_dynamic_update_slice", "emit_scatter", "emit_update"]
+
+#: Elements of a window that stay together: threads share the window's stripes.
+_STRIPE = 128
 
 
 def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
@@ -29,6 +35,28 @@ def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int
     with b.if_then(b.icmp_unsigned("!=", target, source)):
         arguments = [target, source, constant(I64, nbytes), constant(I1, 0)]
         intrinsic(b, "llvm.memcpy", ir.VoidType(), arguments)
+
+
+def _copy_unless_same(kernel: Kernel, e: Emitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
+    """The same, on several threads where it is much."""
+    b = e.entry.builder
+    count = chunks(nbytes=2 * nbytes, tuning=kernel.tuning)
+    if count == 1:
+        copy_unless_same(e, target, source, nbytes)
+        return
+    with b.if_then(b.icmp_unsigned("!=", target, source)):
+        phase(kernel, e, count, partial(_copy, nbytes, count), shared=[target, source])
+
+
+def _copy(nbytes: int, count: int, part: Part) -> None:
+    """A share of a copy: memory as integers, in vectors."""
+    target, source = part.shared
+    words = array_shape("u64", nbytes // 8) if nbytes % 8 == 0 else array_shape("u8", nbytes)
+    leaf = Instruction("parameter", words, attrs=MappingProxyType({"index": 0}))
+    e = part.emitter({leaf: source})
+    output = Output(target, words, _value_of(leaf), streamed=part.tuning.streamed)
+    emit_map(e, words.dims, [output], span=Span(count, part.begin, part.end))
+    e.finish()
 
 
 def emit_update(kernel: Kernel, computation: Computation) -> None:
@@ -45,13 +73,26 @@ def emit_dynamic_update_slice(
     pointers = kernel.pointers() if pointers is None else pointers
     operand, update = i.operands[:2]
     e = kernel.emitter(pointers)
-    copy_unless_same(e, kernel.results[0], pointers[operand], operand.shape.nbytes)
+    _copy_unless_same(kernel, e, kernel.results[0], pointers[operand], operand.shape.nbytes)
 
     def place(e: Elements, index: Index) -> Index:
         begin = starts(e, i, 2, operand.shape.dims, update.shape.dims)
         return tuple(x + s for x, s in zip(index, begin, strict=True))
 
-    emit_map(e, update.shape.dims, [Output(kernel.results[0], i.shape, _value_of(update), place)])
+    def output(k: Kernel) -> list[Output]:
+        return [Output(k.results[0], i.shape, _value_of(update), place)]
+
+    def emit(part: Part) -> None:
+        own = part.emitter({o: part.operands[kernel.operands.index(p)] for o, p in pointers.items()})
+        emit_map(own, update.shape.dims, output(part), span=Span(count, part.begin, part.end))
+        own.finish()
+
+    flops = flops_of(kernel.instruction) if root is not None else 0
+    count = chunks(nbytes=2 * update.shape.nbytes, flops=flops, tuning=kernel.tuning)
+    if count > 1 and can_cut(e, update.shape.dims, output(kernel), count):
+        phase(kernel, e, count, emit)
+    else:
+        emit_map(e, update.shape.dims, output(kernel))
     e.finish()
 
 
@@ -74,17 +115,49 @@ def emit_scatter(
     count = len(i.operands) // 2
     e = kernel.emitter(pointers)
     for target, operand in zip(kernel.results, i.operands[:count], strict=True):
-        copy_unless_same(e, target, pointers[operand], operand.shape.nbytes)
+        _copy_unless_same(kernel, e, target, pointers[operand], operand.shape.nbytes)
     if 0 not in i.operands[-1].shape.dims and 0 not in i.operands[0].shape.dims:
-        _Scatter(kernel, i, e, count).emit()
+        _scatter_all(kernel, i, e, pointers)
     e.finish()
+
+
+def _scatter_all(kernel: Kernel, i: Instruction, e: Emitter, pointers: Mapping[Instruction, ir.Value]) -> None:
+    """All updates; wide windows are cut across, so that every element sees its updates in their order."""
+    count = len(i.operands) // 2
+    updates = i.operands[count + 1 :]
+    window = i.attrs["update_window_dims"]
+    wide = updates[0].shape.dims[window[-1]] if window else 1
+    most = wide // _STRIPE if is_scalar_program(i.attrs["to_apply"]) else 1
+    stripes = chunks(nbytes=3 * sum(u.shape.nbytes for u in updates), most=most, tuning=kernel.tuning)
+    if most < 2 or stripes < 2:
+        _Scatter(kernel, i, e, count).emit()
+        return
+
+    def emit(part: Part) -> None:
+        own = part.emitter({o: part.operands[kernel.operands.index(p)] for o, p in pointers.items()})
+        b = own.entry.builder
+        begin, end = Span(stripes, part.begin, part.end).steps(b, most)
+        last = b.icmp_unsigned("==", part.end, constant(I64, stripes))
+        past = b.select(last, constant(I64, wide), b.mul(end, constant(I64, _STRIPE)))
+        _Scatter(part, i, own, count, (b.mul(begin, constant(I64, _STRIPE)), past)).emit()
+        own.finish()
+
+    phase(kernel, e, stripes, emit)
 
 
 class _Scatter:
     """The loops of one scatter: over update positions, then over the window of each."""
 
-    def __init__(self, kernel: Kernel, i: Instruction, e: Emitter, count: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        i: Instruction,
+        e: Emitter,
+        count: int,
+        stripe: tuple[ir.Value, ir.Value] | None = None,
+    ) -> None:
         a = i.attrs
+        self.stripe = stripe
         self.e = e
         self.instruction = i
         self.results = kernel.results
@@ -172,6 +245,9 @@ class _Scatter:
         contiguous = offset.coefficient(v) == 1
         in_lanes = is_scalar_program(self.instruction.attrs["to_apply"])
         lanes = min(2 * e.vector_bits // bits, power_above(v.size)) if contiguous and in_lanes else 1
+        if self.stripe is not None:
+            self._stripe(frame, v, offset, min(lanes, _STRIPE), *self.stripe)
+            return
         whole, rest = divmod(v.size, lanes)
         if whole:
             loop = Loop(frame, whole * lanes, lanes)
@@ -181,6 +257,14 @@ class _Scatter:
         if rest:
             e.bind(v, Val((constant(I64, whole * lanes),), e.entry), lanes)
             self._combine(frame, offset, lanes, (Rest(Expr.of(v), 0, v.size),))
+
+    def _stripe(self, frame: Frame, v: LoopVar, offset: Expr, lanes: int, begin: ir.Value, end: ir.Value) -> None:
+        """Elements [begin, end) of a window; ``end`` ends a vector, or the window."""
+        loop = Loop(frame, end, lanes, begin)
+        self.e.bind(v, Val((loop.index,), loop.frame), lanes)
+        mask = (Rest(Expr.of(v), 0, v.size),) if v.size % lanes else ()
+        self._combine(loop.frame, offset, lanes, mask)
+        loop.close()
 
     def _combine(self, frame: Frame, offset: Expr, lanes: int, mask: Mask) -> None:
         """Read what is there, combine with the updates, write back."""

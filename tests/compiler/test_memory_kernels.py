@@ -74,6 +74,7 @@ def _lines(nbytes: int) -> Array:
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small maps are cut into chunks."""
     monkeypatch.setattr("shardc.compiler.kernels.function.map_chunks", lambda *_: 5)
+    monkeypatch.setattr("shardc.compiler.kernels.updates.chunks", lambda *, most=5, **_: min(5, most))
 
 
 @SETTINGS
@@ -119,6 +120,7 @@ def test_squares_of_every_vector_width(features: str | None) -> None:
 
 
 def _cases() -> dict[str, Instruction]:
+    """Kernels that are cut into chunks in different ways."""
     add = binary_computation("add", "f32")
     b = Builder("fused")
     x = b.parameter(f("f32", 3, 24, 300))
@@ -142,6 +144,25 @@ def _cases() -> dict[str, Instruction]:
         "complex sums": instruction(
             "reduce", f("c64", 19, 200), f("c64"), dimensions=(0,), to_apply=binary_computation("add", "c64")
         ),
+        "scatter": instruction(
+            "scatter",
+            f("f32", 6, 700),
+            f("s32", 20, 1),
+            f("f32", 20, 700),
+            update_window_dims=(1,),
+            inserted_window_dims=(0,),
+            scatter_dims_to_operand_dims=(0,),
+            index_vector_dim=1,
+            to_apply=add,
+        ),
+        "update": instruction(
+            "dynamic-update-slice",
+            f("f32", 40, 70),
+            f("f32", 30, 65),
+            f("s32"),
+            f("s32"),
+        ),
+        "bytes": instruction("dynamic-update-slice", f("u8", 13, 7), f("u8", 11, 5), f("s32"), f("s32")),
         "short rows": instruction("reduce", f("f32", 7, 33, 12), f("f32"), dimensions=(2,), to_apply=add),
         "everything": instruction("reduce", f("f32", 50, 70), f("f32"), dimensions=(0, 1), to_apply=add),
     }
