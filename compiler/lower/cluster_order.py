@@ -36,13 +36,13 @@ class ClusterOrder:
         self._places: list[Cluster | None] = [Cluster(list(members), n) for n, members in enumerate(clusters)]
         self.of = {m: c for c in self for m in c.members}
         self._users = users
-        self._window = window
+        self.window = window
 
     def join(self, a: Cluster, b: Cluster) -> bool:
         """Make ``a`` the cluster of both; False, and nothing changes, where a third one would have to be between."""
         first, last = (a, b) if a.position < b.position else (b, a)
         start, end = first.position, last.position
-        if end - start > self._window:
+        if end - start > self.window:
             return False
         behind = self._behind(first, last)
         region = [c for c in self._places[start + 1 : end] if c is not None]
