@@ -7,7 +7,7 @@ product itself need not be written and read again: bias, activation, residual, s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -48,7 +48,7 @@ class FuseProducts:
         for dot in filter(_may_lead, order):
             group = _Group(dot, computation.root, users, position)
             group.grow(taken, self.limit)
-            if group.settle(self.results):
+            if group.settle(self.results, taken):
                 groups[dot] = group
                 taken |= group.members
         return _rebuilt(computation, order, groups) if groups else computation
@@ -106,7 +106,7 @@ class _Group:
     sources: set[Instruction] = field(default_factory=set)
     outputs: list[Instruction] = field(default_factory=list)
 
-    def grow(self, taken: set[Instruction], limit: int) -> None:
+    def grow(self, taken: Set[Instruction], limit: int) -> None:
         """Take the elementwise instructions that need nothing but the product and what stands before it."""
         self.members.add(self.dot)
         heap: list[int] = []
@@ -131,7 +131,7 @@ class _Group:
         before = self.position[self.dot]
         return all(o in self.members or self.position[o] < before for o in i.operands)
 
-    def settle(self, most: int) -> bool:
+    def settle(self, most: int, taken: Set[Instruction]) -> bool:
         """Decide which members are results and which others compute again; is there something to gain?"""
         needed: set[Instruction] = set()
         for m in sorted(self.members, key=self.position.__getitem__, reverse=True):
@@ -146,11 +146,11 @@ class _Group:
         self.outputs.reverse()
         if self.outputs == [self.dot] or not 0 < len(self.outputs) <= most:
             return False
-        self._trim()
+        self._trim(taken)
         return True
 
-    def _trim(self) -> None:
-        """Keep what the results need, and find what the kernel computes for itself."""
+    def _trim(self, taken: Set[Instruction]) -> None:
+        """Keep what the results need, and find what the kernel computes for itself (but nothing ``taken``)."""
         kept: set[Instruction] = set()
         work = list(self.outputs)
         while work:
@@ -160,7 +160,7 @@ class _Group:
             kept.add(i)
             if i is self.dot:
                 continue
-            work.extend(o for o in i.operands if o in self.members or self._is_ours(o, kept))
+            work.extend(o for o in i.operands if o in self.members or (o not in taken and self._is_ours(o, kept)))
         self.sources = kept - self.members
         self.members &= kept
 
