@@ -71,7 +71,11 @@ def beside_xla(f: Callable[..., Any], *arguments: Any) -> None:
         np.testing.assert_allclose(np.asarray(g), w, rtol=0, atol=2e-5 * max(1.0, float(np.abs(w).max())))
 
 
-@pytest.mark.parametrize("name", CASES)
+#: In every run; the others with ``--run-full``.
+ALWAYS = frozenset({"stride 2", "7x7, stride 3", "dilated kernel", "groups", "depthwise, stride 2", "3 dimensions"})
+
+
+@pytest.mark.parametrize("name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.full) for n in CASES])
 def test_gradients(name: str) -> None:
     loss, image, kernel = CASES[name]
     draw = np.random.default_rng(3)
@@ -80,7 +84,7 @@ def test_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("reducer", ["max", "add"])
-@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("padding", ["SAME", pytest.param("VALID", marks=pytest.mark.full)])
 def test_pooling_gradients(reducer: str, padding: str) -> None:
     start, combine = (-jnp.inf, jax.lax.max) if reducer == "max" else (0.0, jax.lax.add)
 
