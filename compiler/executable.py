@@ -33,7 +33,8 @@ __all__ = [
     "failed_check",
 ]
 
-#: Bytes at the start of the arena that hold the step's resume point. Arenas and buffers are 64-byte aligned.
+#: Bytes at the start of the arena that hold the step's resume point.
+#: Arenas and results start at multiples of 64 bytes, arguments at multiples of 16.
 ARENA_HEADER = 64
 
 #: Returned at the end of the program.

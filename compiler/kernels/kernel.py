@@ -37,9 +37,9 @@ def emit_kernel(
     """Define the function ``name`` in ``module`` that computes ``instruction``.
 
     Its signature is ``void name(ptr operand leaf 0, ..., ptr result leaf 0, ..., i32 device)``; all arrays are dense,
-    row-major and aligned to their elements. A result may lie in an operand's memory only
-    where element k of the result reads nothing of that operand but element k, or where the op updates its operand 0
-    (scatter, dynamic-update-slice; triangular-solve: operand 1).
+    row-major and aligned to their elements; results of ``tuning.streamed`` bytes and more start at multiples of 64.
+    A result may lie in an operand's memory only where element k of the result reads nothing of that operand but
+    element k, or where the op updates its operand 0 (scatter, dynamic-update-slice; triangular-solve: operand 1).
     Raises UnsupportedError for what has no native code.
 
     Example: ``emit_kernel(module, add, "k0")`` for ``add = f32[8] add(x, y)`` defines ``void k0(ptr, ptr, ptr, i32)``.
