@@ -136,8 +136,9 @@ def test_a_bias_along_one_of_several_columns(sizes: tuple[int, int, int, int]) -
 
 def test_what_one_product_makes_is_not_made_again_by_another() -> None:
     lines = (
-        "z = f32[5,5] parameter(2)\ne = f32[5,5] dot(y, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-        "o = f32[5,5] multiply(d, z)\nROOT a = f32[5,5] add(e, o)"
+        "z = f32[] constant(3)\nw = f32[5,5] broadcast(z), dimensions={}\n"
+        "e = f32[5,5] dot(y, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "o = f32[5,5] multiply(d, w)\na = f32[5,5] add(e, o)\nROOT r = (f32[5,5], f32[5,5]) tuple(a, o)"
     )
     found = fused(program(shapes(5, 5, 5) + lines))
     assert sum(inside.count("dot") for _, inside in found) + [o for o, _ in found].count("dot") == 2
