@@ -15,6 +15,7 @@ from itertools import pairwise
 from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
 from shardc.compiler.lower.fusion_rules import is_alias, is_block
 from shardc.compiler.lower.merged import body_of, merged_kernel, source_of, value_of
+from shardc.compiler.lower.order import Judged, Order, loop_bodies
 from shardc.compiler.lower.row_space import Frame, Spot, frame_of, roots_of, spots_in
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.make import map_computations, step_computations
@@ -33,19 +34,36 @@ _LEAST_GAIN = 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class MergeKernels:
-    """Join kernels of at most ``limit`` members together that stand at most ``window`` instructions apart."""
+    """Join kernels of at most ``limit`` members together that stand at most ``window`` instructions apart.
+
+    What merging does to memory is weighed in computations of up to ``weighed`` instructions.
+    """
 
     name: str = "merge-kernels"
     why: str = "big arrays are read by one kernel each, rows while they are in the cache"
     limit: int = 128
     window: int = 256
+    weighed: int = 4000
 
     def run(self, module: Module) -> Module:
-        return map_computations(module, self._merged, only=step_computations(module))
+        bodies = loop_bodies(module)
+        change = lambda c: self._merged(c, c.name in bodies)  # noqa: E731
+        return map_computations(module, change, only=step_computations(module))
 
-    def _merged(self, computation: Computation) -> Computation:
-        merging = _Merging(computation, self)
-        return merging.rebuilt() if merging.merge() else computation
+    def _merged(self, computation: Computation, carried: bool) -> Computation:
+        """Merged, with kernels that hold more results at once only where that takes no more memory in the end."""
+        merging = _Merging(computation, self, grow=True)
+        if not merging.merge():
+            return computation
+        if not merging.grew:
+            return merging.rebuilt()
+        lean = _Merging(computation, self, grow=False)
+        smaller = lean.rebuilt() if lean.merge() else computation
+        if len(computation.instructions) > self.weighed:
+            return smaller
+        whole = merging.rebuilt()
+        peaks = [Order().ordered(Judged.of(c, carried=carried)).peak.nbytes for c in (whole, smaller)]
+        return whole if peaks[0] <= peaks[1] else smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +110,13 @@ def _is_read_in_place(i: Instruction) -> bool:
 
 
 class _Merging:
-    """The merges of one computation."""
+    """The merges of one computation. ``grow``: also those after which a kernel makes more than either did alone, of
+    which one reads what the other makes."""
 
-    def __init__(self, computation: Computation, options: MergeKernels) -> None:
+    def __init__(self, computation: Computation, options: MergeKernels, *, grow: bool) -> None:
         self.computation = computation
+        self.grow = grow
+        self.grew = False
         self.options = options
         self.users = users_of(computation)
         self.fixed = [i for i in computation if i.opcode in ("parameter", "constant")]
@@ -170,8 +191,12 @@ class _Merging:
             return False
         makes = {v: spot for v, spot in both.makes.items() if self._read_outside(v, a, b)}
         kernel = replace(both, makes=makes)
-        if not _runs_well(kernel) or not self.clusters.join(a, b):
+        x, y = self.kernels[a], self.kernels[b]
+        fed = any(v in y.makes for v in x.reads) or any(v in x.makes for v in y.reads)
+        grows = fed and _made(kernel) > max(_made(x), _made(y))
+        if (grows and not self.grow) or not _runs_well(kernel) or not self.clusters.join(a, b):
             return False
+        self.grew |= grows
         del self.kernels[b]
         self.kernels[a] = kernel
         return True
@@ -212,6 +237,11 @@ def _clusters(computation: Computation) -> list[list[Instruction]]:
 
 def _moved(k: _Kernel) -> int:
     return sum(v.shape.nbytes for v in (*k.reads, *k.makes))
+
+
+def _made(k: _Kernel) -> int:
+    """Bytes of the results with an element for every index of the frame."""
+    return sum(v.shape.nbytes for v, spot in k.makes.items() if spot == k.frame.full)
 
 
 def _joined(x: _Kernel, y: _Kernel) -> _Kernel | None:
