@@ -12,7 +12,7 @@ from pathlib import Path
 
 from llvmlite import ir
 
-__all__ = ["GEMM", "LAPACK", "SYMBOLS", "TRANSPOSE", "UNPACKED", "declare", "declare_gemm", "library"]
+__all__ = ["GEMM", "LAPACK", "SMALL", "SYMBOLS", "TRANSPOSE", "UNPACKED", "declare", "declare_gemm", "library"]
 
 #: CBLAS function per element type; integers are 32 bits wide.
 GEMM = {"f32": "scipy_cblas_sgemm", "f64": "scipy_cblas_dgemm", "c64": "scipy_cblas_cgemm", "c128": "scipy_cblas_zgemm"}
@@ -30,6 +30,8 @@ SYMBOLS = (
     | {f"scipy_LAPACKE_{letter}{name}" for letter in "cz" for name in f"{_BOTH} {_COMPLEX}".split()}
 )
 
+#: Products with fewer multiplications than this are loops: a call costs about a microsecond.
+SMALL = 512
 #: Products of at most so many multiplications need no packing with 512-bit registers: close to peak from cache.
 UNPACKED = 1_000_000
 

@@ -16,11 +16,9 @@ from shardc.compiler.kernels.product_sides import Sides
 from shardc.compiler.kernels.product_tiles import Product, emit_product
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType, Shape, array_shape
+from shardc.native.blas import SMALL
 
 __all__ = ["convert_all", "emit_dot", "emit_fused_dot", "gemm_type", "scale"]
-
-#: Products with fewer multiplications than this are loops: a BLAS call costs about a microsecond.
-_SMALL = 512
 
 
 def emit_dot(kernel: Kernel) -> None:
@@ -31,7 +29,7 @@ def emit_dot(kernel: Kernel) -> None:
     dot = i.replace(operands=tuple(leaves))
     product = Product(dot, (0, 1), leaves, [dot])
     empty = any(0 in s.dims for s in (i.shape, *(o.shape for o in i.operands)))
-    in_library = gemm_type(i) is not None and Sides(i).work >= _SMALL
+    in_library = gemm_type(i) is not None and Sides(i).work >= SMALL
     if not empty and (in_library or fits_registers(product, kind)):
         _emit(kernel, product, kind)
     else:

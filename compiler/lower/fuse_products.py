@@ -16,6 +16,8 @@ from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.eliminate import live_part
 from shardc.hlo.simplify.make import map_computations, step_computations
 from shardc.hlo.types import Shape, tuple_shape
+from shardc.native.blas import SMALL
+from shardc.partitioner.flops import instruction_flops
 
 __all__ = ["FuseProducts"]
 
@@ -55,9 +57,11 @@ class FuseProducts:
 
 
 def _may_lead(i: Instruction) -> bool:
-    """Products of integers are loops of their own."""
+    """Products of integers are loops of their own, and so are tiny ones of complex numbers."""
+    if i.opcode != "dot" or any(0 in s.dims for s in _shapes(i)):
+        return False
     dtype = i.shape.dtype
-    return i.opcode == "dot" and (dtype.is_float or dtype.is_complex) and all(0 not in s.dims for s in _shapes(i))
+    return dtype.is_float or (dtype.is_complex and instruction_flops(i) // 2 >= SMALL)
 
 
 def _shapes(i: Instruction) -> Iterator[Shape]:

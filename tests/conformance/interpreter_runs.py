@@ -90,11 +90,8 @@ def _on_devices(grid: Instruction, inputs: list[Any]) -> list[NDArray[Any]]:
     module = _sharded(program, mesh).with_(replica_count=shape["replicas"], num_partitions=shape["partitions"])
     executable = build_executable(module, Config(), host_target(), fold=False)
     driver = Driver(executable, load_step(executable), LocalTransport(), Config())
-    try:
-        columns = [np.stack([inputs[d * width + k] for d in range(count)]) for k in range(width)]
-        stacked = [np.asarray(a) for a in driver(columns)]
-    finally:
-        driver.close()
+    columns = [np.stack([inputs[d * width + k] for d in range(count)]) for k in range(width)]
+    stacked = [np.asarray(a) for a in driver(columns)]
     return [a[d] for d in range(count) for a in stacked]
 
 
