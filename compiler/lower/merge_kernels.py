@@ -36,14 +36,15 @@ _LEAST_GAIN = 1 / 8
 class MergeKernels:
     """Join kernels of at most ``limit`` members together that stand at most ``window`` instructions apart.
 
-    What merging does to memory is weighed in computations of up to ``weighed`` instructions.
+    What merging does to memory is weighed in computations of up to ``weighed`` instructions; in longer ones no kernel
+    comes to hold more results at once.
     """
 
     name: str = "merge-kernels"
     why: str = "big arrays are read by one kernel each, rows while they are in the cache"
     limit: int = 128
     window: int = 256
-    weighed: int = 4000
+    weighed: int = 2000
 
     def run(self, module: Module) -> Module:
         bodies = loop_bodies(module)
@@ -52,15 +53,13 @@ class MergeKernels:
 
     def _merged(self, computation: Computation, carried: bool) -> Computation:
         """Merged, with kernels that hold more results at once only where that takes no more memory in the end."""
-        merging = _Merging(computation, self, grow=True)
+        merging = _Merging(computation, self, grow=len(computation.instructions) <= self.weighed)
         if not merging.merge():
             return computation
         if not merging.grew:
             return merging.rebuilt()
         lean = _Merging(computation, self, grow=False)
         smaller = lean.rebuilt() if lean.merge() else computation
-        if len(computation.instructions) > self.weighed:
-            return smaller
         whole = merging.rebuilt()
         peaks = [Order().ordered(Judged.of(c, carried=carried)).peak.nbytes for c in (whole, smaller)]
         return whole if peaks[0] <= peaks[1] else smaller
