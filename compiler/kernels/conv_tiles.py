@@ -13,8 +13,10 @@ weights has two taps per tile (of the result's gradient) and three outputs; V is
     U = g0, (g0 + g1) / 2, (g0 - g1) / 2, g1
     y0 = M0 + M1 + M2,  y1 = M1 - M2,  y2 = M1 + M2 - M3
 
-The factors are powers of two, so whole numbers stay exact. Infinities spread over a tile: whoever minds asks for
-``operand_precision=highest``, which keeps to the products as they are written.
+The factors are powers of two, so whole numbers stay exact. Infinities and NaNs, and sums of large numbers that
+overflow, may reach results of a tile that do not read them, and infinities become NaNs. Every result that they reach
+is not finite, so whoever transforms back watches them (`finite.Watch`), and what is not finite is computed again as it
+is written (`conv_direct`). With ``operand_precision=highest`` all is, and the rounding is that of plain sums.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.kernels.control_flow import counted
+from shardc.compiler.kernels.finite import Watch
 from shardc.native.vector import I64, constant, with_lanes
 
 __all__ = ["POINTS", "Grid", "inputs", "outputs", "taps"]
@@ -109,8 +112,8 @@ class Grid:
 
         self.each(b, body)
 
-    def backward(self, b: ir.IRBuilder, t: ir.Type, source: ir.Value, target: ir.Value) -> None:
-        """2x2 outputs of each tile of sixteen planes."""
+    def backward(self, b: ir.IRBuilder, t: ir.Type, source: ir.Value, target: ir.Value, watch: Watch) -> None:
+        """2x2 outputs of each tile of sixteen planes, which ``watch`` sees."""
         vector = with_lanes(t, self.lanes)
 
         def body(first: ir.Value, second: ir.Value) -> None:
@@ -119,7 +122,9 @@ class Grid:
                 at = b.add(second, constant(I64, k * self.plane))
                 found.append(b.load(b.gep(source, [at], source_etype=t), typ=vector, align=4))
             square = [found[POINTS * i : POINTS * (i + 1)] for i in range(POINTS)]
-            for i, line in enumerate(twice(b, square, lambda b, m: outputs(b, m, 2))):
+            lines = twice(b, square, lambda b, m: outputs(b, m, 2))
+            watch.see(b, [value for line in lines for value in line])
+            for i, line in enumerate(lines):
                 for j, value in enumerate(line):
                     b.store(value, self._place(b, t, target, first, i, j), align=4)
 

@@ -1,8 +1,8 @@
-"""Kernels for 3x3 convolutions and their gradients by tiles, see `conv_tiles`.
+"""Kernels for 3x3 convolutions by tiles, forward and with the kernel turned round, see `conv_tiles`.
 
 A block of tiles is copied with its borders, transformed, multiplied sixteen times, and transformed back, all in a
-core's cache. Blocks run in parallel. A gradient of weights sums over tiles: chunks of blocks have sums of their own,
-which a fixed tree adds up.
+core's cache. Blocks run in parallel. A block with a result that is not finite is computed again without tiles, see
+`conv_direct`. Gradients of weights are in `conv_weights`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from functools import partial
 
 from llvmlite import ir
 
+from shardc.compiler.kernels import conv_direct
 from shardc.compiler.kernels.affine import Expr, Mask
 from shardc.compiler.kernels.body import Kernel
 from shardc.compiler.kernels.contraction import scale
 from shardc.compiler.kernels.control_flow import counted
-from shardc.compiler.kernels.conv_blocks import share, starts_of, summed, variants
+from shardc.compiler.kernels.conv_blocks import share, starts_of, variants
+from shardc.compiler.kernels.conv_direct import Taps, Tiled
 from shardc.compiler.kernels.conv_roles import Cut, Roles
 from shardc.compiler.kernels.conv_slab import Slab, clear, parameter
-from shardc.compiler.kernels.conv_tiles import POINTS, Grid, outputs, taps, twice
+from shardc.compiler.kernels.conv_tiles import POINTS, Grid, taps, twice
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.finite import Watch
 from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.frames import Frame, Loop
 from shardc.compiler.kernels.mapping import Output, Span, emit_map
@@ -33,7 +36,7 @@ from shardc.native import blas
 from shardc.native.blas import UNPACKED
 from shardc.native.vector import I32, I64, constant, with_lanes
 
-__all__ = ["Square", "emit_square", "emit_square_weights", "square"]
+__all__ = ["POINTS_OF_TILE", "Square", "emit_square", "multiply", "square", "step_to"]
 
 #: Bytes of a block's transformed inputs and products, which a core's cache shall hold.
 _BLOCK = 400_000
@@ -43,7 +46,8 @@ _SUMS = 1 << 22
 _FILTERS, _ROW = 1 << 25, 1 << 10
 #: Fewest channels and features for which sixteen thin products beat one thick one.
 _CHANNELS = 16
-_SQUARE = POINTS * POINTS
+#: Products per tile.
+POINTS_OF_TILE = POINTS * POINTS
 
 
 class Square:
@@ -75,7 +79,7 @@ class Square:
 
     def _cut(self) -> Cut:
         high, wide = (-(-r.size // 2) for r in self.sliding)
-        count = _BLOCK // (_SQUARE * (self.wide + self.features) * self.kind.nbytes)
+        count = _BLOCK // (POINTS_OF_TILE * (self.wide + self.features) * self.kind.nbytes)
         count = max(64, min(count, 512))
         all_roles = (self.images, *self.sliding)
         if high * wide > count:
@@ -89,12 +93,12 @@ class Square:
     def work(self) -> int:
         """Multiplications."""
         tiles = self.images.size * math.prod(-(-r.size // 2) for r in self.sliding)
-        return _SQUARE * tiles * self.wide * self.features
+        return POINTS_OF_TILE * tiles * self.wide * self.features
 
     @property
     def sums(self) -> int:
         """Into how many sums a gradient of weights is cut; 0 when they take too much memory."""
-        most = _SUMS // (_SQUARE * self.wide * self.features * self.kind.nbytes)
+        most = _SUMS // (POINTS_OF_TILE * self.wide * self.features * self.kind.nbytes)
         return min(most, chunks(products=self.work, most=self.cut.count)) if most else 0
 
     def origin(self, starts: list[Expr]) -> Index:
@@ -139,7 +143,7 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
         few = min(found.channels.size, roles.features) < _CHANNELS or found.cut.count * math.prod(found.tiles) < 64
         if any(r.size != 3 for r in found.fixed) or min(r.size for r in found.sliding) < 4 or few:
             continue
-        if not gradient and _SQUARE * found.wide * found.features * kind.nbytes > _FILTERS:
+        if not gradient and POINTS_OF_TILE * found.wide * found.features * kind.nbytes > _FILTERS:
             continue
         if found.tiles[2] > _ROW:
             continue
@@ -151,28 +155,32 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
 
 def emit_square(kernel: Kernel, e: Emitter, plan: Square) -> None:
     """Forward, and the gradient of the input, which is the same with the kernel turned round."""
-    filters = allocate(e, _SQUARE * plan.wide * plan.features * plan.kind.nbytes)
-    _filters(kernel, e, plan, filters)
+    size = plan.wide * plan.features
+    shared = [allocate(e, POINTS_OF_TILE * size * plan.kind.nbytes)]
+    count = chunks(nbytes=25 * size * plan.kind.nbytes, most=plan.channels.size)
+    if not _taken_as_lies(plan):
+        shared.append(allocate(e, 9 * size * plan.kind.nbytes))
+        if (plan.wide, plan.features) != (plan.channels.size, plan.roles.features):
+            clear(e.entry.builder, shared[1], 9 * size * plan.kind.nbytes)
+        phase(kernel, e, count, partial(_pack, plan, count), shared)
+    phase(kernel, e, count, partial(_points, plan, count), shared)
     count = chunks(products=plan.work, most=plan.cut.count)
-    phase(kernel, e, count, partial(_forward, plan, count), [filters])
-    release(e, [filters])
+    phase(kernel, e, count, partial(_forward, plan, count), shared)
+    release(e, shared)
 
 
-def _filters(kernel: Kernel, e: Emitter, plan: Square, filters: ir.Value) -> None:
-    """U, (16, channels, features); from the kernel as it lies, or from a copy in that order."""
-    count = chunks(nbytes=25 * plan.wide * plan.features * plan.kind.nbytes, most=plan.channels.size)
+def _taken_as_lies(plan: Square) -> bool:
+    """Is the kernel (3, 3, channels, features), whole vectors in the product's type?"""
     own = (*(r.own for r in plan.fixed), plan.channels.own, plan.roles.kernel_feature_dim)
     padded = (plan.wide, plan.features) != (plan.channels.size, plan.roles.features)
-    if own == (0, 1, 2, 3) and plan.roles.kernel.dtype is plan.kind and not padded:
-        back = tuple(r.step < 0 for r in plan.fixed)
-        phase(kernel, e, count, lambda part: _points(plan, part, count, part.operands[1], back), [filters])
-        return
-    packed = allocate(e, 9 * plan.wide * plan.features * plan.kind.nbytes)
-    if padded:
-        clear(e.entry.builder, packed, 9 * plan.wide * plan.features * plan.kind.nbytes)
-    phase(kernel, e, count, partial(_pack, plan, count), [packed])
-    phase(kernel, e, count, lambda part: _points(plan, part, count, part.shared[1], (False, False)), [filters, packed])
-    release(e, [packed])
+    return own == (0, 1, 2, 3) and plan.roles.kernel.dtype is plan.kind and not padded
+
+
+def _taps(plan: Square, part: Part) -> Taps:
+    """The kernel as it lies, or the copy in that order."""
+    if _taken_as_lies(plan):
+        return Taps(part.operands[1], tuple(r.step < 0 for r in plan.fixed))
+    return Taps(part.shared[1])
 
 
 def _pack(plan: Square, count: int, part: Part) -> None:
@@ -192,12 +200,13 @@ def _pack(plan: Square, count: int, part: Part) -> None:
 
     dims = (plan.channels.size, 3, 3, plan.roles.features)
     shape = array_shape(plan.kind, 3, 3, plan.wide, plan.features)
-    emit_map(e, dims, [Output(part.shared[0], shape, element, place)], span=Span(count, part.begin, part.end))
+    emit_map(e, dims, [Output(part.shared[1], shape, element, place)], span=Span(count, part.begin, part.end))
     e.finish()
 
 
-def _points(plan: Square, part: Part, count: int, source: ir.Value, back: tuple[bool, ...]) -> None:
-    """U of some of the taps that lie at ``source`` as (3, 3, channels, features), turned where ``back``."""
+def _points(plan: Square, count: int, part: Part) -> None:
+    """U of some of the taps, (16, channels, features)."""
+    source, back = _taps(plan, part)
     e = part.emitter()
     b = e.entry.builder
     target = part.shared[0]
@@ -219,11 +228,12 @@ def _points(plan: Square, part: Part, count: int, source: ir.Value, back: tuple[
 
 def _forward(plan: Square, count: int, part: Part) -> None:
     """Some of the blocks of tiles."""
-    (filters,) = part.shared
+    filters = part.shared[0]
     e = part.emitter()
+    watch = Watch(e, with_lanes(plan.t, plan.lanes))
     roles, nbytes = plan.roles, plan.kind.nbytes
     tiles = math.prod(plan.tiles)
-    sizes = [plan.copy_bytes, *(_SQUARE * plan.grid(n).plane * nbytes for n in (plan.wide, plan.features))]
+    sizes = [plan.copy_bytes, *(POINTS_OF_TILE * plan.grid(n).plane * nbytes for n in (plan.wide, plan.features))]
     direct = _direct(plan)
     if not direct:
         sizes.append(4 * tiles * plan.features * nbytes)
@@ -234,11 +244,12 @@ def _forward(plan: Square, count: int, part: Part) -> None:
     loop = Loop(chunk.frame, past, 1, first)
     frame = loop.frame
     starts, piece = starts_of(e, frame, plan.cut, loop.index)
-    plan.copied(e, frame, slab, starts).forward(frame.builder, plan.t, slab, inputs, POINTS)
-    with counted(frame.builder, 0, _SQUARE) as k:
-        step = partial(_step, frame.builder, plan, k)
+    copied = plan.copied(e, frame, slab, starts)
+    copied.forward(frame.builder, plan.t, slab, inputs, POINTS)
+    with counted(frame.builder, 0, POINTS_OF_TILE) as k:
+        step = partial(step_to, frame.builder, plan, k)
         sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.wide * plan.features)
-        _multiply(
+        multiply(
             frame.builder,
             plan,
             (tiles, plan.features, plan.wide),
@@ -250,9 +261,14 @@ def _forward(plan: Square, count: int, part: Part) -> None:
         offset = offset * (plan.sliding[1].size * plan.features)
         target = frame.builder.gep(part.results[0], [e.index(offset).value], source_etype=plan.t)
         grid = Grid(plan.tiles, plan.sliding[0].size, plan.sliding[1].size, plan.features, plan.lanes)
-        grid.backward(frame.builder, plan.t, results, target)
+        out = Tiled(target, grid)
     else:
-        plan.grid(plan.features).backward(frame.builder, plan.t, results, block[0])
+        out = Tiled(block[0], plan.grid(plan.features))
+    watch.start(frame.builder)
+    out.grid.backward(frame.builder, plan.t, results, out.place, watch)
+    with frame.builder.if_then(watch.alarm(frame.builder), likely=False):
+        conv_direct.results(frame.builder, plan.kind, Tiled(slab, copied), _taps(plan, part), out)
+    if not direct:
         leaf = parameter(array_shape(plan.kind, plan.tiles[0], *(2 * n for n in plan.tiles[1:]), plan.features))
         e.with_leaf(leaf, block[0], frame)
         for inner, extents in variants(frame, plan.cut, piece):
@@ -282,11 +298,11 @@ def _direct(plan: Square) -> bool:
     return even and whole and order == (0, 1, 2) and roles.feature_dim == 3
 
 
-def _step(b: ir.IRBuilder, plan: Square, k: ir.Value, base: ir.Value, size: int) -> ir.Value:
+def step_to(b: ir.IRBuilder, plan: Square, k: ir.Value, base: ir.Value, size: int) -> ir.Value:
     return b.gep(base, [b.mul(k, constant(I64, size))], source_etype=plan.t)
 
 
-def _multiply(
+def multiply(
     b: ir.IRBuilder, plan: Square, sizes: tuple[int, int, int], left: ir.Value, right: ir.Value, out: ir.Value,
     beta: ir.Value | None = None,
 ) -> None:  # fmt: skip
@@ -321,122 +337,3 @@ def _pieces(size: int, most: int) -> list[tuple[int, int]]:
     length = -(-size // (16 * count)) * 16
     length = max(16, length if length <= most else length - 16)
     return [(start, min(length, size - start)) for start in range(0, size, length)]
-
-
-def emit_square_weights(kernel: Kernel, e: Emitter, plan: Square) -> None:
-    """The gradient of the weights: sums over tiles."""
-    size = plan.wide * plan.features
-    sums = allocate(e, plan.sums * _SQUARE * size * plan.kind.nbytes)
-    phase(kernel, e, plan.sums, partial(_sums, plan), [sums])
-    result = allocate(e, 9 * size * plan.kind.nbytes)
-    count = chunks(nbytes=plan.sums * _SQUARE * size * plan.kind.nbytes, most=plan.channels.size)
-    phase(kernel, e, count, partial(_add, plan, count), [sums, result])
-    phase(kernel, e, count, partial(_spread, plan, count), [result])
-    release(e, [sums, result])
-
-
-def _sums(plan: Square, part: Part) -> None:
-    """For chunks of the blocks of tiles, the sixteen sums over each."""
-    (sums,) = part.shared
-    e = part.emitter()
-    nbytes, tiles, size = plan.kind.nbytes, math.prod(plan.tiles), plan.wide * plan.features
-    scratch = [allocate(e, plan.copy_bytes)]
-    scratch += [allocate(e, _SQUARE * plan.grid(n).plane * nbytes) for n in (plan.wide, plan.features)]
-    direct = _taken_directly(plan)
-    if not direct:
-        scratch.append(allocate(e, 4 * tiles * plan.features * nbytes))
-    slab, inputs, filters, *block = scratch
-    chunk = Loop(e.entry, part.end, 1, part.begin)
-    cb = chunk.frame.builder
-    results = _step(cb, plan, chunk.index, sums, _SQUARE * size)
-    first, past = share(cb, chunk.index, cb.add(chunk.index, constant(I64, 1)), plan.cut.count, plan.sums)
-    loop = Loop(chunk.frame, past, 1, first)
-    frame = loop.frame
-    starts, _ = starts_of(e, frame, plan.cut, loop.index)
-    plan.copied(e, frame, slab, starts).forward(frame.builder, plan.t, slab, inputs, POINTS)
-    if direct:
-        high, wide = (r.size for r in plan.sliding)
-        offset = (starts[0] * high + starts[1]) * (wide * plan.features)
-        source = frame.builder.gep(part.operands[1], [e.index(offset).value], source_etype=plan.t)
-        Grid(plan.tiles, high, wide, plan.features, plan.lanes).forward(frame.builder, plan.t, source, filters, 2)
-    else:
-        _copied_taps(plan, e, frame, block[0], starts)
-        plan.grid(plan.features).forward(frame.builder, plan.t, block[0], filters, 2)
-    b = frame.builder
-    fresh = b.icmp_unsigned("==", loop.index, first)
-    beta = b.select(fresh, scale(b, plan.kind, 0.0), scale(b, plan.kind, 1.0))
-    with counted(b, 0, _SQUARE) as k:
-        step = partial(_step, b, plan, k)
-        sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.grid(plan.features).plane)
-        _multiply(b, plan, (plan.wide, plan.features, tiles), *sides, step(results, size), beta)
-    loop.close()
-    chunk.close()
-    release(e, scratch)
-    e.finish()
-
-
-def _taken_directly(plan: Square) -> bool:
-    """Are whole tiles of taps read where they lie?"""
-    order = tuple(r.own for r in (plan.images, *plan.sliding))
-    even = all(r.size % 2 == 0 for r in plan.sliding) and not plan.cut.rest
-    whole = plan.roles.kernel.dtype is plan.kind and plan.features == plan.roles.features
-    return even and whole and order == (0, 1, 2) and plan.roles.kernel_feature_dim == 3
-
-
-def _copied_taps(plan: Square, e: Emitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> None:
-    """A block of the kernel, (images, rows, columns, features), zeros where there is none."""
-    order = (*(r.own for r in (plan.images, *plan.sliding)), plan.roles.kernel_feature_dim)
-    images, rows, columns = plan.tiles
-    sizes = dict(zip(order, (images, 2 * rows, 2 * columns, plan.features), strict=True))
-    origin = dict(zip(order, (*starts, Expr()), strict=True))
-    dims = range(len(order))
-    slab = Slab(plan.instruction.operands[1], [sizes[d] for d in dims], plan.kind, place, order=order)
-    slab.fill(e, frame, tuple(origin[d] for d in dims))
-
-
-def _add(plan: Square, count: int, part: Part) -> None:
-    """The sums added up by a fixed tree, and transformed: (3, 3, channels, features)."""
-    sums, result = part.shared
-    e = part.emitter()
-    b = e.entry.builder
-    size = plan.wide * plan.features
-    vector = with_lanes(plan.t, plan.lanes)
-    first, past = share(b, part.begin, part.end, size // plan.lanes, count)
-    with counted(b, first, past) as n:
-        at = b.mul(n, constant(I64, plan.lanes))
-
-        def place(base: ir.Value, number: ir.Value) -> ir.Value:
-            """The part's vector in one of the planes."""
-            return b.gep(base, [b.add(at, b.mul(number, constant(I64, size)))], source_etype=plan.t)
-
-        with counted(b, 0, _SQUARE) as k:
-            planes = [place(sums, b.add(k, constant(I64, chunk * _SQUARE))) for chunk in range(plan.sums)]
-            total = summed([b.load(p, typ=vector, align=4) for p in planes], b.fadd)
-            b.store(total, place(sums, k), align=4)
-        found = [b.load(place(sums, constant(I64, k)), typ=vector, align=4) for k in range(_SQUARE)]
-        square = [found[POINTS * i : POINTS * (i + 1)] for i in range(POINTS)]
-        three = twice(b, square, lambda b, m: outputs(b, m, 3))
-        for k, value in enumerate(v for line in three for v in line):
-            b.store(value, place(result, constant(I64, k)), align=4)
-    e.finish()
-
-
-def _spread(plan: Square, count: int, part: Part) -> None:
-    """(3, 3, channels, features) to the result, in its order and type."""
-    roles = plan.roles
-    leaf = parameter(array_shape(plan.kind, 3, 3, plan.wide, plan.features))
-    e = part.emitter({leaf: part.shared[0]})
-
-    def element(e: Elements, index: Index, mask: Mask) -> object:
-        where = (*index[1:3], index[0], index[3])
-        return converted(e, e.value(leaf, where, mask), plan.kind, roles.output.dtype)
-
-    def place(e: Elements, index: Index) -> Index:
-        own = (plan.channels.own, *(r.own for r in plan.fixed), roles.feature_dim)
-        at = dict(zip(own, index, strict=True))
-        return tuple(at[d] for d in range(4))
-
-    dims = (plan.channels.size, 3, 3, roles.features)
-    outputs = [Output(part.results[0], roles.output, element, place)]
-    emit_map(e, dims, outputs, span=Span(count, part.begin, part.end))
-    e.finish()

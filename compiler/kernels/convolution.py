@@ -20,7 +20,8 @@ from shardc.compiler.kernels.conv_blocks import Blocks, Plan, Range, share, star
 from shardc.compiler.kernels.conv_channels import channelwise, emit_channels
 from shardc.compiler.kernels.conv_roles import Roles, cut
 from shardc.compiler.kernels.conv_slab import parameter
-from shardc.compiler.kernels.conv_winograd import emit_square, emit_square_weights, square
+from shardc.compiler.kernels.conv_weights import emit_square_weights
+from shardc.compiler.kernels.conv_winograd import emit_square, square
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
@@ -65,7 +66,7 @@ def emit_convolution(kernel: Kernel) -> None:
 
 def _emit_part(kernel: Kernel, e: Emitter, roles: Roles, kind: DType) -> None:
     channels = channelwise(kernel, roles, kind)
-    tiles = square(kernel, roles, kind)
+    tiles = square(kernel, roles, kind) if kernel.tuning.winograd else None
     if channels is not None:
         emit_channels(kernel, e, channels)
     elif tiles is None:
