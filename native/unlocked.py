@@ -2,7 +2,7 @@
 
 llvmlite holds one lock around every call. LLVM asks only that threads share neither a context nor a target machine,
 which holds where each makes its own. Its functions are the same ones, called through a handle of our own to the same
-library.
+library; a llvmlite that names them otherwise is called as it wants to be, one thread at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ __all__ = ["emit_object", "run_passes"]
 
 
 @lru_cache(maxsize=8)
-def _function(name: str) -> Callable[..., Any]:
-    locked = getattr(llvm.ffi.lib, name)
-    function = getattr(ctypes.CDLL(llvm.ffi.lib._name), name)
+def _function(name: str) -> Callable[..., Any] | None:
+    try:
+        locked = getattr(llvm.ffi.lib, name)
+        function = getattr(ctypes.CDLL(llvm.ffi.lib._name), name)
+    except (AttributeError, OSError):
+        return None
     function.argtypes, function.restype = locked.argtypes, locked.restype
     found: Callable[..., Any] = function
     return found
@@ -28,13 +31,20 @@ def _function(name: str) -> Callable[..., Any]:
 
 def run_passes(passes: Any, module: Any, builder: Any) -> None:
     """Run a module pass manager over a parsed module, as ``passes.run(module, builder)``."""
-    _function("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    run = _function("LLVMPY_RunNewModulePassManager")
+    if run is None:
+        passes.run(module, builder)
+    else:
+        run(passes, module, builder)
 
 
 def emit_object(machine: Any, module: Any) -> bytes:
     """The object file of a parsed module, as ``machine.emit_object(module)``; RuntimeError with LLVM's words."""
+    emit = _function("LLVMPY_TargetMachineEmitToMemory")
+    if emit is None:
+        return bytes(machine.emit_object(module))
     with llvm.ffi.OutputString() as problem:
-        buffer = _function("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, problem)
+        buffer = emit(machine, module, 1, problem)
         if not buffer:
             raise RuntimeError(str(problem))
     library = llvm.ffi.lib

@@ -160,3 +160,10 @@ def test_blas_is_on_one_thread_and_multiplies() -> None:
     signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
     signature(loaded.address("f"))(left.ctypes.data, right.ctypes.data, result.ctypes.data)
     np.testing.assert_allclose(result, left @ right.T, rtol=1e-5)
+
+
+def test_a_llvmlite_of_other_names_makes_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "define i32 @three() {\n  %sum = add i32 1, 2\n  ret i32 %sum\n}\n"
+    usual = compile_ir(text)
+    monkeypatch.setattr(unlocked, "_function", lambda name: None)
+    assert compile_ir(text) == usual
