@@ -17,7 +17,6 @@ import numpy_chains
 import partitioning
 import propagation
 import training_steps
-from bandwidth import bandwidth
 from tables import insert, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,12 +28,8 @@ def _steps() -> str:
 
 
 def _kernels() -> str:
-    found = bandwidth()
-    text = f"Measured bandwidth: copying {found.copy / 1e9:.1f} GB/s (bytes read and written), "
-    text += f"reading {found.read / 1e9:.1f} GB/s; one core alone {found.copy_one / 1e9:.1f} and "
-    text += f"{found.read_one / 1e9:.1f}.\n\n"
-    head = ("kernel", "shardc", "XLA", "ratio", "GB/s", "of copy bandwidth", "XLA")
-    return _machine() + text + table(head, cpu_steps.kernel_rows(found.copy))
+    head = ("kernel", "shardc", "XLA", "ratio", "GB/s", "memory then", "share", "XLA's share")
+    return _machine() + table(head, cpu_steps.kernel_rows())
 
 
 def _chains() -> str:
