@@ -31,10 +31,13 @@ def splat(name: str, value: object, shape: str = "f32[4,6]") -> str:
 GATHER = "offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0,1}, index_vector_dim=0, slice_sizes={1,3}"
 
 #: Reducers that some cases use.
-REDUCERS = SUM + """
+REDUCERS = (
+    SUM
+    + """
 last { last.a = f32[] parameter(0)  ROOT last.b = f32[] parameter(1) }
 isum { isum.a = s32[] parameter(0)  isum.b = s32[] parameter(1)  ROOT isum.c = s32[] add(isum.a, isum.b) }
 """
+)
 
 #: name: entry lines, opcodes that are left besides parameters.
 CASES: dict[str, tuple[str, str]] = {
