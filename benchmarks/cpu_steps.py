@@ -6,51 +6,26 @@ python benchmarks/cpu_steps.py [PROGRAM ...] [--threads N] [--rounds N]
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bandwidth import bandwidth
 from cpu_programs import PROGRAMS
 from installed import byte_compile
+from worker import Worker
 
 
-class Side:
-    """A worker process of `cpu_worker.py`."""
-
-    def __init__(self, name: str, threads: int | None = None, flags: str = "") -> None:
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-        if flags:
-            environment["XLA_FLAGS"] = flags
-        command = [sys.executable, str(Path(__file__).with_name("cpu_worker.py")), name, str(threads or 0)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
-
-    def ask(self, word: str) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(word + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+def side(name: str, threads: int | None = None, flags: str = "") -> Worker:
+    """``shardc`` or ``xla`` on so many cores (None: all)."""
+    return Worker("cpu_worker.py", name, str(threads or 0), flags=flags)
 
 
 def measure(name: str, threads: int | None = None, rounds: int = 9, flags: str = "") -> dict[str, Any]:
     """One program: seconds per step (medians), the ratio's median and spread, compile times, peaks in bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        ours, xla = Side("shardc", threads), Side("xla", threads, flags)
+        ours, xla = side("shardc", threads), side("xla", threads, flags)
         cold, theirs = ours.ask(f"{name} {folder}"), xla.ask(name)
         warm = ours.ask(f"{name} {folder}")
         first = ours.ask("1"), xla.ask("1")

@@ -6,47 +6,19 @@ warm one. Ratios are XLA's time over ours: above 1, we are faster.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from programs import CASES, Case
+from worker import Worker
 
 import shardc
 
 ROUNDS, STEPS = 9, 3
-
-
-class Xla:
-    """The worker process."""
-
-    def __init__(self, devices: int) -> None:
-        flags = f"--xla_force_host_platform_device_count={devices}"
-        environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, str(Path(__file__).with_name("xla_worker.py"))]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def ask(self, word: str) -> dict[str, float]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(word + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, float] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 class Ours:
@@ -85,7 +57,7 @@ def measure(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHARDC_CACHE_DIR"] = folder
         ours = Ours(case)
-        xla = Xla(case.mesh.size)
+        xla = Worker("xla_worker.py", flags=f"--xla_force_host_platform_device_count={case.mesh.size}")
         cold = ours.compile_seconds()
         theirs = xla.ask(name)["compile"]
         warm = ours.compile_seconds()

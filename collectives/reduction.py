@@ -76,11 +76,9 @@ def reduce_members(reduction: str, dtype: DType, members: Sequence[Array]) -> Ar
 
 
 def _accumulator(dtype: DType) -> np.dtype[Any]:
-    if dtype.is_float and dtype.bits < 32:
-        return np.dtype(np.float32)
     if dtype.is_integer and dtype.bits < 8:
         return np.dtype(np.int8 if dtype.kind == "signed" else np.uint8)
-    return dtype.numpy
+    return dtype.accumulator.numpy
 
 
 def _narrow(total: Array, dtype: DType) -> Array:

@@ -49,6 +49,11 @@ class DType:
     def is_complex(self) -> bool:
         return self.kind == "complex"
 
+    @property
+    def accumulator(self) -> DType:
+        """The type that sums of this one are kept in: f32 for narrower floats."""
+        return DTYPES["f32"] if self.is_float and self.bits < 32 else self
+
     def __repr__(self) -> str:
         return self.name
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from llvmlite import ir
 
-from shardc.native.vector import F32, I32, constant, intrinsic, lanes_of, scalar_of, undef
+from shardc.native.vector import F32, I1, I32, constant, intrinsic, lanes_of, scalar_of, undef
 
 __all__ = [
     "by_lane",
@@ -20,7 +20,23 @@ __all__ = [
     "power_cases",
     "power_of_two",
     "square_root",
+    "unless_huge",
 ]
+
+
+def unless_huge(b: ir.IRBuilder, name: str, x: ir.Value, huge: ir.Value, fast: Callable[[], ir.Value]) -> ir.Value:
+    """``fast()`` where no lane of ``x`` is ``huge``, libm's ``name`` for the whole vector otherwise."""
+    if lanes_of(x.type) > 1:
+        huge = intrinsic(b, "llvm.vector.reduce.or", I1, [huge])
+    value = fast()
+    start = b.block
+    with b.if_then(huge, likely=False):
+        exact = by_lane(b, name, x)
+        end = b.block
+    result = b.phi(x.type)
+    result.add_incoming(value, start)
+    result.add_incoming(exact, end)
+    return result
 
 
 def by_lane(b: ir.IRBuilder, name: str, *arguments: ir.Value) -> ir.Value:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from shardc.native.math_common import by_lane, power_cases
+from shardc.native.math_common import power_cases, unless_huge
 from shardc.native.real import Real, on_values
-from shardc.native.vector import I1, I64, constant, intrinsic, lanes_of, with_scalar
+from shardc.native.vector import I64, constant, with_scalar
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "exp", "expm1", "log", "log1p",
@@ -354,16 +354,7 @@ def _with_library(name: str, fast: Callable[[Real], Real]) -> Callable[..., ir.V
     def rule(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
         real = Real(b, x)
         huge = (abs(real) > _REDUCIBLE).value
-        if lanes_of(x.type) > 1:
-            huge = intrinsic(b, "llvm.vector.reduce.or", I1, [huge])
-        value = fast(real).value
-        start = b.block
-        with b.if_then(huge, likely=False):
-            exact = by_lane(b, name, x)
-            end = b.block
-        result = b.phi(x.type)
-        result.add_incoming(value, start)
-        result.add_incoming(exact, end)
+        result = unless_huge(b, name, x, huge, lambda: fast(real).value)
         return real.is_nan().choose(real, Real(b, result)).value
 
     return rule

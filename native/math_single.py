@@ -9,7 +9,6 @@ from llvmlite import ir
 
 from shardc.native import math_double
 from shardc.native.math_common import (
-    by_lane,
     copysign,
     fma,
     is_nan,
@@ -19,9 +18,10 @@ from shardc.native.math_common import (
     power_cases,
     power_of_two,
     scaled,
+    unless_huge,
     whole,
 )
-from shardc.native.vector import F64, I1, I32, constant, intrinsic, lanes_of, with_scalar
+from shardc.native.vector import F64, I32, constant, with_scalar
 
 __all__ = ["cos", "erf", "exp", "expm1", "in_double", "log", "log1p", "logistic", "power", "sin", "tan", "tanh"]
 
@@ -181,17 +181,7 @@ def _trigonometric(name: str, fast: Callable[[ir.IRBuilder, ir.Value], ir.Value]
 
     def rule(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
         huge = b.fcmp_ordered(">", magnitude(b, x), constant(x.type, _REDUCIBLE))
-        if lanes_of(x.type) > 1:
-            huge = intrinsic(b, "llvm.vector.reduce.or", I1, [huge])
-        value = fast(b, x)
-        start = b.block
-        with b.if_then(huge, likely=False):
-            exact = by_lane(b, name, x)
-            end = b.block
-        result = b.phi(x.type)
-        result.add_incoming(value, start)
-        result.add_incoming(exact, end)
-        return b.select(is_nan(b, x), x, result)
+        return b.select(is_nan(b, x), x, unless_huge(b, name, x, huge, lambda: fast(b, x)))
 
     return rule
 

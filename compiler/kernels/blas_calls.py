@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from shardc.compiler.kernels.registers import memory_type
 from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, DType
+from shardc.hlo.types import DType
 from shardc.native import blas
 from shardc.native.vector import I32, I64, PTR, constant
 
@@ -27,12 +27,8 @@ class Block:
 
 def gemm_type(i: Instruction) -> DType | None:
     """The type to multiply in; None for integers."""
-    result = i.shape.dtype
-    if result.name in blas.GEMM:
-        return result
-    if result.is_float and result.bits < 32:
-        return DTYPES["f32"]
-    return None
+    kind = i.shape.dtype.accumulator
+    return kind if kind.name in blas.GEMM else None
 
 
 def gemm(

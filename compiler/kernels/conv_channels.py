@@ -9,7 +9,7 @@ taken per block, then per chunk of blocks, and those are added by a fixed tree.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 
@@ -172,11 +172,7 @@ def _blocks(plan: Channels, count: int, part: Part) -> None:
     if not direct:
         scratch.append(allocate(e, math.prod(plan.cut.sizes()) * plan.wide * plan.kind.nbytes))
     chunk = Loop(e.entry, part.end, 1, part.begin)
-    b = chunk.frame.builder
-    first, past = share(b, chunk.index, b.add(chunk.index, constant(I64, 1)), plan.cut.count, count)
-    loop = Loop(chunk.frame, past, 1, first)
-    starts, piece = starts_of(e, loop.frame, plan.cut, loop.index)
-    for frame, sizes in variants(loop.frame, plan.cut, piece):
+    for frame, sizes, starts in _blocks_of(plan, e, chunk, count):
         plan.copied(e, frame, scratch[0], starts, sizes)
         if direct:
             whole = [r.size for r in plan.sliding]
@@ -186,10 +182,22 @@ def _blocks(plan: Channels, count: int, part: Part) -> None:
         _positions(plan, frame.builder, sizes, (scratch[0], part.shared[0], target), whole)
         if not direct:
             _spread(plan, e, frame, part, scratch[1], starts, sizes)
-    loop.close()
     chunk.close()
     release(e, scratch)
     e.finish()
+
+
+def _blocks_of(
+    plan: Channels, e: Emitter, chunk: Loop, count: int
+) -> Iterator[tuple[Frame, Sequence[int], Sequence[Expr]]]:
+    """A loop over the blocks of one of ``count`` chunks: code for each size of a block, and where the block starts."""
+    b = chunk.frame.builder
+    first, past = share(b, chunk.index, b.add(chunk.index, constant(I64, 1)), plan.cut.count, count)
+    loop = Loop(chunk.frame, past, 1, first)
+    starts, piece = starts_of(e, loop.frame, plan.cut, loop.index)
+    for frame, sizes in variants(loop.frame, plan.cut, piece):
+        yield frame, sizes, starts
+    loop.close()
 
 
 def _in_order(plan: Channels, dtype: DType, own: Sequence[int], feature: int) -> bool:
@@ -281,10 +289,7 @@ def _sums(plan: Channels, count: int, part: Part) -> None:
     size = plan.tap_count * plan.wide
     sums = b.gep(part.shared[0], [b.mul(chunk.index, constant(I64, size))], source_etype=plan.t)
     clear(b, sums, size * plan.kind.nbytes)
-    first, past = share(b, chunk.index, b.add(chunk.index, constant(I64, 1)), plan.cut.count, count)
-    loop = Loop(chunk.frame, past, 1, first)
-    starts, piece = starts_of(e, loop.frame, plan.cut, loop.index)
-    for frame, sizes in variants(loop.frame, plan.cut, piece):
+    for frame, sizes, starts in _blocks_of(plan, e, chunk, count):
         plan.copied(e, frame, scratch[0], starts, sizes)
         if direct:
             whole = [r.size for r in plan.sliding]
@@ -293,7 +298,6 @@ def _sums(plan: Channels, count: int, part: Part) -> None:
             whole, other = list(sizes), scratch[1]
             _copied_other(plan, e, frame, other, starts, sizes)
         _block_sums(plan, e, frame.builder, sizes, (scratch[0], other, sums), whole)
-    loop.close()
     chunk.close()
     release(e, scratch)
     e.finish()

@@ -15,7 +15,7 @@ from shardc.compiler.kernels.indexing import Rule
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.monoids import any_order, identity_of
 from shardc.hlo.opset import Window
-from shardc.hlo.types import DTYPES, DType, array_shape
+from shardc.hlo.types import DType, array_shape
 
 __all__ = ["FOLDS", "adder", "converted", "window_position"]
 
@@ -40,10 +40,6 @@ def product(e: Elements, x: Any, y: Any, source: tuple[DType, DType], target: DT
     y = converted(e, y, source[1], target)
     opcode = "and" if target.kind == "pred" else "multiply"
     return e.elementwise(scalar_op(opcode, target, target, target), [x, y], wide=True)
-
-
-def accumulator(dtype: DType) -> DType:
-    return DTYPES["f32"] if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def _reduce(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
@@ -79,7 +75,7 @@ def _dot(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     free = lhs.shape.rank - len(left_batch) - len(left_sum)
     batch = index[: len(left_batch)]
     rows, columns = index[len(left_batch) : len(left_batch) + free], index[len(left_batch) + free :]
-    kind = accumulator(i.shape.dtype)
+    kind = i.shape.dtype.accumulator
 
     def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
         x = e.value(lhs, _dot_index(lhs.shape.rank, left_batch, left_sum, batch, position, rows), mask)
@@ -151,7 +147,7 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     a = i.attrs
     d = a["dim_labels"]
     window = a.get("window", Window(())).dims
-    kind = accumulator(i.shape.dtype)
+    kind = i.shape.dtype.accumulator
     feature = index[d.out_feature]
     outputs = rhs.shape.dims[d.rhs_output_feature]
     inputs = rhs.shape.dims[d.rhs_input_feature]

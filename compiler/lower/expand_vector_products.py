@@ -13,7 +13,7 @@ from shardc.hlo.build import binary_computation
 from shardc.hlo.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.literal import Literal
 from shardc.hlo.simplify.make import constant, make, map_computations, reshape, step_computations, transpose
-from shardc.hlo.types import DTYPES, DType, array_shape
+from shardc.hlo.types import DType, array_shape
 
 __all__ = ["ExpandVectorProducts"]
 
@@ -58,7 +58,7 @@ class _Side:
 
 
 def _sum(dot: Instruction, matrix: _Side, vector: _Side) -> Instruction:
-    kind = _accumulator(dot.shape.dtype)
+    kind = dot.shape.dtype.accumulator
     x = _converted(matrix.operand, kind, dot)
     names = sorted(vector.kept)
     y = reshape(_converted(vector.operand, kind, dot), tuple(vector.operand.shape.dims[d] for d in names), dot)
@@ -82,10 +82,6 @@ def _spread(y: Instruction, dims: Sequence[int], x: Instruction, like: Instructi
     order = sorted(range(len(dims)), key=dims.__getitem__)
     y = transpose(y, tuple(order), like)
     return make("broadcast", x.shape, (y,), like, dimensions=tuple(sorted(dims)))
-
-
-def _accumulator(dtype: DType) -> DType:
-    return DTYPES["f32"] if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def _converted(x: Instruction, kind: DType, like: Instruction) -> Instruction:

@@ -14,7 +14,7 @@ from shardc.hlo.build import binary_computation
 from shardc.hlo.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.literal import Literal
 from shardc.hlo.simplify.make import constant, make, map_computations, reshape, step_computations
-from shardc.hlo.types import DTYPES, DType, array_shape
+from shardc.hlo.types import DType, array_shape
 
 __all__ = ["SplitProducts"]
 
@@ -42,7 +42,7 @@ def _split(dot: Instruction, operands: tuple[Instruction, ...]) -> Instruction |
     parts = _parts(dot, operands) if dtype.is_float or dtype.is_complex else 1
     if parts == 1:
         return None
-    kind = DTYPES["f32"] if dtype.is_float and dtype.bits < 32 else dtype
+    kind = dtype.accumulator
     partial = _partial(dot, operands, parts, kind)
     zero = constant(Literal.full(array_shape(kind), 0), dot)
     total = make(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
+from shardc.hlo.build import binary_computation
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.literal import Literal
 from shardc.hlo.monoids import identity_of
 from shardc.hlo.simplify.make import constant, make, map_computations, reshape
-from shardc.hlo.types import DTYPES, DType, array_shape
+from shardc.hlo.types import array_shape
 
 __all__ = ["SplitReductions"]
 
@@ -113,11 +113,11 @@ def _share(n: int, wanted: int, most: int) -> int:
 def _parted(i: Instruction, operands: Sequence[Instruction], split: _Split) -> Instruction:
     """The two reductions; narrow floats stay wide between them."""
     x, init = operands
-    dtype, kind = x.shape.dtype, _wide(x.shape.dtype)
+    dtype, kind = x.shape.dtype, x.shape.dtype.accumulator
     reducer = i.attrs["to_apply"]
     if kind is not dtype:
         x, init = (make("convert", o.shape.with_dtype(kind), (o,), i) for o in (x, init))
-        reducer = _reducer(reducer, kind)
+        reducer = binary_computation(reducer.root.opcode, kind)
     x = reshape(x, split.dims, i)
     start = constant(Literal.full(array_shape(kind), identity_of(reducer, kind)), i)
     kept = [d for d in range(len(split.dims)) if d not in split.first]
@@ -127,15 +127,3 @@ def _parted(i: Instruction, operands: Sequence[Instruction], split: _Split) -> I
     over = tuple(kept.index(d) for d in split.parts)
     whole = make("reduce", shape, (one, init), i, dimensions=over, to_apply=reducer)
     return whole if kind is dtype else make("convert", i.shape, (whole,), i)
-
-
-def _wide(dtype: DType) -> DType:
-    return DTYPES["f32"] if dtype.is_float and dtype.bits < 32 else dtype
-
-
-def _reducer(reducer: Computation, kind: DType) -> Computation:
-    """A reducer of one op, for elements of another type."""
-    shape = array_shape(kind)
-    x, y = (Instruction("parameter", shape, attrs=MappingProxyType({"index": n})) for n in range(2))
-    root = Instruction(reducer.root.opcode, shape, (x, y), reducer.root.attrs)
-    return Computation(f"{reducer.name}_{kind}", (x, y, root), root)

@@ -6,9 +6,10 @@ only what it replaces. It is what the roofline is drawn for, not what a cache se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step
 from shardc.hlo.ir import Instruction, users_of
 from shardc.partitioner.flops import instruction_flops
@@ -17,8 +18,6 @@ __all__ = ["Traffic", "step_traffic"]
 
 #: Operand 0 of these is read where the result says.
 _SAMPLES = frozenset({"slice", "dynamic-slice", "gather"})
-#: Operand 0 of these becomes the result; the number of the operand that holds what is new.
-_UPDATES: Mapping[str, int] = {"dynamic-update-slice": 1, "scatter": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,9 @@ def step_traffic(step: Step, plan: BufferPlan) -> Traffic:
     written = [b.nbytes for b in step.results]
     if i.opcode in _SAMPLES:
         read[0] = min(read[0], i.shape.nbytes)
-    if i.opcode in _UPDATES and (0, 0) in in_place:
-        new = i.operands[_UPDATES[i.opcode]].shape.nbytes
-        read[0], written[0] = (new if i.opcode == "scatter" else 0), new
+    new = new_part(i)
+    if new is not None and (0, 0) in in_place:
+        read[0], written[0] = (new.shape.nbytes if i.opcode == "scatter" else 0), new.shape.nbytes
     return Traffic(sum(read), sum(written), flops)
 
 
@@ -71,9 +70,10 @@ def _fusion(step: Kernel | Collective, in_place: bool) -> Traffic:
     written = sum(b.nbytes for b in step.results)
     root = computation.root
     updated: Instruction | None = None
-    if root.opcode in _UPDATES and in_place:
+    new = new_part(step.instruction)
+    if new is not None and in_place:
         updated = root.operands[0]
-        written = root.operands[_UPDATES[root.opcode]].shape.nbytes
+        written = new.shape.nbytes
     read = 0
     for p, buffer in zip(computation.parameters, step.operands, strict=True):
         if p is not updated:

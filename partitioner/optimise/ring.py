@@ -68,7 +68,7 @@ class Reader:
     def begin(self, e: Emitter) -> Instruction:
         """What the parts are written to, or added to."""
         shape = self.like.shape
-        dtype = DTYPES["f32"] if self._adds and shape.dtype.is_float and shape.dtype.bits < 32 else shape.dtype
+        dtype = shape.dtype.accumulator if self._adds else shape.dtype
         return e.splat(e.scalar(0, dtype), shape.dims)
 
     def take(
