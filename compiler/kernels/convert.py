@@ -7,9 +7,9 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.compiler.kernels.registers import decode, encode, is_small_float, memory_type, register_type
-from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.types import DTYPES, DType
+from shardc.native.small_floats import round_mantissa
 from shardc.native.vector import F32, constant, intrinsic, scalar_of, with_scalar, zero
 
 __all__ = ["as_index", "bitcast_convert", "convert"]

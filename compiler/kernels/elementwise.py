@@ -18,10 +18,10 @@ from shardc.compiler.kernels.convert import bitcast_convert, convert
 from shardc.compiler.kernels.floats import FLOAT
 from shardc.compiler.kernels.integers import INTEGER
 from shardc.compiler.kernels.registers import is_small_float
-from shardc.compiler.kernels.small_floats import mark_exact, round_mantissa
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, DType
+from shardc.native.small_floats import mark_exact, round_mantissa
 from shardc.native.vector import F64, constant, intrinsic, with_scalar, zero
 
 __all__ = ["ELEMENTWISE", "Op", "combine"]

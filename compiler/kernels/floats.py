@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from shardc.compiler.kernels.small_floats import decode_float, encode_float
 from shardc.hlo.types import DTYPES
 from shardc.native import vector_math
+from shardc.native.small_floats import decode_float, encode_float
 from shardc.native.vector import F32, constant, intrinsic, scalar_of, with_scalar
 
 if TYPE_CHECKING:

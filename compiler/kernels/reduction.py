@@ -25,10 +25,10 @@ from shardc.compiler.kernels.loops import (
     power_below,
 )
 from shardc.compiler.kernels.registers import is_small_float, part_count, register_type
-from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.hlo.ir import Computation
 from shardc.hlo.monoids import identity_of
 from shardc.hlo.types import DType
+from shardc.native.small_floats import round_mantissa
 from shardc.native.vector import I32, I64, constant, intrinsic, shuffle
 
 __all__ = ["across_lanes", "emit_fold", "plan_fold", "rounded"]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from shardc.compiler.kernels.small_floats import decode_float, encode_float
 from shardc.hlo.types import DType
+from shardc.native.small_floats import decode_float, encode_float
 from shardc.native.vector import F32, F64, I1, I8, constant, lanes_of, with_lanes
 
 __all__ = ["decode", "encode", "is_small_float", "memory_type", "part_count", "register_type"]

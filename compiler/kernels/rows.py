@@ -20,12 +20,12 @@ from shardc.compiler.kernels.loops import element_bits, power_above
 from shardc.compiler.kernels.parallel import Part, chunks, flops_of, phase
 from shardc.compiler.kernels.reduction import across_lanes
 from shardc.compiler.kernels.registers import is_small_float, memory_type, part_count, register_type
-from shardc.compiler.kernels.small_floats import round_mantissa
 from shardc.compiler.lower.fusion_rules import is_cheap
 from shardc.compiler.lower.row_plan import RowPlan
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.monoids import identity_of
 from shardc.hlo.types import DType
+from shardc.native.small_floats import round_mantissa
 from shardc.native.vector import I8, I32, I64, PTR, constant, intrinsic
 
 __all__ = ["emit_rows"]

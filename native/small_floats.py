@@ -11,7 +11,7 @@ from functools import partial
 from llvmlite import ir
 from llvmlite.ir.instructions import InsertElement, SelectInstr, ShuffleVector
 
-from shardc.hlo.types import DType
+from shardc.native.element import Element
 from shardc.native.vector import F32, HALF, I32, constant, splat, with_scalar
 
 __all__ = ["Format", "decode_float", "encode_float", "format_of", "mark_exact", "round_mantissa"]
@@ -32,7 +32,7 @@ class Format:
     signed: bool = True
 
 
-def format_of(dtype: DType) -> Format:
+def format_of(dtype: Element) -> Format:
     """The layout of a float type of at most 16 bits; KeyError for others."""
     return {
         "f16": Format(5, 10, 15, "ieee"),
@@ -51,19 +51,19 @@ def format_of(dtype: DType) -> Format:
     }[dtype.name]
 
 
-def _converts_halves(b: ir.IRBuilder, dtype: DType) -> bool:
+def _converts_halves(b: ir.IRBuilder, dtype: Element) -> bool:
     """Does the CPU convert this type itself? It quiets signalling NaNs; otherwise the results are the same."""
     return dtype.name == "f16" and b.module.target.has_f16
 
 
-def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
+def decode_float(b: ir.IRBuilder, stored: ir.Value, dtype: Element) -> ir.Value:
     """The f32 value of stored integer lanes; `encode_float` of it is ``stored`` again."""
     value = _decoded(b, stored, dtype)
     value.encoded = (dtype.name, stored)
     return value
 
 
-def _decoded(b: ir.IRBuilder, stored: ir.Value, dtype: DType) -> ir.Value:
+def _decoded(b: ir.IRBuilder, stored: ir.Value, dtype: Element) -> ir.Value:
     if _converts_halves(b, dtype):
         half = b.bitcast(stored, with_scalar(stored.type, HALF))
         return b.fpext(half, with_scalar(stored.type, F32))
@@ -100,7 +100,7 @@ def _decode_e8m0(b: ir.IRBuilder, bits: ir.Value, real: ir.Type) -> ir.Value:
     return b.bitcast(b.select(b.icmp_unsigned("==", bits, c(255)), c(0x7FC00000), code), real)
 
 
-def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
+def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: Element) -> ir.Value:
     """Stored integer lanes of f32 lanes, rounded to nearest even; overflow goes where the format sends it."""
     known = _known(b, value, dtype)
     if known is not None:
@@ -142,12 +142,12 @@ def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
     return b.trunc(result, stored)
 
 
-def mark_exact(value: ir.Value, dtype: DType) -> None:
+def mark_exact(value: ir.Value, dtype: Element) -> None:
     """``value`` is one of the type's values: encoding need not round."""
     value.exact = dtype.name
 
 
-def _known(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value | None:
+def _known(b: ir.IRBuilder, value: ir.Value, dtype: Element) -> ir.Value | None:
     """The stored form of a value that was decoded from one, or chosen or splat from such values; None for others."""
     name, stored = getattr(value, "encoded", ("", None))
     if name == dtype.name:
@@ -208,6 +208,6 @@ def _encode_e8m0(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     return b.select(invalid, c(255), rounded)
 
 
-def round_mantissa(b: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
+def round_mantissa(b: ir.IRBuilder, value: ir.Value, dtype: Element) -> ir.Value:
     """The nearest value of a small float type, still as f32."""
     return decode_float(b, encode_float(b, value, dtype), dtype)
