@@ -36,8 +36,8 @@ def transformer(layers: int = 2, d_model: int = 128, batch: int = 8) -> Case:
     return Case(name, MESH, training_step(config), arguments, (specs, P("data")), (specs, P()))
 
 
-def perceptron_fsdp(layers: int = 8, width: int = 256, batch: int = 64) -> Case:
-    """A scan over equal layers whose weights are split over all four devices (FSDP)."""
+def perceptron_fsdp(layers: int = 8, width: int = 256, batch: int = 64, devices: int = 4) -> Case:
+    """A scan over equal layers whose weights are split over all devices (FSDP)."""
     import jax
     import jax.numpy as jnp
 
@@ -53,8 +53,8 @@ def perceptron_fsdp(layers: int = 8, width: int = 256, batch: int = 64) -> Case:
     weights = (rng.standard_normal((layers, width, width)) / np.sqrt(width)).astype(np.float32)
     x = rng.standard_normal((batch, width)).astype(np.float32)
     split = P(None, "fsdp")
-    name = f"perceptron {layers}x{width} scan, fsdp 4"
-    return Case(name, Mesh({"fsdp": 4}), step, (weights, x), (split, P("fsdp")), (split, P()))
+    name = f"perceptron {layers}x{width} scan, fsdp {devices}"
+    return Case(name, Mesh({"fsdp": devices}), step, (weights, x), (split, P("fsdp")), (split, P()))
 
 
 CASES: dict[str, Callable[[], Case]] = {

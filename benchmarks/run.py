@@ -13,6 +13,7 @@ from pathlib import Path
 
 import compiler_speed
 import cpu_steps
+import device_steps
 import numpy_chains
 import partitioning
 import propagation
@@ -45,6 +46,11 @@ def _virtual() -> str:
     return _machine() + table(("4 devices", "what", "shardc", "XLA", "ratio"), training_steps.rows())
 
 
+def _devices() -> str:
+    head = ("step on several devices", "devices", "shardc", "XLA", "ratio", "middle half", "goal", "shardc, 4 ranks")
+    return _machine() + table(head, device_steps.rows())
+
+
 def _own_speed() -> str:
     head = ("layers", "instructions", "devices", "read HLO text", "propagate", "partition", "XLA, all of it")
     text = table(("instructions", "read HLO text", "print"), compiler_speed.text_rows())
@@ -68,6 +74,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "chains": _chains,
     "compile": _compile,
     "virtual-devices": _virtual,
+    "devices": _devices,
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
