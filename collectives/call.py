@@ -57,6 +57,9 @@ class CollectiveCall:
     ``op`` as in the table above, ``reduction`` is ``add``, ``maximum``, ``minimum``, ``multiply``, ``and``, ``or``
     or empty; ``groups`` are replica groups, or pairs for collective-permute. ``name``, ``source`` and ``reason``
     are for messages: the instruction, ``file:line``, and why the partitioner put it there.
+
+    ``asynchronous``: ``index`` is returned where it starts, and ``index | WAIT`` where its results are needed
+    (`shardc.compiler.executable`). In between nobody touches operands and results.
     """
 
     index: int
@@ -67,3 +70,4 @@ class CollectiveCall:
     name: str = ""
     source: str = ""
     reason: str = ""
+    asynchronous: bool = False

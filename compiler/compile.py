@@ -202,4 +202,6 @@ def _call(step: Collective, lowered: Lowered) -> CollectiveCall:
     )
     reduction = reduction_of(i) if "to_apply" in i.attrs else ""
     reason = i.origin.reason if i.origin else ""
-    return CollectiveCall(step.index, i.opcode, reduction, groups, operands, i.name, i.source, reason)
+    return CollectiveCall(
+        step.index, i.opcode, reduction, groups, operands, i.name, i.source, reason, asynchronous=step.asynchronous
+    )

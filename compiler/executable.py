@@ -9,6 +9,9 @@ It runs to the next collective and returns that `CollectiveCall`'s ``index``, or
 the collective on the buffers the call names and calls ``step`` again with the same pointers. The first `ARENA_HEADER`
 bytes of the arena belong to the step (its resume point lies there); the driver zeroes them before a run and touches
 nothing else. ``device`` is the partition id.
+
+An asynchronous call is returned twice: ``index`` where it may start, ``index | WAIT`` where its results are needed.
+Between the two the step neither writes its operands nor touches its results.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from shardc.hlo.types import Shape
 __all__ = [
     "ARENA_HEADER",
     "DONE",
+    "WAIT",
     "ArraySpec",
     "CheckSite",
     "Executable",
@@ -39,6 +43,9 @@ ARENA_HEADER = 64
 
 #: Returned at the end of the program.
 DONE = -1
+
+#: Added to the number of an asynchronous collective where the step needs its results.
+WAIT = 1 << 30
 
 
 def failed_check(number: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.lower.lowered import Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.lowered import Await, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.traffic import step_traffic
 from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan, Site
 from shardc.compiler.words import holds
@@ -57,6 +57,9 @@ class Probe:
             name = step.target.name or step.source.name
             what = f"copy of {step.target.shape.plain}"
             return Site("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
+        if isinstance(step, Await):
+            i = step.collective.instruction
+            return Site("await", f"{i.opcode}-done", i.name, holds(i), "", i.source, "", 0, 0, 0)
         assert isinstance(step, Kernel | Collective)
         i = step.instruction
         kind = "kernel" if isinstance(step, Kernel) else "collective"

@@ -14,8 +14,8 @@ from llvmlite import ir
 from shardc.collectives.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
-from shardc.compiler.executable import DONE, failed_check
-from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.executable import DONE, WAIT, failed_check
+from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.native.vector import I8, I32, I64, PTR
 
 __all__ = ["SYMBOL", "emit_step"]
@@ -81,7 +81,9 @@ class _StepEmitter:
             elif isinstance(step, Copy):
                 self._copy(step)
             elif isinstance(step, Collective):
-                self._collective(step)
+                self._stop(step, step.index)
+            elif isinstance(step, Await):
+                self._stop(step, step.collective.index | WAIT)
             elif isinstance(step, Check):
                 self._check(step)
             elif isinstance(step, Loop):
@@ -137,10 +139,11 @@ class _StepEmitter:
         self._builder.call(self._memmove, [self._address(step.target), self._address(step.source), size])
         self._passed(step, "memmove")
 
-    def _collective(self, step: Collective) -> None:
-        after = self._function.append_basic_block(f"after_collective_{step.index}")
-        self._leave(step.index + 1, step.index)
-        self._resume.append((step.index + 1, after))
+    def _stop(self, step: Collective | Await, answer: int) -> None:
+        """Return ``answer``; the next call goes on behind it, at the resume point ``answer + 1``."""
+        after = self._function.append_basic_block(f"after_collective_{answer}")
+        self._leave(answer + 1, answer)
+        self._resume.append((answer + 1, after))
         self._builder.position_at_end(after)
         self._passed(step)
 

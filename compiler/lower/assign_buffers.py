@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
@@ -28,7 +30,7 @@ def assign_buffers(linear: Linear) -> BufferPlan:
     placements = {}
     for b in linear.buffers:
         group = groups.of[b]
-        mask = liveness.live.get(b, 0) | liveness.written.get(b, 0)
+        mask = liveness.in_use(b)
         first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
         placements[b] = Placement(_ref(b, group, places), max(first, 0), max(last, 0))
     return BufferPlan(placements, arena_bytes, linear.aliases)
@@ -86,18 +88,22 @@ class _Wish:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read."""
+    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read.
+
+    ``held`` as in `Liveness`, of all members.
+    """
 
     members: list[Buffer]
     live: int
     written: int
+    held: dict[Collective, int] = field(default_factory=dict)
     home: Buffer | None = None
     frozen: bool = False
     wishes: list[_Wish] = field(default_factory=list)
 
     @property
     def mask(self) -> int:
-        return self.live | self.written
+        return reduce(or_, self.held.values(), self.live | self.written)
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +116,7 @@ class _Groups:
     def __init__(self, linear: Linear, liveness: Liveness) -> None:
         self.of: dict[Buffer, _Group] = {}
         for b in linear.buffers:
-            group = _Group([b], liveness.live.get(b, 0), liveness.written.get(b, 0))
+            group = _Group([b], liveness.live.get(b, 0), liveness.written.get(b, 0), dict(liveness.held.get(b, {})))
             group.home = b if b.space == "result" else None
             group.frozen = b.space in ("argument", "constant")
             self.of[b] = group
@@ -131,7 +137,18 @@ class _Groups:
             return
         if a.written & b.live & ~self._exempt(a, b) or b.written & a.live & ~self._exempt(b, a):
             return
+        if self._disturbs(a, b) or self._disturbs(b, a):
+            return
         self._merge(a, b)
+
+    def _disturbs(self, user: _Group, holder: _Group) -> bool:
+        """Is ``user`` in use while a transfer reads ``holder``, other than as what that transfer writes in place?"""
+        for held in holder.held.values():
+            started = held & -held
+            own = any(w.bit << 1 == started and self.of[w.operand] is holder for w in user.wishes)
+            if not own and held & user.mask:
+                return True
+        return False
 
     def _exempt(self, writer: _Group, reader: _Group) -> int:
         """Bits at which ``writer`` is written in place of an operand in ``reader`` that nobody reads afterwards."""
@@ -145,6 +162,8 @@ class _Groups:
         a.members += b.members
         a.live |= b.live
         a.written |= b.written
+        for collective, held in b.held.items():
+            a.held[collective] = a.held.get(collective, 0) | held
         a.home = a.home or b.home
         a.wishes += b.wishes
         for member in b.members:

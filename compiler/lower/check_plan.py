@@ -5,8 +5,8 @@ from __future__ import annotations
 from shardc.collectives.call import BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
-from shardc.compiler.lower.liveness import live_ranges, reads_of, writes_of
-from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
+from shardc.compiler.lower.liveness import Liveness, live_ranges, reads_of, writes_of
+from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
 from shardc.hlo.errors import VerificationError
 
 __all__ = ["check_plan"]
@@ -23,7 +23,7 @@ def check_plan(linear: Linear, plan: BufferPlan) -> None:
     sizes = {(b.space, b.index): b.nbytes for b in (*linear.parameters, *linear.results)}
     for step in leaf_steps(linear.steps):
         bit = 1 << (2 * liveness.positions[step])
-        after = [b for b in buffers if liveness.live.get(b, 0) & (bit << 1)]
+        after = [b for b in buffers if _needed(b, step, bit << 1, liveness)]
         for target in writes_of(step):
             if plan.ref(target).space in ("argument", "constant"):
                 raise VerificationError(f"{target} is written", where=_name(step))
@@ -56,6 +56,12 @@ def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> 
                 raise VerificationError(f"result {a} overlaps operand {o}", where=_name(step))
 
 
+def _needed(b: Buffer, step: Step, bit: int, liveness: Liveness) -> bool:
+    """Is ``b`` read later, or being read by a transfer that ``step`` did not begin?"""
+    held = liveness.held.get(b, {})
+    return bool(liveness.live.get(b, 0) & bit) or any(mask & bit for c, mask in held.items() if c is not step)
+
+
 def _copied(step: Step, other: Buffer) -> bool:
     return isinstance(step, Copy) and step.source is other
 
@@ -73,4 +79,6 @@ def _overlap(a: Buffer, b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffe
 
 
 def _name(step: Step) -> str:
+    if isinstance(step, Await):
+        return f"the end of %{step.collective.instruction.name}"
     return "a copy" if isinstance(step, Copy) else f"%{step.instruction.name}"

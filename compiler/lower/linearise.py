@@ -14,7 +14,8 @@ import numpy as np
 
 from shardc.compiler.lower.fusion_rules import block_offset, is_alias, is_block
 from shardc.compiler.lower.in_place import in_place_pairs
-from shardc.compiler.lower.lowered import Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
+from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
+from shardc.hlo.asynchronous import is_done, is_start, joined
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.literal import Literal
@@ -29,10 +30,13 @@ _ALIGNMENT = 64
 #: Collectives as the canonical form leaves them; what a transport performs.
 _COLLECTIVES = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
 
+#: Those whose start and done have opcodes of their own; of the others ``async-start`` and ``async-done`` are made.
+_PAIRED = ("all-reduce", "all-gather", "collective-permute")
+
 #: What no step can do; passes have removed the forms that have another way to say the same.
 _REFUSED = (
     *("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "ragged-all-to-all", "collective-broadcast"),
-    *("async-start", "async-update", "async-done", "call"),
+    *("async-update", "call"),
 )
 
 Leaves = tuple[Buffer, ...]
@@ -166,6 +170,7 @@ class _Walk:
         self._pooled: dict[str, Buffer] = {}
         self._collectives = 0
         self._checks = 0
+        self._started: dict[Instruction, Collective] = {}
 
     def buffer(self, shape: Shape, name: str, space: str = "arena", index: int = 0, offset: int = 0) -> Buffer:
         made = Buffer(len(self.buffers), shape.plain, space, index, offset, name)
@@ -220,6 +225,24 @@ class _Walk:
         steps.append(Collective(self._collectives, i, flat, results, in_place_pairs(i)))
         self._collectives += 1
         return results
+
+    def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """Its value is read by the done alone, which knows what was started."""
+        if not is_start(i) or joined(i).opcode not in _COLLECTIVES:
+            return self._refused(i, operands, steps)
+        results = self._collective(joined(i), operands, steps)
+        started = steps[-1]
+        assert isinstance(started, Collective)
+        started.asynchronous = True
+        self._started[i] = started
+        return results
+
+    def _done(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        started = self._started.get(i.operands[0]) if is_done(i) else None
+        if started is None:
+            return self._refused(i, operands, steps)
+        steps.append(Await(started))
+        return started.results
 
     def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         if not i.attrs["custom_call_target"].startswith("check."):
@@ -333,6 +356,8 @@ def _source(i: Instruction, leaf: int) -> tuple[Instruction, int]:
 _RULES: Mapping[str, Any] = {
     **dict.fromkeys(sorted(_COLLECTIVES), _Walk._collective),
     **dict.fromkeys(_REFUSED, _Walk._refused),
+    **dict.fromkeys((*(f"{o}-start" for o in _PAIRED), "async-start"), _Walk._start),
+    **dict.fromkeys((*(f"{o}-done" for o in _PAIRED), "async-done"), _Walk._done),
     "constant": _Walk._constant,
     "tuple": _Walk._tuple,
     "get-tuple-element": _Walk._element,

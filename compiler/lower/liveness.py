@@ -1,7 +1,8 @@
 """When each buffer holds a value that somebody will read, as bit masks over positions.
 
 Leaf steps are numbered in program order; step p owns two bits: 2p while it runs, 2p+1 after it. A loop's test and a
-branch's selection are positions too. A mask holds a bit where the buffer's value is needed; writes are kept apart.
+branch's selection are positions too. A mask holds a bit where the buffer's value is needed; writes are kept apart, and
+so are the bits at which a transfer that is under way holds an operand that nobody else needs any more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardc.compiler.lower.lowered import Branch, Buffer, Check, Copy, Loop, Step
+from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Loop, Step
 
 __all__ = ["Liveness", "first_position", "live_ranges", "reads_of", "runs_of", "writes_of"]
 
@@ -19,13 +20,15 @@ def reads_of(step: Step) -> tuple[Buffer, ...]:
     assert not isinstance(step, Loop | Branch)
     if isinstance(step, Check):
         return (step.predicate,)
+    if isinstance(step, Await):
+        return step.collective.results
     return (step.source,) if isinstance(step, Copy) else step.operands
 
 
 def writes_of(step: Step) -> tuple[Buffer, ...]:
     """Buffers that a leaf step writes, each completely."""
     assert not isinstance(step, Loop | Branch)
-    if isinstance(step, Check):
+    if isinstance(step, Check | Await):
         return ()
     return (step.target,) if isinstance(step, Copy) else step.results
 
@@ -44,12 +47,23 @@ def runs_of(mask: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class Liveness:
-    """Masks per buffer (absent: 0), and the position of every step (for loops and branches: of the test)."""
+    """Masks per buffer (absent: 0), and the position of every step (for loops and branches: of the test).
+
+    ``held`` are the masks of operands of asynchronous collectives behind their start, by collective.
+    """
 
     positions: dict[Step, int] = field(default_factory=dict)
     live: dict[Buffer, int] = field(default_factory=dict)
     written: dict[Buffer, int] = field(default_factory=dict)
+    held: dict[Buffer, dict[Collective, int]] = field(default_factory=dict)
     end: int = 0
+
+    def in_use(self, buffer: Buffer) -> int:
+        """All bits at which the memory of ``buffer`` is not free."""
+        mask = self.live.get(buffer, 0) | self.written.get(buffer, 0)
+        for held in self.held.get(buffer, {}).values():
+            mask |= held
+        return mask
 
 
 #: Buffers that are live now, each with the bit (exclusive) up to which that was not yet written to its mask.
@@ -100,6 +114,8 @@ def _walk(steps: Sequence[Step], state: _State, found: Liveness) -> None:
             _walk_branch(step, state, found)
         else:
             bit = 2 * found.positions[step]
+            if isinstance(step, Await):
+                _hold(step.collective, bit, found)
             for w in writes_of(step):
                 found.written[w] = found.written.get(w, 0) | (1 << bit)
                 high = state.pop(w, None)
@@ -108,6 +124,14 @@ def _walk(steps: Sequence[Step], state: _State, found: Liveness) -> None:
             for r in reads_of(step):
                 if r.space != "constant":
                     state.setdefault(r, bit + 1)
+
+
+def _hold(collective: Collective, awaited: int, found: Liveness) -> None:
+    """The operands are read until the bit ``awaited``."""
+    started = 2 * found.positions[collective] + 1
+    for o in collective.operands:
+        if o.space != "constant":
+            found.held.setdefault(o, {})[collective] = (1 << (awaited + 1)) - (1 << started)
 
 
 def _span(steps: Sequence[Step], found: Liveness, default: int) -> tuple[int, int]:

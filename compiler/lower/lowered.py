@@ -15,6 +15,7 @@ from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.types import Shape
 
 __all__ = [
+    "Await",
     "Branch",
     "Buffer",
     "BufferPlan",
@@ -78,13 +79,24 @@ class Copy:
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """A suspension point; ``index`` is what the step returns there. ``in_place`` as for kernels."""
+    """A suspension point; ``index`` is what the step returns there. ``in_place`` as for kernels.
+
+    An ``asynchronous`` one only starts here: an `Await` of it follows in the same block.
+    """
 
     index: int
     instruction: Instruction
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
     in_place: tuple[tuple[int, int], ...] = ()
+    asynchronous: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Await:
+    """Where ``collective``, which was started before, must be done: its operands are free, its results there."""
+
+    collective: Collective
 
 
 @dataclass(slots=True, eq=False)
@@ -115,10 +127,10 @@ class Branch:
     branches: Sequence[Sequence[Step]]
 
 
-Step = Kernel | Copy | Collective | Check | Loop | Branch
+Step = Kernel | Copy | Collective | Await | Check | Loop | Branch
 
 
-def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective | Check]:
+def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective | Await | Check]:
     """All steps that do something themselves, in program order, loop bodies and branches once."""
     for step in steps:
         if isinstance(step, Loop):
@@ -178,7 +190,7 @@ class Lowered:
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """Instructions that run as kernels or collectives, in schedule order."""
-        return tuple(s.instruction for s in leaf_steps(self.steps) if not isinstance(s, Copy | Check))
+        return tuple(s.instruction for s in leaf_steps(self.steps) if not isinstance(s, Copy | Await | Check))
 
     @property
     def collectives(self) -> tuple[Collective, ...]:

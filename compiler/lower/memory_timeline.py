@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardc.collectives.call import BufferRef
 from shardc.compiler.lower.liveness import live_ranges, runs_of, writes_of
-from shardc.compiler.lower.lowered import Buffer, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.lowered import Await, Buffer, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
 
 __all__ = ["MemoryBlock", "MemoryTimeline", "memory_timeline"]
 
@@ -76,7 +76,7 @@ def memory_timeline(lowered: Lowered) -> MemoryTimeline:
     blocks: list[MemoryBlock] = []
     for buffer, placement in lowered.plan.placements.items():
         offset = places.offset(placement.ref)
-        mask = liveness.live.get(buffer, 0) | liveness.written.get(buffer, 0)
+        mask = liveness.in_use(buffer)
         if offset is None or not buffer.nbytes or not mask:
             continue
         kind = buffer.space if buffer.space != "arena" else "temporary"
@@ -135,6 +135,8 @@ def _block(
 def _step_name(step: Step) -> str:
     if isinstance(step, Copy):
         return f"copy to {step.target.name}"
+    if isinstance(step, Await):
+        return f"await {step.collective.instruction.name}"
     if isinstance(step, Check):
         return f"check {step.instruction.name}"
     return step.instruction.name

@@ -16,6 +16,7 @@ from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.inline_calls import InlineCalls
+from shardc.compiler.lower.join_pairs import JoinPairs
 from shardc.compiler.lower.linearise import linearise
 from shardc.compiler.lower.lowered import Constants, Lowered
 from shardc.compiler.lower.merge_kernels import MergeKernels
@@ -47,6 +48,7 @@ __all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "tuned_passes"]
 
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
+    JoinPairs(),
     ExpandCustomCalls(),
     ExpandOps(),
     InlineCalls(),
