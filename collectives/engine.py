@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
-from shardc.collectives.memory import DeviceMemory
+from shardc.collectives.memory import Memory
 from shardc.collectives.reduction import reduce_members
 
 __all__ = ["Engine", "Limits", "Piece", "overlaps"]
@@ -58,7 +58,7 @@ class Engine:
         self,
         call: CollectiveCall,
         members: Sequence[Group],
-        memories: Mapping[int, DeviceMemory],
+        memories: Mapping[int, Memory],
         most_processes: int = 1,
     ) -> None:
         """Do ``call`` for all groups (or pairs) in ``members`` that this process has a part in.
@@ -94,7 +94,7 @@ class _Work:
         self,
         call: CollectiveCall,
         members: Sequence[Group],
-        memories: Mapping[int, DeviceMemory],
+        memories: Mapping[int, Memory],
         engine: Engine,
         most_processes: int,
     ) -> None:

@@ -11,6 +11,7 @@ collective: ranks that took different ways through the program are found out.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import time
@@ -23,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall
+from shardc.collectives.callback import CallbackPerformer
 from shardc.collectives.engine import Engine, Limits, Piece
 from shardc.collectives.membership import Ownership, check_call, connected_processes
-from shardc.collectives.memory import DeviceMemory
+from shardc.collectives.memory import Memory, aligned_bytes
 from shardc.collectives.transport import Prepared
 from shardc.hlo.errors import InputError, RunError
+from shardc.native.pool import Pool, Row
 
 __all__ = ["MpiTransport"]
 
@@ -88,6 +91,14 @@ class MpiTransport:
             )
         return Ownership(num_devices, self.process_count)
 
+    def connect(
+        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+    ) -> CallbackPerformer:
+        return CallbackPerformer(self.prepare(calls, num_devices), rows, self.perform)
+
+    def empty(self, nbytes: int) -> Bytes:
+        return aligned_bytes(nbytes)
+
     def prepare(self, calls: Sequence[CollectiveCall], num_devices: int) -> tuple[Prepared, ...]:
         ownership = self.ownership(num_devices)
         table = ownership.table()
@@ -101,7 +112,7 @@ class MpiTransport:
             prepared.append(Prepared(call, tuple(g for g in members if not mine.isdisjoint(g)), engine, most))
         return tuple(prepared)
 
-    def perform(self, prepared: Prepared, memories: Mapping[int, DeviceMemory]) -> None:
+    def perform(self, prepared: Prepared, memories: Mapping[int, Memory]) -> None:
         prepared.engine.perform(prepared.call, prepared.members, memories, prepared.most_processes)
 
     def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:

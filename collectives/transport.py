@@ -1,8 +1,9 @@
-"""What the driver asks of a transport."""
+"""What the driver asks of a transport, and of the performer that a transport makes for a program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from shardc.collectives.call import CollectiveCall
 from shardc.collectives.engine import Engine
 from shardc.collectives.membership import Ownership
-from shardc.collectives.memory import DeviceMemory
+from shardc.native.pool import Pool, Row
 
-__all__ = ["Prepared", "Transport"]
+__all__ = ["Performer", "Prepared", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,38 @@ class Prepared:
     most_processes: int = 1
 
 
+class Performer(Protocol):
+    """Does the collectives of one program, on the memory of this process's devices; see `shardc.native.drive`.
+
+    ``function`` is the address of ``i32 perform(ptr state, i32 index, i32 phase, i64 deadline)``, ``state`` its first
+    argument. It answers 0 when it is done; 1 when it waited ``deadline`` nanoseconds for others, and goes on where it
+    was when it is called again with the same arguments; a negative number when it failed.
+    """
+
+    @property
+    def function(self) -> int: ...
+
+    @property
+    def state(self) -> int: ...
+
+    def tick(self) -> None:
+        """Called whenever ``function`` said that it waits. Raises `RunError` when there is nothing to wait for."""
+        ...
+
+    def failure(self, code: int, index: int) -> BaseException:
+        """What the negative answer ``code`` of collective ``index`` means."""
+        ...
+
+    def close(self) -> None:
+        """The program is gone."""
+        ...
+
+
 class Transport(Protocol):
     """Moves data between the devices of a program, some of which live in this process.
 
-    The same results to the bit on every implementation. All methods but the properties are collective: every
-    process of the job calls them in the same order.
+    The same results to the bit on every implementation. All methods but the properties and `empty` are collective:
+    every process of the job calls them in the same order.
     """
 
     @property
@@ -45,12 +73,21 @@ class Transport(Protocol):
         """Who runs which device; raises `InputError` when there are fewer devices than processes."""
         ...
 
-    def prepare(self, calls: Sequence[CollectiveCall], num_devices: int) -> tuple[Prepared, ...]:
-        """Check the collectives of a program and set up what they need, before its first step."""
+    def connect(
+        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+    ) -> Performer:
+        """Check the collectives of a program and set up what they need, before its first step.
+
+        ``rows`` are this process's devices; they and their tables stay where they are, and the tables' entries change
+        from step to step.
+        """
         ...
 
-    def perform(self, prepared: Prepared, memories: Mapping[int, DeviceMemory]) -> None:
-        """Do one collective on the memories of this process's devices."""
+    def empty(self, nbytes: int) -> NDArray[np.uint8]:
+        """Uninitialised memory at a multiple of 64 for arenas, arguments and results, where collectives like it best.
+
+        It is free again when the array and everything made from it are gone.
+        """
         ...
 
     def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:

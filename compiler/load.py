@@ -17,11 +17,12 @@ from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.native.chunk_log import ChunkLog, chunk_log
+from shardc.native.drive import Drive, drive, drive_ir, drive_object
 from shardc.native.jit import Loaded, load_object, undefined_symbols
 from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 from shardc.native.target import Target, host_target
 
-__all__ = ["LoadedStep", "load_step", "run_single", "step_pool"]
+__all__ = ["LoadedStep", "load_step", "run_single", "step_drive", "step_pool"]
 
 #: The native entry point, see `compiler/executable.py`.
 _STEP = ctypes.CFUNCTYPE(
@@ -80,6 +81,14 @@ def step_pool(machine: Target, config: Config | None) -> Pool:
     if config is None:
         return pool(pool_object(machine))
     return pool(kept_object(pool_ir(machine), machine, config, partial(pool_object, machine)))
+
+
+def step_drive(config: Config | None) -> Drive:
+    """The loop over a step's collectives; with ``config`` its object comes from the cache on disk."""
+    machine = host_target()
+    if config is None:
+        return drive(drive_object(machine))
+    return drive(kept_object(drive_ir(machine), machine, config, partial(drive_object, machine)))
 
 
 def _addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Runs the compiled step on this process's devices, collective by collective.
 
-All devices run to their next collective (on the threads of the pool: the native step holds no Python lock), must stop
-at the same one, the transport performs it, and they go on.
+All devices run to their next collective, must stop at the same one, the transport's performer does it, and they go on:
+a loop in native code (`shardc.native.drive`), which comes back when the step is over, while it waits for other
+processes, and when something is wrong.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,15 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.memory import DeviceMemory, aligned_bytes
+from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.transport import Transport
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_error
+from shardc.compiler.load import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
-from shardc.launcher.phases import PhaseRunner
+from shardc.native.drive import FAILED, FINISHED, START, WAIT, WAITING, Prepared
 from shardc.native.pool import SPIN, Pool, Row, pool_object
 from shardc.native.pool import pool as process_pool
 
@@ -50,9 +53,9 @@ _COMPILE_PATIENCE = 20.0
 class _Device:
     """One device of this process: its memory, and what the step takes, made once and filled anew for each step."""
 
-    def __init__(self, number: int, executable: Executable, constants: Block) -> None:
+    def __init__(self, number: int, executable: Executable, constants: Block, arena: Block) -> None:
         self.number = number
-        self.arena = aligned_bytes(max(executable.arena_bytes, ARENA_HEADER))
+        self.arena = arena
         self.arguments = (ctypes.c_void_p * max(1, len(executable.arguments)))()
         self.results = (ctypes.c_void_p * max(1, len(executable.results)))()
         self._constants = constants
@@ -72,10 +75,6 @@ class _Device:
         tables = (ctypes.addressof(self.arguments), ctypes.addressof(self.results))
         return Row(self.arena.ctypes.data, *tables, self._constants.ctypes.data, self.number, 0)
 
-    def memory(self, arguments: Sequence[Block], results: Sequence[Block]) -> DeviceMemory:
-        """What collectives see."""
-        return DeviceMemory(self.arena, arguments, results, self._constants)
-
 
 class Driver:
     """A loaded program on its devices. Calling it runs one step on global arguments.
@@ -93,13 +92,13 @@ class Driver:
         _agree(executable, transport)
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
         self._step = step
-        prepared = transport.prepare(executable.collectives, executable.num_devices)
-        self._prepared = {p.call.index: p for p in prepared}
+        self._calls = {c.index: c for c in executable.collectives}
         self._arguments = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
         self._results = [Layout.of(spec, executable.num_devices) for spec in executable.results]
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
-        self._running = [_Device(d, executable, self._constants) for d in self.devices]
+        arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
+        self._running = [_Device(d, executable, self._constants, transport.empty(arena_bytes)) for d in self.devices]
         self._donations = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
         #: Results that may be written over a donated argument, and over which.
         self._sources = dict(executable.aliases)
@@ -107,16 +106,31 @@ class Driver:
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
         threads = config.num_threads or _cores()
-        self._phases: PhaseRunner | None = None
-        if len(self._running) > 1:
-            pool = pool or process_pool(pool_object())
-            rows = (Row * len(self._running))(*(d.row() for d in self._running))
-            self._phases = PhaseRunner(_address_of(step), rows, pool)
+        #: The loop over collectives; None for one device that has none.
+        self._loop: Prepared | None = None
+        if len(self._running) > 1 or self._calls:
+            self._loop = self._connected(pool or process_pool(pool_object()), config)
         # Threads that share cores with others sleep at once instead of watching for work.
         self._helpers = None if pool is None else (pool, threads - 1, SPIN if threads <= _cores() else 0)
-        #: Steps run, and collectives done in all of them.
+        #: Steps run.
         self.steps = 0
-        self.collectives_done = 0
+
+    def _connected(self, pool: Pool, config: Config) -> Prepared:
+        """The loop over this program's collectives, with the performer that the transport makes for them."""
+        rows = (Row * len(self._running))(*(d.row() for d in self._running))
+        performer = self.transport.connect(self.executable.collectives, self.executable.num_devices, rows, pool)
+        self._performer = performer
+        weakref.finalize(self, performer.close)
+        kinds = [0] * (1 + max(self._calls, default=-1))
+        for index in self._calls:
+            kinds[index] = 1 + START * self._calls[index].asynchronous
+        loop = step_drive(config)
+        return loop.prepare(_address_of(self._step), rows, pool, kinds, performer.function, performer.state)
+
+    @property
+    def collectives_done(self) -> int:
+        """How many collectives were done in all steps."""
+        return 0 if self._loop is None else int(self._loop.job.done)
 
     @property
     def arenas(self) -> dict[int, Block]:
@@ -131,17 +145,13 @@ class Driver:
         self._check_count(arguments)
         if self._compares_inputs:
             self._compare_inputs(arguments)
-        if len(self._running) == 1 and not self._prepared:
+        if self._loop is None:
             return self._step_alone(arguments)
         placed, ours = self._place(arguments)
         results = self._result_blocks(placed, ours)
         self._pool.settle()
         self._fill_tables(arguments, placed, results)
-        memories: dict[int, DeviceMemory] = {}
-        if self._prepared:
-            of_devices = zip(self._running, results, strict=True)
-            memories = {d.number: d.memory([p[i] for p in placed], r) for i, (d, r) in enumerate(of_devices)}
-        self._run(memories)
+        self._run(self._loop)
         self.steps += 1
         free = [b for blocks in ours.values() for b in blocks] + self._donate(arguments)
         if free:
@@ -175,7 +185,7 @@ class Driver:
             for k in range(len(self._results))
         ]
         self._pool.settle()
-        self._run({})
+        self._run_alone(device)
         self.steps += 1
         free = copies + self._donate(arguments)
         if free:
@@ -253,33 +263,47 @@ class Driver:
     def _exclusive(blocks: Sequence[Block]) -> bool:
         return len(blocks) == 1 or len({id(b) for b in blocks}) == len(blocks)
 
-    def _run(self, memories: Mapping[int, DeviceMemory]) -> None:
-        for device in self._running:
-            device.begin()
+    def _run_alone(self, device: _Device) -> None:
+        """One device without collectives, from the beginning to the end."""
+        device.begin()
+        self._call_helpers()
+        answer = device.advance(self._step)
+        if answer != DONE:
+            raise self._wrong([answer])
+
+    def _run(self, loop: Prepared) -> None:
+        """All devices from the beginning to the end."""
+        self._call_helpers()
+        state = loop.run()
+        try:
+            while state == WAITING:
+                self._performer.tick()
+                state = loop.run()
+        finally:
+            loop.abandon()
+        if state == FINISHED:
+            return
+        if state == FAILED:
+            raise self._performer.failure(loop.job.code, loop.job.stop & ~WAIT)
+        raise self._wrong([row.answer for row in loop.rows])
+
+    def _call_helpers(self) -> None:
+        """Let as many threads help as this driver may use; others of the process may use more or fewer."""
         if self._helpers is not None:
             pool, workers, spin = self._helpers
             pool.configure(workers, spin)
-        phase = DONE
-        while True:
-            stops = [self._running[0].advance(self._step)] if self._phases is None else self._phases.run(phase)
-            if stops[0] == DONE and len(stops) == 1:
-                return
-            false = next((e for s in stops if (e := check_error(self.executable, s)) is not None), None)
-            if false is not None:
-                raise false
-            if stops.count(stops[0]) != len(stops):
-                raise self._diverged(stops)
-            if stops[0] == DONE:
-                return
-            prepared = self._prepared.get(stops[0])
-            if prepared is None:
-                raise RunError(
-                    f"the step of {self.executable.name} stopped at collective {stops[0]}, which it does not have",
-                    fix="the compiled object is damaged: remove it from the cache",
-                )
-            self.transport.perform(prepared, memories)
-            self.collectives_done += 1
-            phase = stops[0]
+
+    def _wrong(self, stops: Sequence[int]) -> RunError:
+        """What the devices' answers mean, when they are neither all at the end nor all in one collective."""
+        false = next((e for s in stops if (e := check_error(self.executable, s)) is not None), None)
+        if false is not None:
+            return false
+        if stops.count(stops[0]) != len(stops):
+            return self._diverged(stops)
+        return RunError(
+            f"the step of {self.executable.name} stopped at collective {stops[0]}, which it does not have",
+            fix="the compiled object is damaged: remove it from the cache",
+        )
 
     def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
         """An `Array` of one block per distinct shard; the replicas' memory is free again."""
@@ -341,8 +365,8 @@ class Driver:
 
     def _diverged(self, stops: Sequence[int]) -> RunError:
         def place_of(stop: int) -> str:
-            prepared = self._prepared.get(stop)
-            return "at the end" if prepared is None else f"in {prepared.call.op} %{prepared.call.name}"
+            call = self._calls.get(stop & ~WAIT) if stop != DONE else None
+            return "at the end" if call is None else f"in {call.op} %{call.name}"
 
         places = "; ".join(f"device {d} is {place_of(s)}" for d, s in zip(self.devices, stops, strict=True))
         return RunError(
