@@ -97,8 +97,9 @@ def tree(reduction: str, dtype: DType, members: list[np.ndarray]) -> np.ndarray:
     table = {
         "add": np.add,
         "multiply": np.multiply,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
+        # The first of equal ones (zeros may differ in sign), the first NaN.
+        "maximum": lambda a, b: np.where((a >= b) | np.not_equal(a, a), a, b),
+        "minimum": lambda a, b: np.where((a <= b) | np.not_equal(a, a), a, b),
         "and": np.logical_and if dtype.kind == "pred" else np.bitwise_and,
         "or": np.logical_or if dtype.kind == "pred" else np.bitwise_or,
     }
