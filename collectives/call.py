@@ -42,12 +42,17 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOperand:
-    """One operand and its result (a combined collective has several); ``count`` is in elements of the operand."""
+    """One operand and its result (a combined collective has several); ``count`` is in elements of the operand.
+
+    ``wanted`` numbers groups of devices (`Executable.once`) of which only the first in a process needs the result; -1:
+    everybody does.
+    """
 
     operand: BufferRef
     result: BufferRef
     dtype: DType
     count: int
+    wanted: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,8 @@ def build_executable(
         memory=memory_analysis(lowered),
         checks=tuple(_check_site(c.instruction) for c in lowered.checks),
         profile=recorded,
+        once=lowered.once.groups,
+        shared=lowered.once.in_place,
     )
 
 
@@ -197,7 +199,9 @@ def _call(step: Collective, lowered: Lowered) -> CollectiveCall:
     i = step.instruction
     groups = i.attrs["source_target_pairs"] if i.opcode == "collective-permute" else i.attrs["replica_groups"]
     operands = tuple(
-        CollectiveOperand(lowered.plan.ref(o), lowered.plan.ref(r), o.shape.dtype, o.shape.size)
+        CollectiveOperand(
+            lowered.plan.ref(o), lowered.plan.ref(r), o.shape.dtype, o.shape.size, lowered.once.wanted.get(r, -1)
+        )
         for o, r in zip(step.operands, step.results, strict=True)
     )
     reduction = reduction_of(i) if "to_apply" in i.attrs else ""

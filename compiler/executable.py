@@ -7,8 +7,9 @@ The native entry point is a resumable step::
 It runs to the next collective and returns that `CollectiveCall`'s ``index``, or `DONE` when the program is done, or
 `failed_check` of the number of a check that is false (`check_error` says which; the run is over). The driver performs
 the collective on the buffers the call names and calls ``step`` again with the same pointers. The first `ARENA_HEADER`
-bytes of the arena belong to the step (its resume point lies there); the driver zeroes them before a run and touches
-nothing else. ``device`` is the partition id.
+bytes of the arena belong to the step: zero, but that the 8 at `PASSED_BY` may be a mask of the groups in
+`Executable.once` for which another device of the process computes. Before each run the driver zeroes the first 8, where
+the resume point lies. ``device`` is the partition id.
 
 An asynchronous call is returned twice: ``index`` where it may start, ``index | WAIT`` where its results are needed.
 Between the two the step neither writes its operands nor touches its results.
@@ -22,12 +23,14 @@ from typing import Any
 from shardc.collectives.call import CollectiveCall
 from shardc.compiler.profile import ProfilePlan
 from shardc.hlo.errors import RunError
+from shardc.hlo.groups import AxisGroups
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 
 __all__ = [
     "ARENA_HEADER",
     "DONE",
+    "PASSED_BY",
     "WAIT",
     "ArraySpec",
     "CheckSite",
@@ -40,6 +43,8 @@ __all__ = [
 #: Bytes at the start of the arena that hold the step's resume point.
 #: Arenas and results start at multiples of 64 bytes, arguments at multiples of 16.
 ARENA_HEADER = 64
+#: Where in it the mask of groups lies for which the step computes nothing (bit n: `Executable.once` n), 8 bytes.
+PASSED_BY = 8
 
 #: Returned at the end of the program.
 DONE = -1
@@ -86,6 +91,10 @@ class Executable:
     them for which a driver may pass the same pointer. ``features`` are the CPU features that the object uses,
     ``memory`` the bytes of `memory_analysis`, ``seconds`` compile times per stage. ``profile`` says what a step
     compiled for profiling records in its arena, ``tuning`` what was chosen instead of the defaults (plain data).
+
+    ``once`` are groups of devices that compute some of the program's values alike, so that the first of each in a
+    process may do it alone (`PASSED_BY` says who goes past). Aliases of results in ``shared`` hold even where devices
+    share the argument: the first of them writes.
     """
 
     name: str
@@ -106,6 +115,8 @@ class Executable:
     checks: tuple[CheckSite, ...] = ()
     profile: ProfilePlan | None = None
     tuning: dict[str, Any] = field(default_factory=dict)
+    once: tuple[AxisGroups, ...] = ()
+    shared: tuple[int, ...] = ()
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

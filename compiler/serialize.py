@@ -28,7 +28,7 @@ from shardc.hlo.types import DTYPES, DType, Layout, Shape
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 4
+FORMAT = 5
 
 _MANIFEST, _CONSTANTS = "manifest.json", "constants.bin"
 

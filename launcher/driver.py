@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.transport import Transport
-from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_error
+from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
 from shardc.compiler.load import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.groups import groups_grid
 from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
@@ -53,18 +54,20 @@ _COMPILE_PATIENCE = 20.0
 class _Device:
     """One device of this process: its memory, and what the step takes, made once and filled anew for each step."""
 
-    def __init__(self, number: int, executable: Executable, constants: Block, arena: Block) -> None:
+    def __init__(self, number: int, executable: Executable, constants: Block, arena: Block, passed_by: int = 0) -> None:
         self.number = number
         self.arena = arena
         self.arguments = (ctypes.c_void_p * max(1, len(executable.arguments)))()
         self.results = (ctypes.c_void_p * max(1, len(executable.results)))()
         self._constants = constants
-        self._header = self.arena[:ARENA_HEADER]
+        self.arena[:ARENA_HEADER] = 0
+        self.arena[PASSED_BY : PASSED_BY + 8].view(np.uint64)[0] = passed_by
+        self._resume_point = self.arena[:PASSED_BY]
         self._step = (self.arena.ctypes.data, self.arguments, self.results, constants.ctypes.data, number)
 
     def begin(self) -> None:
         """The next call of `advance` starts at the beginning."""
-        self._header[:] = 0
+        self._resume_point[:] = 0
 
     def advance(self, step: Step) -> int:
         """Run to the next stop."""
@@ -98,10 +101,15 @@ class Driver:
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
-        self._running = [_Device(d, executable, self._constants, transport.empty(arena_bytes)) for d in self.devices]
+        masks = _passed_by(executable, self.devices)
+        self._running = [
+            _Device(d, executable, self._constants, transport.empty(arena_bytes), mask)
+            for d, mask in zip(self.devices, masks, strict=True)
+        ]
         self._donations = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
         #: Results that may be written over a donated argument, and over which.
         self._sources = dict(executable.aliases)
+        self._shared = frozenset(executable.shared)
         self._titles = [partial(self._title, n) for n in range(len(self._arguments))]
         self._pool = BufferPool()
         self._compares_inputs = config.check and transport.process_count > 1
@@ -246,18 +254,16 @@ class Driver:
     def _result_blocks(self, placed: list[list[Block]], ours: Mapping[int, list[Block]]) -> list[list[Block]]:
         """Memory for the results by device: a donated argument's where the step may write in place, else fresh.
 
-        A block that several devices read (replicas) cannot be written by one of them.
+        Of a block that several devices read (replicas) the first of them gets it, if that may write it.
         """
-        source = {r: a for r, a in self._sources.items() if a in ours and self._exclusive(placed[a])}
-        if not source:
-            return [[self._pool.take(layout.local_bytes) for layout in self._results] for _ in self._running]
-        return [
-            [
-                placed[source[k]][i] if k in source else self._pool.take(layout.local_bytes)
-                for k, layout in enumerate(self._results)
-            ]
-            for i in range(len(self.devices))
-        ]
+        columns = []
+        for k, layout in enumerate(self._results):
+            a = self._sources.get(k, -1)
+            blocks = placed[a] if a in ours and (k in self._shared or self._exclusive(placed[a])) else ()
+            free = {id(b): b for b in blocks}
+            column = [free.pop(id(b), None) for b in blocks] or [None] * len(self._running)
+            columns.append([self._pool.take(layout.local_bytes) if b is None else b for b in column])
+        return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in self._running]
 
     @staticmethod
     def _exclusive(blocks: Sequence[Block]) -> bool:
@@ -379,6 +385,20 @@ def _address_of(step: Any) -> int:
     """Where a step's machine code is: that of a loaded program, or of a ``STEP_TYPE`` function."""
     address = getattr(step, "address", None)
     return int(address if address is not None else ctypes.cast(step, ctypes.c_void_p).value or 0)
+
+
+def _passed_by(executable: Executable, devices: Sequence[int]) -> list[int]:
+    """For each of this process's devices the groups of `Executable.once` that another one computes for it, as bits."""
+    masks = [0] * len(devices)
+    for n, groups in enumerate(executable.once):
+        grid = groups_grid(groups.mesh, groups.axes)
+        group_of = np.empty(executable.num_devices, np.int64)
+        group_of[grid] = np.arange(len(grid))[:, None]
+        seen: set[int] = set()
+        for i, device in enumerate(devices):
+            masks[i] |= (int(group_of[device]) in seen) << n
+            seen.add(int(group_of[device]))
+    return masks
 
 
 def _cores() -> int:

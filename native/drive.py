@@ -25,6 +25,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from typing import Any
 
 from shardc.native.drive_ir import DRIVE as TEXT
 from shardc.native.jit import Loaded, compile_ir, load_object
@@ -35,8 +36,10 @@ __all__ = [
     "ANSWERED",
     "DONE_PHASE",
     "DRIVE",
+    "EVENTS_OFFSET",
     "FAILED",
     "FINISHED",
+    "JOB_BYTES",
     "PERFORM_TYPE",
     "RING",
     "START",
@@ -50,9 +53,11 @@ __all__ = [
     "drive",
     "drive_ir",
     "drive_object",
+    "events_of",
 ]
 
-DRIVE = "shardc_drive"
+#: Names in the object: ``i32 (ptr job)``; ``i64 (ptr word, i64 value)``, see `Drive.claim`.
+DRIVE, CLAIM = "shardc_drive", "shardc_claim"
 
 #: What the step returns at the done of collective ``index``: ``index | WAIT``.
 WAIT = 1 << 30
@@ -68,7 +73,7 @@ _UNKNOWN, _TINY = 10_000_000, 1_500
 #: Nanoseconds until a waiting performer lets Python look at signals.
 _DEADLINE = 50_000_000
 #: Bytes at the start of an arena that hold the step's resume point.
-_HEADER = 64
+_HEADER = 8
 
 #: The performer's function.
 PERFORM_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int64)
@@ -91,7 +96,11 @@ class Event(ctypes.Structure):
 
 
 class Job(ctypes.Structure):
-    """What `DRIVE` works on. ``where`` is 0 outside, 1 in the step, 2 in a collective (``stop``)."""
+    """What `DRIVE` works on. ``where`` is 0 outside, 1 in the step, 2 in a collective (``stop``).
+
+    At ``shown`` (if not null) the other processes read whether this one is in a step: ``inside`` or 0; and at
+    ``recorder`` which job it is: ``number``.
+    """
 
     _fields_ = (
         ("step", ctypes.c_void_p),
@@ -111,8 +120,24 @@ class Job(ctypes.Structure):
         ("made", ctypes.c_int64),
         ("done", ctypes.c_int64),
         ("where", ctypes.c_int64),
-        ("spare", ctypes.c_int64),
+        ("shown", ctypes.c_void_p),
+        ("inside", ctypes.c_int64),
+        ("recorder", ctypes.c_void_p),
+        ("number", ctypes.c_int64),
     )
+
+
+#: Bytes of a job with its events behind it, and where these begin.
+EVENTS_OFFSET = ctypes.sizeof(Job)
+JOB_BYTES = EVENTS_OFFSET + RING * ctypes.sizeof(Event)
+
+
+def events_of(memory: Any) -> list[Event]:
+    """The newest events in a buffer of `JOB_BYTES`, oldest first; copies."""
+    made = Job.from_buffer_copy(memory).made
+    size = ctypes.sizeof(Event)
+    places = [EVENTS_OFFSET + n % RING * size for n in range(max(0, made - RING), made)]
+    return [Event.from_buffer_copy(memory, place) for place in places]
 
 
 @dataclass(frozen=True)
@@ -126,16 +151,34 @@ class Drive:
         """``shardc_drive``, to be called with the address of a job; Python's lock is free meanwhile."""
         return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.loaded.address(DRIVE))
 
+    def claim(self, word: int, value: int) -> int:
+        """Store ``value`` at the address ``word`` if 0 is there; what is there now."""
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+        return int(kind(self.loaded.address(CLAIM))(word, value))
+
     def prepare(
-        self, step: int, rows: ctypes.Array[Row], pool: Pool, kinds: Sequence[int], perform: int, state: int
+        self,
+        step: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        kinds: Sequence[int],
+        perform: int,
+        state: int,
+        memory: Any = None,
     ) -> Prepared:
-        """A job for the step function at address ``step``; ``kinds`` are `Record.kind` by index."""
+        """A job for the step function at address ``step``; ``kinds`` are `Record.kind` by index.
+
+        ``memory`` is a writable buffer of `JOB_BYTES` for the job and its events, where others may read them.
+        """
         records = (Record * max(1, len(kinds)))()
         for record, kind in zip(records, kinds, strict=False):
             record.kind = kind
         expected = (ctypes.c_int64 * (2 * len(kinds) + 1))()
-        events = (Event * RING)()
-        job = Job(
+        memory = bytearray(JOB_BYTES) if memory is None else memory
+        job = Job.from_buffer(memory)
+        events = (Event * RING).from_buffer(memory, EVENTS_OFFSET)
+        ctypes.memset(ctypes.addressof(job), 0, JOB_BYTES)
+        job.__init__(  # type: ignore[misc]
             step,
             ctypes.addressof(rows),
             len(rows),
@@ -186,7 +229,7 @@ class Prepared:
 @cache
 def drive(code: bytes) -> Drive:
     """The loop of this process whose object is ``code`` (`drive_object`)."""
-    return Drive(load_object(code, [DRIVE]))
+    return Drive(load_object(code, [DRIVE, CLAIM]))
 
 
 @lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ from llvmlite import ir
 from shardc.collectives.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
-from shardc.compiler.executable import DONE, WAIT, failed_check
+from shardc.compiler.executable import DONE, PASSED_BY, WAIT, failed_check
 from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.native.vector import I8, I32, I64, PTR
 
@@ -76,10 +76,8 @@ class _StepEmitter:
 
     def _block(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if isinstance(step, Kernel):
-                self._kernel(step)
-            elif isinstance(step, Copy):
-                self._copy(step)
+            if isinstance(step, Kernel | Copy):
+                self._once(step)
             elif isinstance(step, Collective):
                 self._stop(step, step.index)
             elif isinstance(step, Await):
@@ -108,6 +106,24 @@ class _StepEmitter:
         if not offset:
             return base
         return self._builder.gep(base, [ir.Constant(I64, offset)], inbounds=True, source_etype=I8)
+
+    def _once(self, step: Kernel | Copy) -> None:
+        """Do ``step``, unless another device of the process does it for this one."""
+        number = self._lowered.once.steps.get(step)
+        end = None
+        if number is not None:
+            do, end = (self._function.append_basic_block(word) for word in ("once", "past"))
+            mask = self._builder.load(self._offset(self._arena, PASSED_BY), typ=I64)
+            bit = self._builder.and_(mask, ir.Constant(I64, 1 << number))
+            self._builder.cbranch(self._builder.icmp_unsigned("==", bit, ir.Constant(I64, 0)), do, end)
+            self._builder.position_at_end(do)
+        if isinstance(step, Kernel):
+            self._kernel(step)
+        else:
+            self._copy(step)
+        if end is not None:
+            self._builder.branch(end)
+            self._builder.position_at_end(end)
 
     def _kernel(self, step: Kernel) -> None:
         if step.instruction.opcode in ("partition-id", "replica-id"):

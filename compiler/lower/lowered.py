@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.collectives.call import BufferRef
+from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.types import Shape
 
@@ -26,6 +27,7 @@ __all__ = [
     "Kernel",
     "Loop",
     "Lowered",
+    "Once",
     "Placement",
     "Step",
     "leaf_steps",
@@ -173,6 +175,20 @@ class Constants:
 
 
 @dataclass(frozen=True, slots=True)
+class Once:
+    """What devices of one process need not all do, see `compute_once`.
+
+    Of each of the ``groups`` the first device in a process does the ``steps`` with its number, and it alone needs the
+    buffers ``wanted`` of a collective. Results ``in_place`` may be written over an argument that a group shares.
+    """
+
+    groups: tuple[AxisGroups, ...] = ()
+    steps: Mapping[Step, int] = field(default_factory=dict)
+    wanted: Mapping[Buffer, int] = field(default_factory=dict)
+    in_place: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """A module ready to emit: fused and ordered (the instruction order is the schedule), with its buffer plan.
 
@@ -186,6 +202,7 @@ class Lowered:
     plan: BufferPlan
     constants: Constants
     seconds: Mapping[str, float] = field(default_factory=dict)
+    once: Once = field(default_factory=Once)
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

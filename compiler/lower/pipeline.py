@@ -9,6 +9,8 @@ from shardc.compiler.lower.assign_buffers import assign_buffers
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
 from shardc.compiler.lower.check_plan import check_plan
 from shardc.compiler.lower.compute_early import ComputeEarly
+from shardc.compiler.lower.compute_once import compute_once
+from shardc.compiler.lower.convert_async import ConvertAsync
 from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
@@ -21,10 +23,12 @@ from shardc.compiler.lower.linearise import linearise
 from shardc.compiler.lower.lowered import Constants, Lowered
 from shardc.compiler.lower.merge_kernels import MergeKernels
 from shardc.compiler.lower.order import Order
+from shardc.compiler.lower.overlap import overlap_of
 from shardc.compiler.lower.pair_transfers import PairTransfers
 from shardc.compiler.lower.relabel_convolutions import RelabelConvolutions
 from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.resolve_groups import ResolveGroups
+from shardc.compiler.lower.schedule import Schedule
 from shardc.compiler.lower.select_scatters import SelectScatters
 from shardc.compiler.lower.separate_reductions import SeparateReductions
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
@@ -32,9 +36,11 @@ from shardc.compiler.lower.split_products import SplitProducts
 from shardc.compiler.lower.split_reductions import SplitReductions
 from shardc.compiler.lower.swap_products import SwapProducts
 from shardc.compiler.lower.unroll_loops import UnrollLoops
+from shardc.compiler.measured import program_key
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
+from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
 from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
@@ -83,6 +89,8 @@ PASSES: tuple[Pass, ...] = (
     MergeKernels(),
     Order(),
     ComputeEarly(),
+    ConvertAsync(),
+    Schedule(),
 )
 
 
@@ -98,6 +106,14 @@ def tuned_passes(passes: tuple[Pass, ...], tuning: Tuning) -> tuple[Pass, ...]:
     return tuple(replace(p, limit=tuning.fused) if isinstance(p, Fuse) else p for p in kept)
 
 
+def _overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tuple[Pass, ...]:
+    """The passes with what may go on side by side where the program will run."""
+    if not any(i.opcode in COLLECTIVES for i in module.instructions()):
+        return passes
+    overlap = overlap_of(config, program_key(module) if config.profile is not None else "")
+    return tuple(replace(p, overlap=overlap) if isinstance(p, ConvertAsync | Schedule) else p for p in passes)
+
+
 def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, ...] = PASSES) -> Lowered:
     """Fuse, order and lay out a per-device module (or one for a single device).
 
@@ -106,6 +122,7 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
     """
     config = config or Config()
     times = PassTimes()
+    passes = _overlapping(passes, module, config)
     module = run_pipeline(module, passes, config, times=times)
     start = time.perf_counter()
     linear = linearise(module)
@@ -114,5 +131,6 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
         check_plan(linear, plan)
     times.add("assign-buffers", time.perf_counter() - start)
     return Lowered(
-        module, linear.steps, linear.parameters, linear.results, plan, Constants(linear.constants), times.seconds
-    )
+        module, linear.steps, linear.parameters, linear.results, plan, Constants(linear.constants), times.seconds,
+        compute_once(module, linear, plan),
+    )  # fmt: skip
