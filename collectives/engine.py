@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.membership import overlaps
 from shardc.collectives.memory import Memory
 from shardc.collectives.reduction import reduce_members
 
-__all__ = ["Engine", "Limits", "Piece", "overlaps"]
+__all__ = ["Engine", "Limits", "Piece"]
 
 Array = NDArray[Any]
 Group = tuple[int, ...]
@@ -260,18 +261,3 @@ class _Work:
                     result[...] = got[Piece(source_of[mine], i, lo, n)]
                 else:
                     result.view(np.uint8)[...] = 0
-
-
-def overlaps(call: CollectiveCall) -> bool:
-    """May writing a result destroy an operand that is still to be read?
-
-    An all-reduce in place may not: a range is read by everybody before it is written.
-    """
-    for i, o in enumerate(call.operands):
-        for j, r in enumerate(call.operands):
-            a, b = o.operand, r.result
-            same_place = (a.space, a.index) == (b.space, b.index)
-            in_place = call.op == "all-reduce" and i == j and a == b
-            if same_place and not in_place and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
-                return True
-    return False

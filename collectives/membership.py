@@ -13,7 +13,7 @@ from shardc.collectives.reduction import supports_reduction
 from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.groups import AxisPairs, ListPairs
 
-__all__ = ["GROUP_OPS", "Ownership", "check_call", "connected_processes", "members_of"]
+__all__ = ["GROUP_OPS", "Ownership", "check_call", "connected_processes", "members_of", "overlaps"]
 
 #: Collectives over replica groups; collective-permute is over pairs.
 GROUP_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -61,7 +61,24 @@ def check_call(call: CollectiveCall, num_devices: int) -> tuple[tuple[int, ...],
         _check_sizes(call, operand, len(members[0]) if call.op in GROUP_OPS else 1)
         if call.op in ("all-reduce", "reduce-scatter") and not supports_reduction(call.reduction, operand.dtype):
             raise UnsupportedError(f"{call.op} by {call.reduction!r} of {operand.dtype} elements", where=_where(call))
+    if overlaps(call):
+        raise _fail(call, "has a result where an operand is")
     return members
+
+
+def overlaps(call: CollectiveCall) -> bool:
+    """May writing a result destroy an operand that is still to be read?
+
+    An all-reduce in place may not: a range is read by everybody before it is written.
+    """
+    for i, o in enumerate(call.operands):
+        for j, r in enumerate(call.operands):
+            a, b = o.operand, r.result
+            same_place = (a.space, a.index) == (b.space, b.index)
+            in_place = call.op == "all-reduce" and i == j and a == b
+            if same_place and not in_place and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
+                return True
+    return False
 
 
 def connected_processes(members: Sequence[Sequence[int]], table: NDArray[np.int64], processes: int) -> tuple[int, ...]:

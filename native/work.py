@@ -216,14 +216,14 @@ def _emit_way(module: ir.Module, op: int) -> ir.Function:
         b.store(b.add(before, b.mul(strips, lines)), passed)
         first, last = (greatest(b, b.sub(x, before), number(0)) for x in (begin, end))
         row = b.mul(k, members)
-        tables = [b.gep(t, [row], source_etype=PTR) for t in (operands, results)]
+        sources, targets = (b.gep(t, [row], source_etype=PTR) for t in (operands, results))
         with b.if_then(b.icmp_signed("!=", lines, number(0))):
             behind = least(b, strips, b.sdiv(b.add(last, b.sub(lines, number(1))), lines))
             with counted(b, b.sdiv(first, lines), behind) as s:
                 start = b.mul(s, lines)
                 low = b.mul(greatest(b, b.sub(first, start), number(0)), number(LINE))
                 high = least(b, b.mul(b.sub(last, start), number(LINE)), length)
-                rule(b, _Strip(module, operand, *tables, members, streaming, s, length, low, high))
+                rule(b, _Strip(module, operand, sources, targets, members, streaming, s, length, low, high))
     b.ret_void()
     return function
 

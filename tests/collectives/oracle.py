@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
 from shardc.collectives.memory import DeviceMemory, aligned_bytes
+from shardc.collectives.transport import Transport
 from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef
 from shardc.hlo.types import DTYPES, DType
+from shardc.native.drive import PERFORM_TYPE, WHOLE
+from shardc.native.pool import Row, pool, pool_object
 
 AXES = [
     (Mesh({"x": 2, "y": 4}), (AxisRef("x"),)),
@@ -89,6 +94,38 @@ def memory_for(case: Case, device: int) -> DeviceMemory:
     for o, value in zip(case.call.operands, case.operands[device], strict=True):
         memory.view(o.operand, o.dtype)[...] = value
     return memory
+
+
+def perform(
+    transport: Transport,
+    calls: Sequence[CollectiveCall],
+    devices: int,
+    memories: Mapping[int, DeviceMemory],
+    order: Sequence[tuple[int, int]] | None = None,
+) -> None:
+    """Do ``calls`` by the performer of ``transport``; ``memories`` are those of this process.
+
+    ``order`` lists (call, phase); without it the calls are done whole, one after another.
+    """
+    tables = [
+        [(ctypes.c_void_p * max(1, len(t)))(*(b.ctypes.data for b in t)) for t in (m.arguments, m.results)]
+        for m in memories.values()
+    ]
+    rows = (Row * len(memories))(
+        *(
+            Row(m.arena.ctypes.data, *map(ctypes.addressof, t), m.constants.ctypes.data, d, 0)
+            for (d, m), t in zip(memories.items(), tables, strict=True)
+        )
+    )
+    performer = transport.connect(calls, devices, rows, pool(pool_object()))
+    function = PERFORM_TYPE(performer.function)
+    for number, phase in order or [(n, WHOLE) for n in range(len(calls))]:
+        call = calls[number]
+        while (answer := function(performer.state, call.index, phase, 50_000_000)) == 1:
+            performer.tick()
+        if answer:
+            raise performer.failure(answer, call.index)
+    performer.close()
 
 
 def tree(reduction: str, dtype: DType, members: list[np.ndarray]) -> np.ndarray:
