@@ -132,15 +132,18 @@ def place(
 ) -> tuple[list[Block], bool]:
     """One block per device of this process, and whether they came from ``pool``.
 
-    Devices with the same shard share a block. A NumPy array that one shard holds whole is used as it lies. ``where``
-    says which argument it is, for errors.
+    Devices with the same shard share a block. A NumPy array that one shard holds whole is used as it lies. An `Array`
+    in another layout is resharded, in a job by all processes together. ``where`` says which argument it is, for errors.
     """
     if isinstance(value, Array):
         blocks = value._live()
         if value._layout.same_data(layout) and all(d in blocks for d in devices):
             return [blocks[d] for d in devices], False
         check_global(value.shape, value.dtype, layout, where)
-    array = np.asarray(value) if isinstance(value, Array) else as_global(value, layout.dtype, where)
+        from shardc.launcher.reshard import blocks_under
+
+        return blocks_under(value, layout, devices, pool.take), True
+    array = as_global(value, layout.dtype, where)
     check_global(array.shape, array.dtype, layout, where)
     if layout.whole and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
         return [array.reshape(-1).view(np.uint8)] * len(devices), False

@@ -137,6 +137,47 @@ class Array(NDArrayOperatorsMixin):
         plain = [np.asarray(x) if isinstance(x, Array) else x for x in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The memory of the one shard that holds the whole value, for ``jax.numpy.from_dlpack`` and others.
+
+        Not to be written to. Raises `InputError` where no shard of this process holds it all.
+        """
+        from shardc.launcher.dlpack import CPU, to_dlpack
+
+        if dl_device is not None and tuple(dl_device) != CPU:
+            raise BufferError(f"a shardc.Array lies on the CPU, not on the DLPack device {dl_device}")
+        blocks, layout = self._live(), self._layout
+        holder = next((d for d in layout.holders.values() if self._held(d) is not None), None)
+        if len(layout.holders) > 1 or holder is None:
+            raise InputError(
+                f"no one shard of this process holds {self._title()}",
+                where=f"sharding {self.sharding}",
+                fix="np.asarray(x) or shardc.gather(x) put the value together; x.addressable_shards has the parts",
+            )
+        self._shared = True
+        held = self._held(holder)
+        assert held is not None
+        return to_dlpack(layout.typed(blocks[held]), max_version, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from shardc.launcher.dlpack import CPU
+
+        return CPU
+
+    def reshard(self, sharding: Any, *, mesh: Any = None) -> Array:
+        """The same array in another layout, see `shardc.reshard`; in a job every process must call it."""
+        from shardc.launcher.reshard import reshard
+
+        moved: Array = reshard(self, sharding, mesh=mesh)
+        return moved
+
     def __jax_array__(self) -> Any:
         import jax.numpy as jnp
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,12 +192,13 @@ def _abstract(x: Any, mesh: Mesh | None) -> Any:
     import jax
 
     sharding = x.sharding
-    if mesh is None or sharding is None or sharding.mesh != mesh or not _named(sharding):
+    if mesh is None or sharding is None or sharding.mesh != mesh or not _named(sharding, x.shape):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
     spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(mesh.to_jax(), spec))
 
 
-def _named(sharding: Sharding) -> bool:
-    """Can a PartitionSpec say it? Sub-axes cannot."""
-    return not sharding.unreduced and all(a.is_full for axes in sharding.axes_by_dim for a in axes)
+def _named(sharding: Sharding, dims: Sequence[int]) -> bool:
+    """Can JAX say it? Sub-axes it cannot, nor uneven parts."""
+    even = all(n % k == 0 for n, k in zip(dims, sharding.num_shards(), strict=True))
+    return even and not sharding.unreduced and all(a.is_full for axes in sharding.axes_by_dim for a in axes)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from shardc.hlo.trace.program import ShapeDtype as ShapeDtype
     from shardc.launcher.array import Array as Array
     from shardc.launcher.array import gather as gather
+    from shardc.launcher.array_making import array as array
+    from shardc.launcher.array_making import array_from_callback as array_from_callback
+    from shardc.launcher.array_making import array_from_process_local_data as array_from_process_local_data
+    from shardc.launcher.array_making import array_from_shards as array_from_shards
     from shardc.launcher.jit import jit as jit
     from shardc.launcher.job import process_count as process_count
     from shardc.launcher.job import process_index as process_index
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from shardc.launcher.programs import load as load
     from shardc.launcher.programs import load_executable as load_executable
     from shardc.launcher.programs import trace as trace
+    from shardc.launcher.reshard import reshard as reshard
     from shardc.launcher.save import save as save
     from shardc.launcher.stages import Compiled as Compiled
     from shardc.launcher.stages import Partitioned as Partitioned
@@ -43,6 +48,10 @@ _HOMES = {
     "Propagated": "launcher.stages",
     "ShapeDtype": "hlo.trace.program",
     "ShardcError": "hlo.errors",
+    "array": "launcher.array_making",
+    "array_from_callback": "launcher.array_making",
+    "array_from_process_local_data": "launcher.array_making",
+    "array_from_shards": "launcher.array_making",
     "from_jax": "launcher.programs",
     "gather": "launcher.array",
     "jit": "launcher.jit",
@@ -50,6 +59,7 @@ _HOMES = {
     "load_executable": "launcher.programs",
     "process_count": "launcher.job",
     "process_index": "launcher.job",
+    "reshard": "launcher.reshard",
     "shard": "launcher.numpy_frontend",
     "save": "launcher.save",
     "trace": "launcher.programs",

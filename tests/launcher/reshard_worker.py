@@ -1,0 +1,69 @@
+"""One rank of a job that reshards between layouts and meshes; also what there is to reshard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import shardc
+from shardc import Mesh, P
+from shardc.hlo.errors import InputError
+
+X = np.arange(7 * 6, dtype=np.float32).reshape(7, 6)
+#: The last ones number devices so that no mesh expresses them and the first one.
+MESHES = (
+    Mesh({"x": 2, "y": 2}),
+    Mesh({"a": 4}),
+    Mesh({"x": 2, "y": 2}, (3, 1, 2, 0)),
+    Mesh({"b": 2, "c": 2}, (0, 2, 1, 3)),
+)
+
+
+def cases() -> Iterator[tuple[Mesh, P]]:
+    """Layouts of `X`."""
+    for mesh in MESHES:
+        first, last = mesh.axis_names[0], mesh.axis_names[-1]
+        yield mesh, P()
+        yield mesh, P(first)
+        yield mesh, P(None, last)
+        if first != last:
+            yield mesh, P(last, first)
+            yield mesh, P((first, last))
+            yield mesh, P(None, (last, first))
+
+
+def check(a: shardc.Array) -> None:
+    for shard in a.addressable_shards:
+        assert np.array_equal(shard.data, X[shard.index]), (a, shard)
+    assert np.array_equal(shardc.gather(a), X)
+
+
+def main() -> None:
+    everything = list(cases())
+    done = 0
+    for k, source in enumerate(everything):
+        a = shardc.array(X, source)
+        check(a.reshard(everything[(5 * k + 3) % len(everything)]))
+        done += 1
+    mesh = MESHES[0]
+    rank, count = shardc.process_index(), shardc.process_count()
+    rows = np.full((2, 3), rank, np.int32)
+    local = shardc.array_from_process_local_data((mesh, P(("x", "y"))), rows)
+    assert local.shape == (2 * count, 3)
+    assert np.array_equal(shardc.gather(local)[:, 0], np.repeat(np.arange(count), 2))
+    # Another layout than the program's, where no rank has the whole.
+    step = shardc.jit(lambda a: a * 2, mesh=mesh, in_shardings=P(None, "y"), out_shardings=P(None, "y"))
+    assert np.array_equal(shardc.gather(step(shardc.array(X, (mesh, P(("x", "y")))))), 2 * X)
+    try:
+        shardc.array(X, (mesh, P(None, ("x", "y")))).reshard((Mesh({"q": 5}), P("q")))
+    except InputError as e:
+        assert "lies on 4 devices, the new sharding on 5" in str(e)
+    else:
+        raise AssertionError("meshes of different sizes")
+    if rank == 0:
+        print(f"resharded {done} times")
+
+
+if __name__ == "__main__":
+    main()
