@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from shardc.collectives.local import LocalTransport
 from shardc.collectives.mpi import MpiTransport
 from shardc.collectives.transport import Transport
+from shardc.compiler.cache import kept_object
 from shardc.hlo.config import Config
 from shardc.launcher.failures import install_abort_hook
 from shardc.launcher.mpi_environment import detect_launcher, start_mpi
+from shardc.native.target import Target
 
 __all__ = ["job_transport", "process_count", "process_index", "threads_per_process"]
 
@@ -25,7 +29,7 @@ def job_transport(config: Config) -> Transport:
     """
     launcher = detect_launcher()
     if launcher is None:
-        return LocalTransport()
+        return LocalTransport(_Kept(config))
     _end_together(launcher.rank)
     return _mpi_transport(config.timeout)
 
@@ -52,6 +56,16 @@ def threads_per_process(config: Config) -> int:
 def _cores() -> int:
     """Cores that this process may run on; a launcher that binds ranks gives each its own."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Keeps transports' code in the cache on disk."""
+
+    config: Config
+
+    def __call__(self, text: str, target: Target, make: Callable[[], bytes]) -> bytes:
+        return kept_object(text, target, self.config, make)
 
 
 @cache
