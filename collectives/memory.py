@@ -10,13 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call import BufferRef, CollectiveOperand
 from shardc.hlo.types import DType
 from shardc.native.pool import Row
 
-__all__ = ["DeviceMemory", "Memory", "RowMemory", "aligned_bytes"]
+__all__ = ["PASSED_BY", "DeviceMemory", "Memory", "RowMemory", "aligned_bytes", "wants_result"]
 
 _ALIGNMENT = 64
+#: Where in a device's arena the mask of groups lies for which it computes nothing: the first device of such a group in
+#: this process does. 8 bytes.
+PASSED_BY = 8
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
@@ -80,3 +83,10 @@ class RowMemory:
         """The elements that ``ref`` names, without a copy."""
         block = (ctypes.c_uint8 * ref.nbytes).from_address(self.address(ref))
         return np.ctypeslib.as_array(block).view(dtype.numpy) if ref.nbytes else np.empty(0, dtype.numpy)
+
+
+def wants_result(row: Row, operand: CollectiveOperand) -> bool:
+    """Does the device of ``row`` need its own result of ``operand``?"""
+    if operand.wanted < 0:
+        return True
+    return not ctypes.c_uint64.from_address(row.arena + PASSED_BY).value >> operand.wanted & 1

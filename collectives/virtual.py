@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.memory import wants_result
 from shardc.collectives.work import MadeCall, WorkCode, cell_of, make_object
 from shardc.hlo.errors import RunError
 from shardc.native.jit import Loaded, load_object
@@ -24,6 +25,8 @@ _PARALLEL, _SHARE = 256 << 10, 256 << 10
 _SPEED = 10_000
 #: The spaces that are where they were in every step.
 _FIXED = frozenset({"arena", "constant"})
+#: Where nothing is read or written.
+_NOBODY = Cell(None, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +112,12 @@ def _grouped(
 ) -> tuple[list[Cell], list[Cell]]:
     """Cells of operands and of results: group by group, operand by operand, member by member."""
     operands = [cell_of(rows[d], o.operand) for group in members for o in call.operands for d in group]
-    results = [cell_of(rows[d], o.result) for group in members for o in call.operands for d in group]
+    results = [_result_of(rows[d], o) for group in members for o in call.operands for d in group]
     return operands, results
+
+
+def _result_of(row: Row, operand: CollectiveOperand) -> Cell:
+    return cell_of(row, operand.result) if wants_result(row, operand) else _NOBODY
 
 
 def _permuted(
@@ -118,8 +125,7 @@ def _permuted(
 ) -> tuple[list[Cell], list[Cell]]:
     """The same with every device as a target; who has no source gets zeros."""
     source_of = {target: source for source, target in pairs}
-    nobody = Cell(None, 0)
     operands = [
-        cell_of(rows[source_of[d]], o.operand) if d in source_of else nobody for d in rows for o in call.operands
+        cell_of(rows[source_of[d]], o.operand) if d in source_of else _NOBODY for d in rows for o in call.operands
     ]
-    return operands, [cell_of(rows[d], o.result) for d in rows for o in call.operands]
+    return operands, [_result_of(rows[d], o) for d in rows for o in call.operands]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.collectives.call import CollectiveCall
+from shardc.collectives.memory import PASSED_BY
 from shardc.compiler.profile import ProfilePlan
 from shardc.hlo.errors import RunError
 from shardc.hlo.groups import AxisGroups
@@ -43,8 +44,6 @@ __all__ = [
 #: Bytes at the start of the arena that hold the step's resume point.
 #: Arenas and results start at multiples of 64 bytes, arguments at multiples of 16.
 ARENA_HEADER = 64
-#: Where in it the mask of groups lies for which the step computes nothing (bit n: `Executable.once` n), 8 bytes.
-PASSED_BY = 8
 
 #: Returned at the end of the program.
 DONE = -1
