@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.types import DType
 
-__all__ = ["REDUCTIONS", "reduce_members", "supports_reduction"]
+__all__ = ["REDUCTIONS", "keeps_partial_sums", "reduce_members", "supports_reduction"]
 
 Array = NDArray[Any]
 Combine = Callable[[Array, Array], Array]
@@ -73,6 +73,11 @@ def reduce_members(reduction: str, dtype: DType, members: Sequence[Array]) -> Ar
             pairs = [combine(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
             level = pairs + level[len(pairs) * 2 :]
         return _narrow(level[0], dtype)
+
+
+def keeps_partial_sums(dtype: DType) -> bool:
+    """Can the result of a subtree be kept as an element of ``dtype``, with the same total in the end?"""
+    return dtype.bits >= 8 and _accumulator(dtype) == dtype.numpy
 
 
 def _accumulator(dtype: DType) -> np.dtype[Any]:

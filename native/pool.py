@@ -44,6 +44,8 @@ __all__ = [
     "SYMBOLS",
     "Pool",
     "Row",
+    "futex_number",
+    "pause_of",
     "pool",
     "pool_ir",
     "pool_object",
@@ -130,8 +132,8 @@ def pool_object(target: Target | None = None, *, futex: bool | None = None) -> b
 def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
     """The IR text for ``target``; ``futex`` overrides how threads sleep."""
     triple = (target or host_target()).triple
-    wait = FUTEX if (_futex_number(triple) if futex is None else futex) else CONDITION
-    pause, declaration = next((p for start, p in _PAUSES.items() if triple.startswith(start)), ("", ""))
+    wait = FUTEX if (futex_number(triple) if futex is None else futex) else CONDITION
+    pause, declaration = pause_of(triple)
     apple = any(word in triple for word in ("darwin", "macos", "apple"))
     values = {
         "SLOTS": _SLOTS,
@@ -141,7 +143,7 @@ def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
         "DETACHED": 2 if apple else 1,  # PTHREAD_CREATE_DETACHED
         "SETMASK": 3 if apple else 2,  # SIG_SETMASK
         "PAUSE": pause,
-        "SYS_FUTEX": _futex_number(triple),
+        "SYS_FUTEX": futex_number(triple),
     }
     text = f'target triple = "{triple}"\n{TYPES}{declaration}\n{wait}{SPINNING}{JOBS}{STARTING}'
     for name, value in values.items():
@@ -149,13 +151,18 @@ def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
     return text
 
 
-def _futex_number(triple: str) -> int:
+def futex_number(triple: str) -> int:
     """The number of the futex call on Linux, 0 where there is none or none is known."""
     numbers = {"x86_64": 202, "aarch64": 98}
     return numbers.get(triple.split("-", maxsplit=1)[0], 0) if "linux" in triple else 0
 
 
-#: What tells a core that it watches memory, and its declaration.
+def pause_of(triple: str) -> tuple[str, str]:
+    """What tells a core that it watches memory, and its declaration."""
+    return next((p for start, p in _PAUSES.items() if triple.startswith(start)), ("", ""))
+
+
+#: By the beginning of the triple, see `pause_of`.
 _PAUSES = {
     "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
     "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),

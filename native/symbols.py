@@ -32,9 +32,10 @@ C_SYMBOLS = frozenset(
 
 
 _THREADS = (
-    "getpid clock_gettime syscall sigfillset pthread_create pthread_attr_init pthread_attr_destroy pthread_sigmask "
-    "pthread_attr_setstacksize pthread_attr_setdetachstate pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock "
-    "pthread_cond_init pthread_cond_wait pthread_cond_broadcast sched_getcpu sched_getaffinity sched_setaffinity"
+    "getpid clock_gettime nanosleep syscall sigfillset pthread_create pthread_attr_init pthread_attr_destroy "
+    "pthread_sigmask pthread_attr_setstacksize pthread_attr_setdetachstate pthread_mutex_init pthread_mutex_lock "
+    "pthread_mutex_unlock pthread_cond_init pthread_cond_wait pthread_cond_broadcast sched_getcpu "
+    "sched_getaffinity sched_setaffinity sched_yield"
 )
 #: What the thread pool calls.
 THREAD_SYMBOLS = frozenset(_THREADS.split())
