@@ -1,0 +1,64 @@
+"""A job whose ranks all run on one node: collectives in shared memory, the rest by messages."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call import CollectiveCall
+from shardc.collectives.control import ControlTable
+from shardc.collectives.membership import Ownership
+from shardc.collectives.shared import Node, SharedPerformer
+from shardc.collectives.shared_plan import SMALL
+from shardc.collectives.transport import Transport
+from shardc.native.pool import Pool, Row
+
+__all__ = ["SharedTransport"]
+
+
+class SharedTransport:
+    """Ranks of one ``node``; ``messages`` tells them what is said before and between programs."""
+
+    def __init__(self, messages: Transport, node: Node, *, small: int = SMALL) -> None:
+        self._messages = messages
+        self.node = node
+        self._small = small
+
+    @property
+    def process_index(self) -> int:
+        return self._messages.process_index
+
+    @property
+    def process_count(self) -> int:
+        return self._messages.process_count
+
+    @property
+    def control(self) -> ControlTable:
+        """Where every rank is; see `shardc.collectives.control`."""
+        return self.node.control
+
+    @property
+    def node_ranks(self) -> tuple[int, ...]:
+        """The ranks of this node by position."""
+        return tuple(range(self.process_count))
+
+    def ownership(self, num_devices: int) -> Ownership:
+        return self._messages.ownership(num_devices)
+
+    def connect(
+        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+    ) -> SharedPerformer:
+        return SharedPerformer(self.node, calls, self.ownership(num_devices), rows, pool, small=self._small)
+
+    def empty(self, nbytes: int) -> NDArray[np.uint8]:
+        return self.node.heap.empty(nbytes)
+
+    def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
+        return self._messages.exchange_objects(value, patience=patience)
+
+    def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
+        return self._messages.concatenate(block, sizes)
