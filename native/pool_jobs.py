@@ -139,6 +139,12 @@ sleep:
 }
 
 define void @shardc_parallel(ptr %function, ptr %context, i64 %count, i64 %nanoseconds) {
+  call void @share(ptr %function, ptr %context, i64 %count, i64 1, i64 %nanoseconds)
+  ret void
+}
+
+; The same with at least ``least`` indices together.
+define internal void @share(ptr %function, ptr %context, i64 %count, i64 %least, i64 %nanoseconds) {
 entry:
   %limit = load atomic i32, ptr @limit acquire, align 4
   %helped = icmp sgt i32 %limit, 0
@@ -161,7 +167,9 @@ taken:
   br i1 %more, label %scan, label %alone
 post:
   %rounded = add i64 %count, 65534
-  %grain = udiv i64 %rounded, 65535
+  %fitting = udiv i64 %rounded, 65535
+  %coarse = icmp ugt i64 %least, %fitting
+  %grain = select i1 %coarse, i64 %least, i64 %fitting
   %most = add i64 %count, %grain
   %more.than = sub i64 %most, 1
   %indices = udiv i64 %more.than, %grain
@@ -220,7 +228,11 @@ entry:
   %rows.p = getelementptr ptr, ptr %job, i64 1
   store ptr %step, ptr %job, align 8
   store ptr %rows, ptr %rows.p, align 8
-  call void @shardc_parallel(ptr @advance_rows, ptr %job, i64 %count, i64 %nanoseconds)
+  %pieces = udiv i64 %nanoseconds, $PIECE$
+  %some = add i64 %pieces, 1
+  %more = add i64 %count, %pieces
+  %grain = udiv i64 %more, %some
+  call void @share(ptr @advance_rows, ptr %job, i64 %count, i64 %grain, i64 %nanoseconds)
   ret void
 }
 
