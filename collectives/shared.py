@@ -71,7 +71,7 @@ def shared_code(target: Target | None = None, keep: Keep | None = None) -> Share
 
 @dataclass(frozen=True)
 class Node:
-    """The processes of a node and their memory.
+    """The processes of a node and their memory; ``ranks`` are their numbers in the job, by position.
 
     ``exchange`` gives everybody's value by position in the node. ``spin`` are the nanoseconds that a wait watches
     memory before it sleeps: none where processes share cores. ``helper``: may a program have a thread for its
@@ -79,6 +79,7 @@ class Node:
     """
 
     heaps: NodeHeaps
+    ranks: tuple[int, ...]
     exchange: Callable[[Any], list[Any]]
     code: SharedCode
     spin: int = 0
@@ -94,16 +95,18 @@ class Node:
 
     @cached_property
     def control(self) -> ControlTable:
-        """Where everybody is."""
-        return control_table(self.heaps.maps, self.position, self.heap.fd)
+        """Where everybody is; this process's row has its numbers as soon as somebody looks."""
+        table = control_table(self.heaps.maps, self.position, self.heap.fd)
+        table.mine["pid"] = self.heaps.offers[self.position].pid
+        table.mine["rank"] = self.ranks[self.position]
+        return table
 
 
 class SharedPerformer:
     """Does the collectives of one program among the processes of a node; see `shardc.collectives.transport`.
 
     Making one is collective. ``ownership`` is over the node's processes by position. Collectives whose operands have at
-    most ``small`` bytes in all, over the processes that they connect, are done on copies. ``name`` says which rank a
-    position is, for messages.
+    most ``small`` bytes in all, over the processes that they connect, are done on copies.
     """
 
     def __init__(
@@ -115,9 +118,8 @@ class SharedPerformer:
         pool: Pool,
         *,
         small: int = SMALL,
-        name: Callable[[int], str] = "rank {}".format,
     ) -> None:
-        self._node, self._name = node, name
+        self._node = node
         self._calls = {c.index: c for c in calls}
         plans, channels = plan_calls(calls, ownership, node.position, small)
         self._processes = {p.call.index: p.processes for p in plans}
@@ -153,10 +155,10 @@ class SharedPerformer:
         where = (call.source or f"%{call.name}") if call is not None else None
         if code == MISMATCH:
             found = self._record
-            other = self._name(self._processes[index][found.found_member])
+            ranks = self._node.ranks
+            mine, other = (ranks[p] for p in (self._node.position, self._processes[index][found.found_member]))
             return RunError(
-                f"{self._name(self._node.position)} is in {self._title(index)}, {other} in "
-                f"{self._title(found.found_index)}",
+                f"rank {other} is in {self._title(found.found_index)}, rank {mine} in {self._title(index)}",
                 where=where,
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
             )

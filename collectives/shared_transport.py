@@ -44,7 +44,7 @@ class SharedTransport:
     @property
     def node_ranks(self) -> tuple[int, ...]:
         """The ranks of this node by position."""
-        return tuple(range(self.process_count))
+        return self.node.ranks
 
     def ownership(self, num_devices: int) -> Ownership:
         return self._messages.ownership(num_devices)

@@ -16,7 +16,10 @@ from shardc.hlo.errors import InputError
 if TYPE_CHECKING:
     from shardc.hlo.custom_calls import CustomCalls
 
-__all__ = ["Config"]
+__all__ = ["OVERLAPS", "Config"]
+
+#: What `Config.overlap` may be.
+OVERLAPS = ("never", "auto", "always")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,15 @@ class Config:
     """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core; ``tune`` are seconds
     that compiling may spend on trying other choices, 0 for none. ``cache_bytes`` bounds the cache folder (0: nothing
     does).
+
+    ``overlap``: collectives go on beside computing ``never``, ``always`` where they can, or ``auto``: where the
+    ``machine`` (a name or a file, see `shardc.collectives.machine`; empty: this computer) can do both and it pays.
+    Memory may grow by the factor ``overlap_memory`` for it.
+    ``profile`` names a file of measured times, which count instead of the machine's. ``spare_cores``: nobody computes
+    on them, so this computer can do both; the launcher knows.
+
+    ``shared_memory``: ranks of a node address each other's memory (otherwise they send messages). ``transfer_thread``:
+    a thread of its own does transfers that were started; None: where a core is spare.
 
     ``custom_calls`` are not from the environment: the user's own targets, which a program takes along.
     """
@@ -36,6 +48,13 @@ class Config:
     timeout: float = 60.0
     num_threads: int = 0
     tune: float = 0.0
+    overlap: str = "auto"
+    overlap_memory: float = 1.1
+    machine: str = ""
+    profile: Path | None = None
+    spare_cores: bool = False
+    shared_memory: bool = True
+    transfer_thread: bool | None = None
     custom_calls: CustomCalls = field(default_factory=dict, hash=False)
 
     @staticmethod
@@ -59,6 +78,13 @@ class Config:
             raise InputError(f"SHARDC_DUMP_PASSES is not a regular expression: {e}", where=pattern) from None
         dump = environ.get("SHARDC_DUMP_TO", "")
         cache = environ.get("SHARDC_CACHE_DIR", "")
+        profile = environ.get("SHARDC_PROFILE", "")
+        overlap = environ.get("SHARDC_OVERLAP", "") or "auto"
+        if overlap not in OVERLAPS:
+            raise InputError(
+                f"SHARDC_OVERLAP={overlap!r}", where="environment variable", fix=f"use one of {', '.join(OVERLAPS)}"
+            )
+        thread = environ.get("SHARDC_TRANSFER_THREAD", "")
         return Config(
             dump_to=Path(dump) if dump else None,
             dump_passes=pattern,
@@ -68,4 +94,10 @@ class Config:
             timeout=number("SHARDC_TIMEOUT", 60.0),
             num_threads=int(number("SHARDC_NUM_THREADS", 0)),
             tune=number("SHARDC_TUNE", 0.0),
+            overlap=overlap,
+            overlap_memory=max(1.0, number("SHARDC_OVERLAP_MEMORY", 1.1)),
+            machine=environ.get("SHARDC_MACHINE", ""),
+            profile=Path(profile) if profile else None,
+            shared_memory=environ.get("SHARDC_SHARED_MEMORY", "") != "0",
+            transfer_thread=thread != "0" if thread else None,
         )

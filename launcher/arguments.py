@@ -34,9 +34,13 @@ class BufferPool:
 
     A block comes back when it is given, or by itself when the last array that views it is gone. Of those that come
     back by themselves at most ``spare`` bytes are kept; ``spare`` grows to what is taken between two calls of `settle`.
+    New blocks are from ``empty``, by default the process's own memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, empty: Callable[[int], Block] = aligned_bytes) -> None:
+        self._empty = empty
+        #: The C library has small blocks at hand; those of another source are worth keeping at any size.
+        self._tracked = _LARGE if empty is aligned_bytes else 0
         self._free: dict[int, list[Block]] = {}
         self._left: deque[Block] = deque()
         self._taken = self._spare = 0
@@ -51,13 +55,14 @@ class BufferPool:
             return free.pop()
         if nbytes <= _SMALL:
             return self._cut(nbytes)
-        return _leased(aligned_bytes(nbytes), self._left) if nbytes >= _LARGE else aligned_bytes(nbytes)
+        block = self._empty(nbytes)
+        return _leased(block, self._left) if nbytes >= self._tracked else block
 
     def _cut(self, nbytes: int) -> Block:
         """A small block; its neighbours keep the memory that it lies in."""
         start = self._used
         if start + nbytes > self._slab.size:
-            self._slab, start = aligned_bytes(_SLAB), 0
+            self._slab, start = self._empty(_SLAB), 0
         self._used = (start + nbytes + _RESULT - 1) // _RESULT * _RESULT
         return self._slab[start : start + nbytes]
 
