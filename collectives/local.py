@@ -24,6 +24,8 @@ class LocalTransport:
 
     process_index = 0
     process_count = 1
+    control = None
+    node_ranks = ()
 
     def __init__(self, keep: Keep | None = None) -> None:
         self._keep = keep

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall
-from shardc.collectives.engine import Engine
+from shardc.collectives.control import ControlTable
 from shardc.collectives.membership import Ownership
 from shardc.native.pool import Pool, Row
 
-__all__ = ["Performer", "Prepared", "Transport"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A checked collective: ``members`` are the groups (or pairs) that this process has a part in,
-    ``most_processes`` the largest number of processes in any group of the call."""
-
-    call: CollectiveCall
-    members: tuple[tuple[int, ...], ...]
-    engine: Engine
-    most_processes: int = 1
+__all__ = ["Performer", "Transport"]
 
 
 class Performer(Protocol):
@@ -63,11 +51,23 @@ class Transport(Protocol):
     every process of the job calls them in the same order.
     """
 
+    def __hash__(self) -> int: ...
+
     @property
     def process_index(self) -> int: ...
 
     @property
     def process_count(self) -> int: ...
+
+    @property
+    def control(self) -> ControlTable | None:
+        """Where the processes of this node are; None when they cannot show each other."""
+        ...
+
+    @property
+    def node_ranks(self) -> tuple[int, ...]:
+        """The processes in `control`, by position."""
+        ...
 
     def ownership(self, num_devices: int) -> Ownership:
         """Who runs which device; raises `InputError` when there are fewer devices than processes."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.collectives.control import program_number
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.transport import Transport
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
@@ -28,7 +29,9 @@ from shardc.hlo.groups import groups_grid
 from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
-from shardc.native.drive import FAILED, FINISHED, START, WAIT, WAITING, Prepared
+from shardc.launcher.standing import Plan
+from shardc.launcher.watchdog import Watchdog, start_watchdog
+from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, START, WAIT, WAITING, Prepared
 from shardc.native.pool import SPIN, Pool, Row, pool_object
 from shardc.native.pool import pool as process_pool
 
@@ -92,7 +95,7 @@ class Driver:
     ) -> None:
         self.executable = executable
         self.transport = transport
-        _agree(executable, transport)
+        self._number = program_number(_agree(executable, transport))
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
         self._step = step
         self._calls = {c.index: c for c in executable.collectives}
@@ -111,10 +114,11 @@ class Driver:
         self._sources = dict(executable.aliases)
         self._shared = frozenset(executable.shared)
         self._titles = [partial(self._title, n) for n in range(len(self._arguments))]
-        self._pool = BufferPool()
+        self._pool = BufferPool(transport.empty)
         self._compares_inputs = config.check and transport.process_count > 1
         threads = config.num_threads or _cores()
         #: The loop over collectives; None for one device that has none.
+        self._watchdog: Watchdog | None = None
         self._loop: Prepared | None = None
         if len(self._running) > 1 or self._calls:
             self._loop = self._connected(pool or process_pool(pool_object()), config)
@@ -132,8 +136,17 @@ class Driver:
         kinds = [0] * (1 + max(self._calls, default=-1))
         for index in self._calls:
             kinds[index] = 1 + START * self._calls[index].asynchronous
-        loop = step_drive(config)
-        return loop.prepare(_address_of(self._step), rows, pool, kinds, performer.function, performer.state)
+        drive = step_drive(config)
+        memory = self.transport.empty(JOB_BYTES)
+        loop = drive.prepare(_address_of(self._step), rows, pool, kinds, performer.function, performer.state, memory)
+        self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
+        if self._watchdog is not None:
+            ownership = self.transport.ownership(self.executable.num_devices)
+            self._watchdog.add(self._number, Plan.of(self.executable.name, self.executable.collectives, ownership))
+            self._watchdog.show(loop, memory)
+            if hasattr(performer, "program"):
+                performer.program = self._number
+        return loop
 
     @property
     def collectives_done(self) -> int:
@@ -284,13 +297,16 @@ class Driver:
         try:
             while state == WAITING:
                 self._performer.tick()
+                if self._watchdog is not None:
+                    self._watchdog.tick(loop.job.made, loop.history[-1].begin)
                 state = loop.run()
         finally:
             loop.abandon()
         if state == FINISHED:
             return
         if state == FAILED:
-            raise self._performer.failure(loop.job.code, loop.job.stop & ~WAIT)
+            error = self._performer.failure(loop.job.code, loop.job.stop & ~WAIT)
+            raise error if self._watchdog is None else self._watchdog.failed(error)
         raise self._wrong([row.answer for row in loop.rows])
 
     def _call_helpers(self) -> None:
@@ -419,11 +435,13 @@ def program_hash(executable: Executable) -> str:
     return hashlib.sha256(repr(parts).encode() + executable.constants).hexdigest()
 
 
-def _agree(executable: Executable, transport: Transport) -> None:
+def _agree(executable: Executable, transport: Transport) -> str:
+    """The program's hash, once all ranks have the same."""
     if transport.process_count == 1:
-        return
+        return "0"
     # The others may still be compiling.
-    hashes = transport.exchange_objects(program_hash(executable), patience=_COMPILE_PATIENCE)
+    mine = program_hash(executable)
+    hashes = transport.exchange_objects(mine, patience=_COMPILE_PATIENCE)
     if len(set(hashes)) > 1:
         groups: dict[str, list[int]] = {}
         for rank, digest in enumerate(hashes):
@@ -433,3 +451,4 @@ def _agree(executable: Executable, transport: Transport) -> None:
             f"the ranks hold different programs ({text})",
             fix="give all ranks the same file, annotations, mesh and shardc version",
         )
+    return mine

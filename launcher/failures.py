@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from shardc.hlo.errors import ShardcError
 
-__all__ = ["SharedFailureError", "describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
+__all__ = ["SharedFailureError", "abort", "describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
 
 _HOLD_BACK = 0.5
 _ABORT_LIMIT = 2.0
@@ -92,9 +92,17 @@ def end_job(error: BaseException, mpi: Any) -> NoReturn:
     rank = mpi.COMM_WORLD.Get_rank()
     if rank:
         time.sleep(_HOLD_BACK)
+    # A watchdog keeps the others quiet.
+    told = getattr(sys.excepthook, "told", None)
+    if told is not None:
+        told()
     print(prefixed(rank, describe(error)), file=sys.stderr, flush=True)
     sys.stdout.flush()
-    code = exit_code_of(error) or 1
+    abort(exit_code_of(error) or 1, mpi)
+
+
+def abort(code: int, mpi: Any) -> NoReturn:
+    """End all ranks through MPI; does not return."""
     # A damaged MPI may hang in Abort: this process ends all the same, and its launcher ends the others.
     threading.Timer(_ABORT_LIMIT, os._exit, [code]).start()
     mpi.COMM_WORLD.Abort(code)

@@ -11,7 +11,7 @@ target triple = "$TRIPLE$"
 %row = type { ptr, ptr, ptr, ptr, i64, i64 }
 %record = type { i64, i64, i64, i64, i64, i64 }
 %event = type { i64, i64, i64, i64, i64 }
-%job = type { ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64, i64 }
+%job = type { ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64 }
 
 declare i32 @clock_gettime(i32, ptr)
 
@@ -204,6 +204,37 @@ define internal void @begin_event(ptr %job, i64 %index, i64 %phase, i64 %now) {
   ret void
 }
 
+; Show the other processes whether this one is in a step, if there is a place for it.
+define internal void @show(ptr %job, i64 %inside) {
+entry:
+  %place.p = getelementptr %job, ptr %job, i64 0, i32 17
+  %place = load ptr, ptr %place.p, align 8
+  %hidden = icmp eq ptr %place, null
+  br i1 %hidden, label %done, label %write
+write:
+  %value.p = getelementptr %job, ptr %job, i64 0, i32 18
+  %value = load i64, ptr %value.p, align 8
+  %now = mul i64 %value, %inside
+  store atomic i64 %now, ptr %place monotonic, align 8
+  %mine.p = getelementptr %job, ptr %job, i64 0, i32 19
+  %mine = load ptr, ptr %mine.p, align 8
+  %offset.p = getelementptr %job, ptr %job, i64 0, i32 20
+  %offset = load i64, ptr %offset.p, align 8
+  store atomic i64 %offset, ptr %mine monotonic, align 8
+  br label %done
+done:
+  ret void
+}
+
+; Put a value into a word that holds 0; what does it hold now?
+define i64 @shardc_claim(ptr %word, i64 %value) {
+  %pair = cmpxchg ptr %word, i64 0, i64 %value seq_cst seq_cst
+  %held = extractvalue { i64, i1 } %pair, 0
+  %free = icmp eq i64 %held, 0
+  %now = select i1 %free, i64 %value, i64 %held
+  ret i64 %now
+}
+
 define i32 @shardc_drive(ptr %job) {
 entry:
   %rows.p = getelementptr %job, ptr %job, i64 0, i32 1
@@ -231,6 +262,7 @@ entry:
   br i1 %again, label %resume, label %fresh
 fresh:
   call void @rewind(ptr %rows, i64 %count)
+  call void @show(ptr %job, i64 1)
   store i64 -1, ptr %stop.p, align 8
   %beginning = call i64 @now()
   br label %phase
@@ -305,9 +337,11 @@ failed:
   ret i32 3
 python:
   store i64 0, ptr %where.p, align 8
+  call void @show(ptr %job, i64 0)
   ret i32 2
 complete:
   store i64 0, ptr %where.p, align 8
+  call void @show(ptr %job, i64 0)
   ret i32 0
 }
 """

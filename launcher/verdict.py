@@ -1,0 +1,125 @@
+"""Who keeps the others waiting: from where the processes of a job are to the error that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardc.collectives.control import ARRIVING, COMPUTING, FINISHING, GONE, OUTSIDE, WORKING
+from shardc.hlo.errors import RunError
+from shardc.launcher.standing import DEAD, STOPPED, Plan, Site, Standing
+from shardc.native.drive import DONE_PHASE, START
+
+__all__ = ["culprits", "verdict"]
+
+_PHASES = {START: "the start of ", DONE_PHASE: "the end of "}
+
+
+def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Standing]:
+    """Those that the others wait for: the dead; else the stopped; else those that have ended or do something else
+    while somebody waits for them; else those that wait in another collective than most. Empty when nobody waits."""
+    for process in (DEAD, STOPPED):
+        gone = [s for s in found if s.process == process and not (process == DEAD and s.state == GONE)]
+        if gone:
+            return gone
+    waiting = [s for s in found if _waits(s)]
+    needed = {r for s in waiting if (site := _site(s, plans)) is not None for r in site.together(s.rank)}
+    absent = [s for s in found if s.rank in needed and not _waits(s)]
+    if absent:
+        ended = [s for s in absent if s.state == GONE]
+        busy = [s for s in absent if s.state in (OUTSIDE, COMPUTING)]
+        return ended or busy or absent
+    places: dict[tuple[int, int], list[Standing]] = {}
+    for s in waiting:
+        places.setdefault((s.program, s.index), []).append(s)
+    if len(places) < 2:
+        return []
+    most = max(places.values(), key=len)
+    return [s for s in waiting if s not in most]
+
+
+def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> RunError:
+    """The error that names who is missing where, what it does, and what the others wait in.
+
+    ``why`` says what made the watchdog look, for example ``after 60 s``.
+    """
+    guilty = culprits(found, plans)
+    waiting = [s for s in found if _waits(s) and s not in guilty]
+    met = max(waiting, key=lambda s: (bool(_needs(s, guilty, plans)), s.waited), default=None)
+    site = None if met is None else _site(met, plans)
+    if not guilty:
+        what = f"the ranks of this node wait for others {why}"
+    elif met is not None and site is not None:
+        what = f"{_names(guilty)} did not come to {site}, {site.devices[met.rank]}: {_doing(guilty[0], plans)} ({why})"
+    else:
+        what = f"{_names(guilty)} failed: {_doing(guilty[0], plans)} ({why})"
+    lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans)}" for s in guilty]
+    lines += [f"{s.peer}: {_doing(s, plans)}" for s in found if s not in guilty]
+    where = site.place if site is not None else _last_place(guilty, plans)
+    return RunError("\n  ".join([what, *lines]), where=where or None, fix=_remedy(guilty))
+
+
+def _waits(s: Standing) -> bool:
+    return s.process not in (DEAD, STOPPED) and s.state in (ARRIVING, FINISHING)
+
+
+def _site(s: Standing, plans: Mapping[int, Plan]) -> Site | None:
+    plan = plans.get(s.program)
+    return None if plan is None else plan.sites.get(s.index)
+
+
+def _needs(s: Standing, guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> bool:
+    site = _site(s, plans)
+    return site is not None and any(g.rank in site.together(s.rank) for g in guilty)
+
+
+def _names(guilty: Sequence[Standing]) -> str:
+    return " and ".join(str(s.peer) for s in guilty)
+
+
+def _doing(s: Standing, plans: Mapping[int, Plan]) -> str:
+    """What a process does, in words."""
+    site, before = _site(s, plans), f"after {s.completed} collectives"
+    phase = _PHASES.get(s.phase, "")
+    at = f"{phase}{site}" if site is not None else f"collective {s.index}"
+    if s.state in (ARRIVING, FINISHING):
+        doing = f"it waits in {at}, {site.devices[s.rank]}, " if site is not None else f"it waits in {at} "
+        doing += f"for {s.waited / 1e9:.1f} s"
+    else:
+        doing = {
+            OUTSIDE: f"it is in the user's code, outside of a step, {before}",
+            COMPUTING: f"it computes in a step, {before}" + (f", the last {site}" if s.completed and site else ""),
+            WORKING: f"it works on {at}",
+            GONE: f"it has ended, {before}",
+        }.get(s.state, f"it is in state {s.state}")
+    if s.process == DEAD and s.state != GONE:
+        return "it is dead; " + doing.replace("it is ", "it was ").replace("it waits", "it waited", 1)
+    return ("it is stopped (state T); " if s.process == STOPPED else "") + doing
+
+
+def _history(s: Standing, plans: Mapping[int, Plan]) -> str:
+    """The last collectives of a process, newest last."""
+    plan = plans.get(s.program)
+    if plan is None or not s.recent:
+        return ""
+    words = []
+    for index, phase, took in s.recent:
+        site = plan.sites.get(index)
+        name = f"%{site.name}" if site is not None else str(index)
+        mark = {START: " start", DONE_PHASE: " done"}.get(phase, "")
+        words.append(f"{name}{mark} " + ("not over" if took is None else f"{took:.3g} ms"))
+    return "; its last: " + ", ".join(words)
+
+
+def _last_place(guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> str:
+    sites = [site for s in guilty if (site := _site(s, plans)) is not None and s.completed]
+    return sites[0].place if sites else ""
+
+
+def _remedy(guilty: Sequence[Standing]) -> str:
+    if any(s.process == DEAD for s in guilty):
+        return "look at that process's own output and at the system's log (out of memory?)"
+    if any(s.process == STOPPED for s in guilty):
+        return "something stopped that process (SIGSTOP, a debugger)"
+    if any(s.state in (ARRIVING, FINISHING) for s in guilty):
+        return "the ranks took different ways; a condition that guards collectives must have the same value on all"
+    return "find out what keeps that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever"

@@ -1,0 +1,234 @@
+"""The watchdog of a job: a rank that stops, dies, ends early or takes another way is named, and every rank ends.
+
+Ranks that wait in a collective look at each other's rows of the control table (`Watchdog.tick`, some 20 times a
+second): a dead partner ends the job at once, any other after the timeout. The first to find something claims the
+verdict, a word in shared memory, and raises the error; everybody else keeps quiet. A thread in each rank sees the
+verdict (or a dead process) also while its program is in the user's code or in a kernel that never ends, and ends the
+process when nothing else does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.control import COMPUTING, GONE, ROW, ControlTable
+from shardc.collectives.transport import Transport
+from shardc.launcher.atomic import write_text
+from shardc.launcher.failures import abort, describe, prefixed
+from shardc.launcher.roll_call import Answering
+from shardc.launcher.standing import DEAD, STOPPED, Peer, Plan, Standing, process_state, standings, this_process
+from shardc.launcher.verdict import culprits, verdict
+from shardc.native.drive import Drive, Prepared
+
+__all__ = ["Watchdog", "start_watchdog"]
+
+#: Seconds between two looks of the thread, and the seconds that it leaves others to end the process in good order.
+_LOOK, _PATIENCE, _OWN_PATIENCE = 0.2, 2.0, 8.0
+#: A process that was not asked for this many seconds was stopped itself: the time does not count.
+_PAUSE = 2.0
+
+
+@dataclass
+class _Wait:
+    """A wait in progress: which, since when (seconds), and the last look."""
+
+    which: int = -1
+    since: float = 0.0
+    last: float = 0.0
+
+
+class Watchdog:
+    """Watches the processes of a job for one of them; ``peers`` by rank, ``table`` of this node (None: not known)."""
+
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        rank: int,
+        timeout: float,
+        table: ControlTable | None = None,
+        node_ranks: Sequence[int] = (),
+        claim: Callable[[int, int], int] = lambda word, value: value,
+        dump_to: Path | None = None,
+        answering: Answering | None = None,
+    ) -> None:
+        self._peers, self._rank, self._timeout, self._table = peers, rank, timeout, table
+        self._near = [peers[r] for r in node_ranks] if table is not None else []
+        self._claim_word, self._dump_to, self._answering = claim, dump_to, answering
+        self._plans: dict[int, Plan] = {}
+        self._wait = _Wait()
+        self._over = threading.Event()
+        self._mine = False
+
+    def add(self, number: int, plan: Plan) -> None:
+        """A program that will run, under its number in the control table."""
+        self._plans[number] = plan
+        if self._answering is not None:
+            self._answering.plan(number, plan)
+
+    def show(self, loop: Prepared, memory: NDArray[np.uint8]) -> None:
+        """Let the others see whether this process is in a step of ``loop``, whose job is in ``memory``."""
+        if self._table is None or ROW.fields is None:
+            return
+        start = int(self._table.heaps[self._table.position].ctypes.data)
+        loop.job.shown = self._table.address + ROW.fields["state"][1]
+        loop.job.inside = COMPUTING
+        loop.job.recorder = self._table.address + ROW.fields["recorder"][1]
+        loop.job.number = int(memory.ctypes.data) - start
+
+    def tick(self, which: int, began: int) -> None:
+        """Called again and again while this process waits; ``which`` numbers its waits, ``began`` is in monotonic ns.
+
+        Raises `RunError` that names who is missing when there is no hope, or the timeout has passed.
+        """
+        now = time.monotonic()
+        if self._wait.which != which:
+            self._wait = _Wait(which, began / 1e9, now)
+        elif now - self._wait.last > _PAUSE:
+            self._wait.since += now - self._wait.last
+        self._wait.last = now
+        if self._said() or self._hopeless():
+            raise self.failed(None)
+        if self._timeout and now - self._wait.since > self._timeout:
+            raise self.failed(None, f"after {self._timeout:g} s")
+
+    def failed(self, error: BaseException | None, why: str = "at once") -> BaseException:
+        """The error to raise for the whole job: ``error``, or the verdict over who is missing.
+
+        Only the first process of the node gets so far; for others this does not return.
+        """
+        if not self._claimed():
+            self._end_quietly()
+        found = self._look()
+        made = error or verdict(found, self._plans, why)
+        self._dump(made, found)
+        for s in culprits(found, self._plans):
+            if s.process == STOPPED:
+                os.kill(s.peer.pid, signal.SIGKILL)
+        return made
+
+    def claim_failure(self) -> bool:
+        """This process fails by itself: is it the first of its node?"""
+        return self._claimed()
+
+    def close(self) -> None:
+        """This process ends in good order."""
+        self._over.set()
+        if self._table is not None and not self._mine:
+            self._table.mine["state"] = GONE
+        if self._answering is not None:
+            self._answering.close()
+
+    def guard(self) -> None:
+        """The thread: end this process when the job has failed and nothing else ends it."""
+        while not self._over.wait(_LOOK):
+            if self._said():
+                self._leave(_OWN_PATIENCE if self._mine else _PATIENCE)
+            elif self._dead() and not self._over.wait(1.0) and not self._said():
+                self._end_for_all()
+
+    def _leave(self, patience: float) -> None:
+        if not self._over.wait(patience):
+            os._exit(1)
+
+    def _end_for_all(self) -> None:
+        """A process died while this one was busy with something else."""
+        if not self._claimed():
+            return
+        found = self._look()
+        error = verdict(found, self._plans, "seen by the watchdog")
+        self._dump(error, found)
+        print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
+        abort(1, sys.modules["mpi4py.MPI"])
+
+    def _hopeless(self) -> bool:
+        """Is somebody dead, or has somebody ended that a waiting process needs?"""
+        if self._table is None:
+            return False
+        if self._dead():
+            return True
+        ended = any(int(row["state"][0]) == GONE for row in self._table.rows)
+        return ended and any(s.state == GONE for s in culprits(self._look(), self._plans))
+
+    def _dead(self) -> bool:
+        if self._table is None:
+            return False
+        return any(
+            int(row["state"][0]) != GONE and process_state(peer) == DEAD
+            for row, peer in zip(self._table.rows, self._near, strict=True)
+        )
+
+    def _look(self) -> list[Standing]:
+        return [] if self._table is None else standings(self._table, self._near, time.monotonic_ns())
+
+    def _said(self) -> bool:
+        return self._table is not None and bool(self._table.rows[0]["failed"][0])
+
+    def _claimed(self) -> bool:
+        """Is it this process that speaks for its node?"""
+        if self._table is not None and not self._mine:
+            field = ROW.fields["failed"][1] if ROW.fields else 0
+            word = int(self._table.rows[0].ctypes.data) + field
+            self._mine = self._claim_word(word, 1 + self._rank) == 1 + self._rank
+        if self._answering is not None and (self._mine or self._table is None):
+            self._answering.told()
+        return self._mine or self._table is None
+
+    def _end_quietly(self) -> NoReturn:
+        sys.stdout.flush()
+        time.sleep(_PATIENCE)
+        os._exit(1)
+
+    def _dump(self, error: BaseException, found: Sequence[Standing]) -> None:
+        if self._dump_to is None:
+            return
+        data = {
+            "error": str(error),
+            "processes": [asdict(s) for s in found],
+            "programs": {str(number): plan.to_json() for number, plan in self._plans.items()},
+        }
+        self._dump_to.mkdir(parents=True, exist_ok=True)
+        write_text(self._dump_to / f"flight-recorder.rank{self._rank}.json", json.dumps(data, indent=1))
+
+
+@dataclass(frozen=True)
+class _Hook:
+    """An exception hook that lets the watchdog know that this rank ends the job; ``told`` is for those who end it
+    without a hook."""
+
+    before: Callable[..., object]
+    told: Callable[[], object]
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: object) -> None:
+        self.told()
+        self.before(kind, error, trace)
+
+
+@cache
+def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: Path | None) -> Watchdog | None:
+    """The watchdog of this process in its job, None without other processes. All processes call this together."""
+    if transport.process_count == 1:
+        return None
+    rank = transport.process_index
+    peers = transport.exchange_objects(this_process(rank))
+    table = transport.control
+    answering = Answering.to_launcher(peers[rank], -1 if table is None else table.file)
+    dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, dump_to, answering)
+    if table is not None:
+        threading.Thread(target=dog.guard, name="shardc-watchdog", daemon=True).start()
+    sys.excepthook = _Hook(sys.excepthook, dog.claim_failure)
+    atexit.register(dog.close)
+    return dog
