@@ -21,7 +21,10 @@ from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
 
-__all__ = ["Launcher", "MpiLibrary", "check", "detect_launcher", "find_library", "start_mpi"]
+__all__ = ["RANKS_VARIABLE", "Launcher", "MpiLibrary", "check", "detect_launcher", "find_library", "start_mpi"]
+
+#: The size of the job that `shardc mpiexec` starts, whatever its launcher tells.
+RANKS_VARIABLE = "SHARDC_RANKS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Launcher:
     """What the environment says of the job.
 
     ``kind`` is ``openmpi`` (its mpirun), ``pmi`` (MPICH's or Intel's mpiexec, or ``srun --mpi=pmi2``), ``pmix``
-    (PRRTE, ``srun --mpi=pmix``) or ``slurm`` (srun that gives MPI nothing). ``size`` and ``rank`` are 0 and -1
+    (PRRTE, ``srun --mpi=pmix``), ``slurm`` (srun that gives MPI nothing) or ``shardc`` (`shardc mpiexec` with a
+    launcher that says nothing by itself). ``size`` and ``rank`` are 0 and -1
     where unknown.
     """
 
@@ -45,6 +49,7 @@ class Launcher:
             "pmi": "a PMI launcher (MPICH's or Intel MPI's mpiexec, or srun --mpi=pmi2)",
             "pmix": "a PMIx launcher (Open MPI 5's mpirun, or srun --mpi=pmix)",
             "slurm": "srun without an MPI plug-in",
+            "shardc": "shardc mpiexec",
         }
         return f"{names[self.kind]} ({self.evidence})"
 
@@ -80,10 +85,13 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     elif "PMI_SIZE" in environ:
         found = made("pmi", "PMI_SIZE", "PMI_RANK")
     elif "PMIX_RANK" in environ:
-        found = made("pmix", "SLURM_STEP_NUM_TASKS", "PMIX_RANK")
+        step = "SLURM_STEP_NUM_TASKS"
+        found = made("pmix", step if step in environ else RANKS_VARIABLE, "PMIX_RANK")
     elif number("SLURM_STEP_NUM_TASKS") > 1:
         handed = any(name.startswith(("PMI_", "PALS_")) for name in environ) or "I_MPI_PMI_LIBRARY" in environ
         found = made("pmi" if handed else "slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+    elif number(RANKS_VARIABLE) > 1:
+        found = made("shardc", RANKS_VARIABLE, "")
     else:
         return None
     return None if found.size == 1 else found

@@ -7,31 +7,31 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.mpi_environment import MpiLibrary, check, detect_launcher, find_library
+from shardc.launcher.affinity import BIND_VARIABLE, check_binding, processors_here
+from shardc.launcher.failures import describe, prefixed
+from shardc.launcher.hosts import Host, placed
+from shardc.launcher.launchers import FAMILIES
+from shardc.launcher.mpi_environment import RANKS_VARIABLE, MpiLibrary, check, detect_launcher, find_library
+from shardc.launcher.orphans import end_with_parent
+from shardc.launcher.prefixed_output import OutputByRank
+from shardc.launcher.roll_call import RollCall
 
-__all__ = ["find_mpiexec", "job_environment", "python_command", "start_job"]
+__all__ = ["JobOptions", "find_mpiexec", "job_environment", "python_command", "start_job"]
 
-_NAMES = {
-    "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpiexec", "mpirun"),
-    "intel": ("mpiexec.hydra", "mpiexec", "mpirun"),
-    "openmpi": ("mpirun.openmpi", "mpiexec.openmpi", "mpirun", "mpiexec", "prterun"),
-    "unknown": ("mpiexec", "mpirun"),
-}
-_VERSION_MARKS = {
-    "mpich": ("HYDRA", "MPICH"),
-    "intel": ("Intel(R) MPI",),
-    "openmpi": ("Open MPI", "OpenRTE", "PRRTE"),
-    "unknown": ("",),
-}
 #: Seconds that a launcher gets to end its job.
 _PATIENCE = 5.0
 #: Interpreter options that take the next word as their value.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_RUNNER = "shardc.launcher.rank_main"
 
 
 def find_mpiexec(library: MpiLibrary, environ: Mapping[str, str] = os.environ) -> Path:
@@ -48,16 +48,32 @@ def find_mpiexec(library: MpiLibrary, environ: Mapping[str, str] = os.environ) -
     )
 
 
-def start_job(
-    ranks: int, command: Sequence[str], environ: Mapping[str, str] = os.environ, options: Sequence[str] = ()
-) -> int:
-    """Run ``command`` on ``ranks`` ranks and return the job's exit code (0, 1, 2 or 130).
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """How a job is started: on which hosts (none: this one, or the allocation's), bound to which cores (a word of
+    `BINDINGS`), whether each line of output names its rank, and words for the launcher as they are."""
 
-    ``options`` go to the launcher as they are. Raises `EnvironmentProblem` without MPI or launcher, and
-    `InputError` inside of a running job.
+    hosts: tuple[Host, ...] = ()
+    bind: str = "auto"
+    prefix: bool = False
+    words: tuple[str, ...] = ()
+
+
+def start_job(
+    ranks: int,
+    command: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+    options: JobOptions = JobOptions(),
+) -> int:
+    """Run ``command`` on ``ranks`` ranks and return the job's exit code: that of the rank that failed, 130 when
+    interrupted, 1 when a rank was killed.
+
+    Raises `EnvironmentProblem` without MPI or launcher, and `InputError` inside of a running job and for hosts that
+    do not take so many ranks.
     """
     if ranks < 1:
         raise InputError(f"a job of {ranks} ranks", fix="ranks are at least 1")
+    check_binding(options.bind)
     running = detect_launcher(environ)
     if running is not None:
         raise InputError(
@@ -67,28 +83,78 @@ def start_job(
     library = find_library(environ)
     check(None, library)
     assert library is not None
-    line = [str(find_mpiexec(library, environ)), "-n", str(ranks), *options, *command]
-    code = _supervise(line, job_environment(library, ranks, environ))
-    return code if code in (0, 2, 130) else 1
+    family = FAMILIES[library.kind]
+    hosts = placed(options.hosts, ranks)
+    with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
+        line = [str(find_mpiexec(library, environ)), "-n", str(ranks), *family.placing(hosts, Path(folder))]
+        # Python ranks bind themselves, other programs as the launcher does.
+        python = _RUNNER in command
+        bind = "none" if python else options.bind
+        line += [*family.bindings.get(bind, ()), *(family.marking if options.prefix else ())]
+        job = job_environment(library, ranks, environ, bind=bind, several_hosts=len(hosts) > 1)
+        job[BIND_VARIABLE] = options.bind if python else "none"
+        if len(hosts) > 1:
+            line += family.exporting(job)
+        output = OutputByRank(library.kind) if options.prefix else None
+        with RollCall() as call:
+            code = _supervise([*line, *options.words, *command], job | call.environ, output)
+        ended = call.first() if code not in (0, 130) else None
+        if ended is not None:
+            print(prefixed(ended[0], describe(ended[1])), file=sys.stderr, flush=True)
+    killed = code in family.signals or code > 125 or code < 0
+    return 1 if killed and code != 130 else code
 
 
-def _supervise(line: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a launcher to its end; when this process is interrupted or terminated, the job is too."""
+def _supervise(line: Sequence[str], environ: Mapping[str, str], output: OutputByRank | None = None) -> int:
+    """Run a launcher to its end; when this process is interrupted, terminated or killed, the job is too."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop) if threading.current_thread() is threading.main_thread() else None
-    process = subprocess.Popen(line, env=dict(environ))
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    pipe = subprocess.PIPE if output is not None else None
+    process = subprocess.Popen(
+        line,
+        env=dict(environ),
+        stdout=pipe,
+        stderr=pipe,
+        preexec_fn=end_with_parent(),  # noqa: PLW1509 -- one system call, no lock
+    )
+    pumps = _pumps(process, output) if output is not None else []
     try:
-        return process.wait()
+        code = process.wait()
+        for pump in pumps:
+            pump.join(_PATIENCE)
+        return code
     except KeyboardInterrupt:
         _end(process, signal.SIGINT)
         return 130
     finally:
         _end(process, signal.SIGTERM)
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _pumps(process: subprocess.Popen[bytes], output: OutputByRank) -> list[threading.Thread]:
+    """Threads that write a launcher's output as whole lines: stdout's with their ranks, stderr's without (our own
+    messages have them)."""
+    threads = []
+    for source, sink, numbered in ((process.stdout, sys.stdout, True), (process.stderr, sys.stderr, False)):
+        assert source is not None
+        chunks = iter(partial(os.read, source.fileno(), 1 << 16), b"")
+        lines = replace(output, numbered=numbered).lines(chunks)
+        threads.append(threading.Thread(target=_write, args=(lines, sink.fileno()), daemon=True))
+        threads[-1].start()
+    return threads
+
+
+def _write(lines: Iterable[bytes], descriptor: int) -> None:
+    for line in lines:
+        left = memoryview(line)
+        while left:
+            left = left[os.write(descriptor, left) :]
 
 
 def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -113,30 +179,31 @@ def python_command(command: Sequence[str]) -> list[str]:
         at += 2 if words[at] in _WITH_VALUE else 1
     if at == len(words):
         return words
-    return [*words[:at], "-m", "shardc.launcher.rank_main", *words[at:]]
+    return [*words[:at], "-m", _RUNNER, *words[at:]]
 
 
-def job_environment(library: MpiLibrary, ranks: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a job: one thread per rank in numerical libraries, and more ranks than cores allowed."""
+def job_environment(
+    library: MpiLibrary,
+    ranks: int,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    bind: str = "none",
+    several_hosts: bool = False,
+) -> dict[str, str]:
+    """The environment of a job: its size, one thread per rank in numerical libraries, more ranks than cores allowed."""
+    family = FAMILIES[library.kind]
     out = dict(environ)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        out.setdefault(name, "1")
-    if library.kind == "openmpi":
-        out.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
-        out.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        out.setdefault("PRTE_ALLOW_RUN_AS_ROOT", "1")
-        out.setdefault("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        if ranks > (os.cpu_count() or 1):
-            out.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
-            out.setdefault("OMPI_MCA_hwloc_base_binding_policy", "none")
-            out.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-            out.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
-            out.setdefault("PRTE_MCA_hwloc_default_binding_policy", "none")
-    return out
+    out[RANKS_VARIABLE] = str(ranks)
+    defaults = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    crowded = ranks > len(processors_here()) and not several_hosts
+    defaults |= family.variables
+    defaults |= family.crowded if crowded else {}
+    defaults |= family.unbound if bind == "none" or (bind == "auto" and crowded) else {}
+    return {**defaults, **out}
 
 
 def _launchers(library: MpiLibrary, environ: Mapping[str, str]) -> Iterator[Path]:
-    names = _NAMES[library.kind]
+    names = FAMILIES[library.kind].names
     resolved = library.path.resolve()
     homes = dict.fromkeys(p / "bin" for path in (library.path, resolved) for p in list(path.parents)[1:4])
     for home in homes:
@@ -154,4 +221,4 @@ def _belongs(path: Path, kind: str) -> bool:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return any(mark in done.stdout + done.stderr for mark in _VERSION_MARKS[kind])
+    return any(mark in done.stdout + done.stderr for mark in FAMILIES[kind].marks)

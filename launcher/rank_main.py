@@ -6,21 +6,28 @@ job when the code fails, also through ``sys.exit(1)``.
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from shardc.hlo.errors import EnvironmentProblem
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.affinity import bind_rank
 from shardc.launcher.failures import describe, end_job, exit_code_of, tell_before_mpi
 from shardc.launcher.mpi_environment import check, detect_launcher, find_library
+from shardc.launcher.orphans import end_with_parent
 
 __all__ = ["main"]
 
 
 def main() -> int:
     launcher = detect_launcher()
+    end_together = end_with_parent(signal.SIGKILL)
+    if end_together is not None:
+        end_together()
     try:
+        bind_rank()
         check(launcher, find_library())
         from mpi4py.run import run_command_line
-    except EnvironmentProblem as e:
+    except (EnvironmentProblem, InputError) as e:
         tell_before_mpi(launcher.rank if launcher else 0, describe(e))
         return e.exit_code
     try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from shardc.launcher.failures import SharedFailureError
 from shardc.launcher.meshes import require_devices
 from shardc.launcher.npz import encode, read_inputs, write_outputs
 from shardc.launcher.random_inputs import random_arguments
+
+if TYPE_CHECKING:
+    from shardc.launcher.mpiexec import JobOptions
 
 __all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
 
@@ -144,10 +147,17 @@ def _profile(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
     }
 
 
-def start_ranks(executable: Executable, task: Task, ranks: int, config: Config, flags: Sequence[str] = ()) -> int:
+def start_ranks(
+    executable: Executable,
+    task: Task,
+    ranks: int,
+    config: Config,
+    flags: Sequence[str] = (),
+    options: JobOptions | None = None,
+) -> int:
     """Run ``task`` on ``ranks`` MPI ranks that load the executable compiled here; returns the job's exit code."""
     from shardc.compiler.serialize import save
-    from shardc.launcher.mpiexec import start_job
+    from shardc.launcher.mpiexec import JobOptions, start_job
 
     require_devices(executable.num_devices, ranks, task.devices_per_rank or -(-executable.num_devices // ranks))
     if ranks > executable.num_devices:
@@ -159,7 +169,8 @@ def start_ranks(executable: Executable, task: Task, ranks: int, config: Config, 
         path = Path(folder) / "program.shardc"
         save(executable, path)
         runner = [sys.executable, "-m", "shardc.launcher.rank_main", "-m", "shardc.cli.rank"]
-        return start_job(ranks, [*runner, str(path), task.dump(), *flags])
+        line = [*runner, str(path), task.dump(), *flags]
+        return start_job(ranks, line, options=options or JobOptions())
 
 
 def _shared_folder(config: Config) -> Path | None:

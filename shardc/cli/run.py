@@ -8,6 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from shardc.cli.job_options import (
+    BindOption,
+    HostfileOption,
+    HostsOption,
+    LauncherOption,
+    PrefixOption,
+    job_options,
+)
 from shardc.cli.options import (
     AnnotateOption,
     AnnotationsOption,
@@ -43,6 +51,11 @@ def run(
     outputs: OutputsOption = None,
     ranks: RanksOption = 0,
     devices_per_rank: PerRankOption = 0,
+    hosts: HostsOption = "",
+    hostfile: HostfileOption = None,
+    bind: BindOption = "auto",
+    prefix: PrefixOption = False,
+    option: LauncherOption = None,
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
     tune: TuneOption = 0.0,
@@ -61,7 +74,8 @@ def run(
 
     task = Task(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
-    execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune)
+    job = job_options(hosts, hostfile, bind, prefix, option)
+    execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune, job=job)
 
 
 def absolute(path: Path | None) -> str:
@@ -77,8 +91,12 @@ def execute(
     device: str,
     memory_picture: Path | None = None,
     tune: float = 0.0,
+    job: Any = None,
 ) -> None:
-    """Compile ``program`` (the arguments of `open_program`), carry out ``task`` on it, and show the outcome."""
+    """Compile ``program`` (the arguments of `open_program`), carry out ``task`` on it, and show the outcome.
+
+    ``job`` are the `JobOptions` for ranks that are started.
+    """
     from shardc.hlo.errors import InputError
     from shardc.launcher.mpi_environment import detect_launcher
     from shardc.launcher.stages import job_config
@@ -109,7 +127,7 @@ def execute(
         show_outcome(view, run_in_job(make, task, config))
     elif ranks > 1:
         flags = [f for f, on in (("--json", view.json), ("-v", view.verbose), ("-q", view.quiet)) if on]
-        code = start_ranks(make(), task, ranks, config, flags)
+        code = start_ranks(make(), task, ranks, config, flags, job)
         if code:
             raise typer.Exit(code)
     else:

@@ -32,7 +32,7 @@ def test_ranks_own_one_or_several_devices(ranks: int, devices: int, repository: 
     ("trouble", "code", "messages"),
     [
         ("raise", 1, ["[2] ValueError: boom"]),
-        ("exit", 1, ["[1] exited with status 3"]),
+        ("exit", 3, ["[1] exited with status 3"]),
         ("kill", 1, []),
         ("part", 2, ["] error: this process holds only a part of y (f32[10])", "fix: call shardc.gather(x)"]),
         ("all-fail", 2, ["[0] error: an array of shape [10] was given, the parameter has [3]"]),

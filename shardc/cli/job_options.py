@@ -1,0 +1,39 @@
+"""Options of commands that start MPI jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from shardc.launcher.mpiexec import JobOptions
+
+__all__ = ["BindOption", "HostfileOption", "HostsOption", "LauncherOption", "PrefixOption", "job_options"]
+
+HostsOption = Annotated[str, typer.Option("--hosts", metavar="A:2,B:2", help="Hosts, with ranks on each.")]
+HostfileOption = Annotated[
+    Path | None, typer.Option("--hostfile", metavar="FILE", help="Hosts, a line each: a, a:2 or a slots=2.")
+]
+BindOption = Annotated[
+    str, typer.Option("--bind", metavar="HOW", help="auto (equal shares of the cores), core, numa or none.")
+]
+PrefixOption = Annotated[
+    bool, typer.Option("--prefix", "--tag-output", help="Whole lines of output, each behind its rank.")
+]
+LauncherOption = Annotated[
+    list[str] | None, typer.Option("--option", metavar="WORD", help="Passed to the launcher as it is. Repeatable.")
+]
+
+
+def job_options(hosts: str, hostfile: Path | None, bind: str, prefix: bool, words: list[str] | None) -> JobOptions:
+    """What the options say. Raises `InputError` for hosts given twice, and for what is none."""
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.hosts import parse_hosts, read_hostfile
+    from shardc.launcher.mpiexec import JobOptions
+
+    if hosts and hostfile is not None:
+        raise InputError("--hosts and --hostfile together", fix="give one of them")
+    found = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile is not None else ()
+    return JobOptions(found, bind, prefix, tuple(words or ()))
