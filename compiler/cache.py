@@ -57,7 +57,23 @@ def bypasses_cache(config: Config) -> bool:
 
 def code_settings(config: Config) -> tuple[object, ...]:
     """The settings that change generated code, of plain data; they are in every key."""
-    return (config.tune, config.num_threads) if config.tune else ()
+    tuned = (config.tune, config.num_threads) if config.tune else ()
+    overlap = (
+        config.overlap,
+        _content(config.machine),
+        config.spare_cores,
+        _content(config.profile),
+        config.overlap_memory,
+    )
+    return tuned if overlap == ("auto", "", False, "", 1.1) else (*tuned, *overlap)
+
+
+def _content(file: str | Path | None) -> str:
+    """The text of a file; of anything else the name."""
+    try:
+        return Path(file).read_text() if file else ""
+    except (OSError, UnicodeDecodeError):
+        return str(file)
 
 
 def source_key(content: str, target: Target, config: Config) -> str:

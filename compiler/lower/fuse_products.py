@@ -170,6 +170,8 @@ class _Group:
 
     def _is_ours(self, o: Instruction, kept: set[Instruction]) -> bool:
         """Should the kernel compute this operand, which does not depend on the product?"""
+        if o in self.dot.operands:  # the kernel reads it in any case
+            return False
         if _is_source(o):
             return True
         if not is_elementwise(o) or o.shape.dims != self.dot.shape.dims or not is_cheap(o) or o is self.root:

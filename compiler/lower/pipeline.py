@@ -111,7 +111,10 @@ def _overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tu
     if not any(i.opcode in COLLECTIVES for i in module.instructions()):
         return passes
     overlap = overlap_of(config, program_key(module) if config.profile is not None else "")
-    return tuple(replace(p, overlap=overlap) if isinstance(p, ConvertAsync | Schedule) else p for p in passes)
+    return tuple(
+        replace(p, overlap=overlap) if isinstance(p, ConvertAsync | Schedule) and p.overlap is None else p
+        for p in passes
+    )
 
 
 def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, ...] = PASSES) -> Lowered:

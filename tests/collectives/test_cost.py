@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardc.collectives.machine as machines
-from shardc.collectives.cost import collective_cost, members_by_level
+from shardc.collectives.cost import collective_cost, members_by_level, members_of
 from shardc.collectives.machine import Machine, load_machine, machine_names
 from shardc.hlo.errors import InputError
 
@@ -27,6 +27,7 @@ def test_every_number_has_its_source(name: str) -> None:
     for part in (given["device"], *given["levels"]):
         assert part["source"]
     assert all(level["latency_source"] for level in given["levels"])
+    assert "transfers" not in given["device"] or given["device"]["transfers_source"]
 
 
 def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
@@ -91,3 +92,10 @@ def test_an_exchange_along_a_ring_passes_others() -> None:
     pod = load_machine("tpu-v4")
     near, far = (collective_cost(pod, "all-to-all", 1e9, (g, 1)).seconds for g in (4, 64))
     assert far > 10 * near
+
+
+def test_members_of_listed_groups(dgx: Machine) -> None:
+    assert members_of(dgx, (0, 1, 8, 9)) == (2, 2)
+    assert members_of(dgx, range(16)) == (8, 2) == members_by_level(dgx, [(1, 16)])
+    assert members_of(dgx, (0, 8, 16, 24)) == (1, 4) == members_by_level(dgx, [(8, 4)])
+    assert members_of(dgx, (5,)) == (1, 1)

@@ -66,6 +66,14 @@ def test_several_results() -> None:
     assert [o for o, _ in found] == ["fusion", "get-tuple-element", "get-tuple-element", "tuple"]
 
 
+def test_what_the_product_reads_too_is_read_once() -> None:
+    module = program(
+        f"x = f32[4,4] parameter(0)\na = f32[4,4] add(x, x)\nd = f32[4,4] dot(a, a), {DOT}\n"
+        "t = f32[4,4] tanh(d)\nROOT r = f32[4,4] add(t, a)"
+    )
+    assert fused(module) == [("add", []), ("fusion", ["dot", "tanh", "add"])]
+
+
 def test_what_needs_the_whole_product_waits() -> None:
     lines = (
         "z = f32[] constant(0)\ns = f32[70] reduce(d, z), dimensions={1}, to_apply=sum\n"

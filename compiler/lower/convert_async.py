@@ -1,0 +1,63 @@
+"""Convert async: collectives that are worth it become pairs of a start and a done, side by side for now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.compiler.lower.join_pairs import was_asynchronous
+from shardc.compiler.lower.kernel_costs import transfer_of
+from shardc.compiler.lower.overlap import Overlap
+from shardc.hlo.asynchronous import is_start, split
+from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.simplify.make import map_computations, step_computations
+
+__all__ = ["ConvertAsync"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertAsync:
+    """Make pairs of collectives that take longer than a pair has to hide, and of those that came as pairs.
+
+    What is between start and done is up to `Schedule`, which joins those again that nothing goes on beside. Without
+    ``overlap`` everything stays as it is.
+    """
+
+    overlap: Overlap | None = None
+    name: str = "convert-async"
+    why: str = "what travels while others compute takes no time"
+
+    def run(self, module: Module) -> Module:
+        overlap = self.overlap
+        if overlap is None or not any(i.opcode in COLLECTIVES for i in module.instructions()):
+            return module
+        devices = module.num_partitions * module.replica_count
+        return map_computations(module, lambda c: _converted(c, overlap, devices), only=step_computations(module))
+
+
+def _converted(computation: Computation, overlap: Overlap, devices: int) -> Computation:
+    chosen = {i for i in computation if _pays(i, overlap, devices)}
+    if not chosen:
+        return computation
+    new: dict[Instruction, Instruction] = {}
+    order: list[Instruction] = []
+    for old in computation:
+        operands = tuple(new[o] for o in old.operands)
+        i = old if operands == old.operands else old.replace(operands=operands)
+        if old in chosen:
+            start, i = split(i)
+            order.append(start)
+        new[old] = i
+        order.append(i)
+    return Computation(computation.name, order, new[computation.root])
+
+
+def _pays(i: Instruction, overlap: Overlap, devices: int) -> bool:
+    if i.opcode not in COLLECTIVES or is_start(i):
+        return False
+    if was_asynchronous(i):
+        return True
+    if not overlap.transfers:
+        return False
+    transfer = transfer_of(i, overlap, devices)
+    return overlap.everything or (transfer is not None and transfer.seconds > overlap.least_seconds)
