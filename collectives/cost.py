@@ -7,12 +7,13 @@ them, hierarchies level by level; each is a sum of steps of ``latency + bytes / 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardc.collectives.machine import Level, Machine
 
-__all__ = ["Estimate", "collective_cost", "members_by_level"]
+__all__ = ["Estimate", "collective_cost", "members_by_level", "members_of"]
 
 #: Members of a group at one level, and the level.
 _Part = tuple[int, Level]
@@ -41,6 +42,23 @@ def members_by_level(machine: Machine, strides: Iterable[tuple[int, int]]) -> tu
             left = -(-left // fits)
             stride *= fits
     return tuple(counts)
+
+
+def members_of(machine: Machine, devices: Sequence[int]) -> tuple[int, ...]:
+    """`members_by_level` for a group that is given as device numbers; groups that lie unevenly count as their largest.
+
+    Example: of devices 0, 1, 8 and 9 on machines of eight, two meet inside and two outside.
+    """
+    found: list[int] = []
+    inside, inner = 1, tuple(devices)
+    for n, level in enumerate(machine.levels):
+        last = n == len(machine.levels) - 1
+        inside *= level.size
+        outer = tuple(0 if last or not inside else d // inside for d in devices)
+        met = Counter(o for o, _ in set(zip(outer, inner, strict=True)))
+        found.append(max(met.values(), default=1))
+        inner = outer
+    return tuple(found)
 
 
 def collective_cost(machine: Machine, opcode: str, result_bytes: float, members: Sequence[int]) -> Estimate:

@@ -24,11 +24,16 @@ _KINDS = ("switch", "torus")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A roofline: bytes of memory, bytes per second from it, operations per second by element type."""
+    """A roofline: bytes of memory, bytes per second from it, operations per second by element type.
+
+    ``transfers`` is how many collectives may be under way on one kind of links while the device computes; 0 where
+    whoever computes does the transfers too.
+    """
 
     memory_bytes: int
     memory_bandwidth: float
     flops: Mapping[str, float]
+    transfers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,12 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
         raise InputError("only the outermost level may have any size (0)", where=str(path))
     memory = int(_positive(device, "memory_bytes", str(path)))
     bandwidth = _positive(device, "memory_bandwidth", str(path))
-    return Machine(str(given.get("name", path.stem)), Device(memory, bandwidth, MappingProxyType(flops)), made)
+    transfers = device.get("transfers", 0)
+    if not isinstance(transfers, int) or transfers < 0:
+        raise InputError(f"transfers is {transfers!r}", where=str(path), fix="give a number of collectives, or 0")
+    return Machine(
+        str(given.get("name", path.stem)), Device(memory, bandwidth, MappingProxyType(flops), transfers), made
+    )
 
 
 def _level(given: Mapping[str, Any], where: str) -> Level:

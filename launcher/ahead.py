@@ -60,6 +60,8 @@ def _with_functions_elsewhere(partitioned: Partitioned) -> Config:
     own = config.custom_calls
     missing = [t for t in targets if not (own[t].address if t in own else is_known(t))]
     # Compiled code names the function: which address it has matters to nobody yet.
+    # The runtime in C does each collective where it stands.
+    config = replace(config, overlap="never")
     return replace(config, custom_calls={**own, **{t: CustomCall(address=1) for t in missing}})
 
 
