@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
+from shardc.collectives.heap import open_heaps
 from shardc.collectives.local import LocalTransport
 from shardc.collectives.mpi import MpiTransport
+from shardc.collectives.shared import Node, shared_code
+from shardc.collectives.shared_transport import SharedTransport
 from shardc.collectives.transport import Transport
 from shardc.compiler.cache import kept_object
 from shardc.hlo.config import Config
+from shardc.launcher.affinity import processors_here, threads_for
 from shardc.launcher.failures import install_abort_hook
 from shardc.launcher.mpi_environment import detect_launcher, start_mpi
 from shardc.native.target import Target
@@ -20,6 +24,10 @@ __all__ = ["job_transport", "process_count", "process_index", "threads_per_proce
 
 #: Seconds that a wait polls before it sleeps: when every local rank has a core, and when ranks share cores.
 _SPIN, _SHORT_SPIN = 0.005, 0.0002
+#: Nanoseconds that a wait for ranks of the same node watches memory, when every local rank has a core.
+_WATCH = 100_000
+
+log = logging.getLogger("shardc")
 
 
 def job_transport(config: Config) -> Transport:
@@ -31,7 +39,7 @@ def job_transport(config: Config) -> Transport:
     if launcher is None:
         return LocalTransport(_Kept(config))
     _end_together(launcher.rank)
-    return _mpi_transport(config.timeout)
+    return _mpi_transport(_Settings(config.timeout, config.shared_memory, config.transfer_thread, _Kept(config)))
 
 
 def process_index() -> int:
@@ -45,17 +53,13 @@ def process_count() -> int:
 
 
 def threads_per_process(config: Config) -> int:
-    """Threads that one process may use: the machine's cores shared among the ranks on it."""
+    """Threads that one process may use: its processors, those shared with other ranks of the node divided."""
     if config.num_threads:
         return config.num_threads
-    if detect_launcher() is None or _cores() == 1:
-        return _cores()
-    return max(1, _cores() // _local_ranks())
-
-
-def _cores() -> int:
-    """Cores that this process may run on; a launcher that binds ranks gives each its own."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    mine = processors_here()
+    if detect_launcher() is None or len(mine) == 1:
+        return len(mine)
+    return threads_for(mine, _local_processors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +77,49 @@ def _end_together(rank: int) -> None:
     install_abort_hook(rank)
 
 
-@cache
-def _mpi_transport(timeout: float) -> MpiTransport:
-    mpi = start_mpi()
-    spin = _SPIN if _cores() == 1 or _local_ranks() <= _cores() else _SHORT_SPIN
-    return MpiTransport(mpi.COMM_WORLD, timeout=timeout, spin=spin)
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What a job's transport depends on; where its code is kept makes no difference to it."""
+
+    timeout: float
+    shared_memory: bool
+    transfer_thread: bool | None
+    keep: _Kept = field(compare=False)
 
 
 @cache
-def _local_ranks() -> int:
+def _mpi_transport(settings: _Settings) -> Transport:
+    world = start_mpi().COMM_WORLD
+    local = _local_processors()
+    cores = len(frozenset().union(*local))
+    spin = _SPIN if len(local) <= cores else _SHORT_SPIN
+    messages = MpiTransport(world, timeout=settings.timeout, spin=spin, keep=settings.keep)
+    if not settings.shared_memory or not 1 < len(local) == world.Get_size():
+        return messages
+    heaps = open_heaps(messages.exchange_objects, len(local))
+    if isinstance(heaps, str):
+        if world.Get_rank() == 0:
+            log.info("ranks send messages within the node: %s", heaps)
+        return messages
+    helper = settings.transfer_thread
+    return SharedTransport(
+        messages,
+        Node(
+            heaps,
+            tuple(range(len(local))),
+            messages.exchange_objects,
+            shared_code(None, settings.keep),
+            spin=_WATCH if len(local) <= cores else 0,
+            helper=cores >= 2 * len(local) if helper is None else helper,
+        ),
+    )
+
+
+@cache
+def _local_processors() -> tuple[frozenset[int], ...]:
+    """Where each rank of this node may run."""
     mpi = start_mpi()
     node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
-    size = int(node.Get_size())
+    local = tuple(node.allgather(processors_here()))
     node.Free()
-    return size
+    return local
