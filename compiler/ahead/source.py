@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.collectives.call import BufferRef, CollectiveCall
-from shardc.collectives.engine import overlaps
-from shardc.collectives.membership import check_call
+from shardc.collectives.membership import check_call, overlaps
 from shardc.compiler.ahead.program import AheadProgram, c_string
 from shardc.compiler.executable import ARENA_HEADER, ArraySpec
 from shardc.hlo.errors import UnsupportedError

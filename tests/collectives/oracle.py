@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.memory import DeviceMemory, aligned_bytes
+from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.transport import Transport
 from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
 from shardc.hlo.mesh import Mesh
@@ -31,6 +33,29 @@ AXES = [
     (Mesh({"x": 4}), ()),
 ]
 OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Byte arrays of one device; a `BufferRef` names a range in one of them."""
+
+    arena: NDArray[np.uint8]
+    arguments: Sequence[NDArray[np.uint8]]
+    results: Sequence[NDArray[np.uint8]]
+    constants: NDArray[np.uint8]
+
+    def view(self, ref: BufferRef, dtype: DType) -> NDArray[Any]:
+        """The elements that ``ref`` names, without a copy."""
+        match ref.space:
+            case "arena":
+                whole = self.arena
+            case "argument":
+                whole = self.arguments[ref.index]
+            case "result":
+                whole = self.results[ref.index]
+            case _:
+                whole = self.constants
+        return whole[ref.offset : ref.offset + ref.nbytes].view(dtype.numpy)
 
 
 @dataclass

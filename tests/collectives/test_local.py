@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 
 from shardc.collectives.call import BufferRef
 from shardc.collectives.local import LocalTransport
-from shardc.collectives.memory import DeviceMemory, aligned_bytes
+from shardc.collectives.memory import aligned_bytes
 from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.groups import ListGroups, ListPairs
-from tests.collectives.oracle import AXES, OPS, Case, assert_same, expected, make_case, memory_for, perform
+from tests.collectives.oracle import (
+    AXES,
+    OPS,
+    Case,
+    DeviceMemory,
+    assert_same,
+    expected,
+    make_case,
+    memory_for,
+    perform,
+)
 
 
 def run_local(case: Case) -> dict[int, DeviceMemory]:

@@ -12,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.collectives.membership import Ownership, members_of
-from shardc.collectives.memory import DeviceMemory
 from shardc.collectives.plan_messages import Limits, Plan, Topology, plan_messages
-from shardc.collectives.reduction import reduce_members
 from shardc.collectives.steps import Arrive, Await, Check, Copy, Header, Place, Receive, Reduce, Send, Step, Wait, Zero
 from shardc.collectives.subtrees import Subtree, combine, subtrees
 from shardc.hlo.groups import ListGroups
-from tests.collectives.oracle import AXES, OPS, Case, assert_same, expected, make_case, memory_for
+from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, memory_for, tree
 
 LIMITS = [Limits(), Limits(message=96, packed=64, whole=0), Limits(whole=1 << 40), Limits(packed=0, whole=-(1 << 40))]
 
@@ -97,7 +95,7 @@ class Machine:
                 dtype = self.case.call.operands[index].dtype
                 nbytes = count * dtype.nbytes
                 views = [self.bytes(me, s, nbytes).view(dtype.numpy) for s in sources]
-                total = reduce_members(self.case.call.reduction, dtype, views)
+                total = tree(self.case.call.reduction, dtype, views)
                 for t in targets:
                     self.bytes(me, t, nbytes)[:] = total.view(np.uint8)
 
