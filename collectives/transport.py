@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveCall
-from shardc.collectives.control import ControlTable
 from shardc.collectives.membership import Ownership
-from shardc.native.pool import Pool, Row
+
+if TYPE_CHECKING:  # importing shardc loads no LLVM
+    from shardc.collectives.control import ControlTable
+    from shardc.native.pool import Pool, Row
 
 __all__ = ["Performer", "Transport"]
 

@@ -11,7 +11,7 @@ from shardc.hlo.errors import InputError
 
 __all__ = ["Host", "parse_hosts", "placed", "read_hostfile"]
 
-_NAME = r"(?P<name>[\w.-]+)"
+_NAME = r"(?P<name>\w[\w.-]*)"
 _INLINE = re.compile(rf"{_NAME}(?::(?P<slots>\d+))?")
 _LINE = re.compile(rf"{_NAME}(?:\s*:\s*(?P<slots>\d+))?(?P<rest>(?:\s+[\w-]+\s*=\s*\S+)*)\s*")
 _SLOTS = re.compile(r"\b(?:slots|cpus?|maxprocs)\s*=\s*(\d+)")
