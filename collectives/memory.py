@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call import CollectiveOperand
-from shardc.native.pool import Row
+
+if TYPE_CHECKING:  # importing shardc loads no LLVM
+    from shardc.native.pool import Row
 
 __all__ = ["PASSED_BY", "aligned_bytes", "wants_result"]
 
