@@ -58,7 +58,7 @@ class Limits:
     them."""
 
     message: int = 1 << 30
-    packed: int = 4096
+    packed: int = 1 << 14
     whole: int = 1 << 15
 
 

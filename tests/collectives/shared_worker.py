@@ -1,0 +1,173 @@
+"""Runs on every rank of a job of one node: random programs of collectives by `SharedPerformer` against the oracle.
+
+Arguments: how many programs, or "diverge", "unfinished", "many".
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+from mpi4py import MPI
+
+from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.heap import open_heaps
+from shardc.collectives.memory import aligned_bytes
+from shardc.collectives.mpi import MpiTransport
+from shardc.collectives.shared import Node, shared_code
+from shardc.collectives.shared_transport import SharedTransport
+from shardc.native.drive import DONE_PHASE, START, WHOLE
+from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, perform
+
+DTYPES = ["f32", "bf16", "f64", "s32", "u8", "c64", "pred"]
+#: Bytes up to which operands are copied: never, the usual, always.
+SMALLS = (-1, 1 << 12, 1 << 40)
+WORLD = MPI.COMM_WORLD
+
+
+def transport_of(small: int, *, helper: bool = False, node: Node | None = None) -> SharedTransport:
+    """Ranks of one node; of ``node``'s heaps if given."""
+    messages = MpiTransport(WORLD, timeout=100)
+    heaps = open_heaps(WORLD.allgather, WORLD.size) if node is None else node.heaps
+    assert not isinstance(heaps, str), heaps
+    ranks = tuple(range(WORLD.size))
+    return SharedTransport(messages, Node(heaps, ranks, WORLD.allgather, shared_code(), helper=helper), small=small)
+
+
+def program(seed: int) -> list[Case]:
+    """Some collectives over one mesh, one after another in the arena, some of arguments and results."""
+    rng = np.random.default_rng(seed)
+    axes = int(rng.choice([n for n, (mesh, _) in enumerate(AXES) if mesh.size >= WORLD.size]))
+    same = [n for n, (mesh, _) in enumerate(AXES) if mesh.size == AXES[axes][0].size]
+    cases: list[Case] = []
+    base = 0
+    for number in range(int(rng.integers(1, 6))):
+        dtypes = tuple(rng.choice(DTYPES, int(rng.integers(1, 4))).tolist())
+        op = OPS[int(rng.integers(len(OPS)))]
+        most = 60 if rng.random() < 0.8 else 9000
+        case = make_case(seed * 7 + number, op, int(rng.choice(same)), dtypes, int(rng.integers(0, most)), index=number)
+        space = bool(rng.random() < 0.3)
+        operands = []
+        for n, o in enumerate(case.call.operands):
+            first, second = (replace(r, offset=r.offset + base) for r in (o.operand, o.result))
+            if space:
+                first = BufferRef("argument", 10 * number + n, 0, first.nbytes)
+                second = BufferRef("result", 10 * number + n, 0, second.nbytes)
+            operands.append(replace(o, operand=first, result=second))
+        base += max(o.result.offset + o.result.nbytes + 63 for o in case.call.operands) // 64 * 64
+        call = replace(case.call, operands=tuple(operands), asynchronous=bool(rng.random() < 0.6))
+        cases.append(Case(call, case.num_devices, case.operands))
+    return cases
+
+
+def memory_of(cases: list[Case], device: int, transport: SharedTransport, rng: np.random.Generator) -> DeviceMemory:
+    """A device's memory with the operands in it, of the heap or of the process."""
+
+    def block(nbytes: int, shared: float) -> np.ndarray:
+        made = transport.empty(nbytes) if rng.random() < shared else aligned_bytes(nbytes)
+        made[:] = 0xAB
+        return made
+
+    refs = [r for c in cases for o in c.call.operands for r in (o.operand, o.result)]
+    arena = block(max((r.offset + r.nbytes for r in refs if r.space == "arena"), default=0) + 64, 0.8)
+    tables: dict[str, list[np.ndarray]] = {}
+    for space in ("argument", "result"):
+        sizes = {r.index: r.nbytes for r in refs if r.space == space}
+        tables[space] = [block(sizes.get(n, 0), 0.5) for n in range(1 + max(sizes, default=-1))]
+    memory = DeviceMemory(arena, tables["argument"], tables["result"], aligned_bytes(0))
+    for case in cases:
+        for o, value in zip(case.call.operands, case.operands[device], strict=True):
+            memory.view(o.operand, o.dtype)[...] = value
+    return memory
+
+
+def order_of(calls: list[CollectiveCall], rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Starts in the program's order, each done some time after its start."""
+    order: list[tuple[int, int]] = []
+    started: list[int] = []
+    for n, call in enumerate(calls):
+        while started and rng.random() < 0.3:
+            order.append((started.pop(int(rng.integers(len(started)))), DONE_PHASE))
+        order.append((n, START if call.asynchronous else WHOLE))
+        started += [n] * call.asynchronous
+    return order + [(n, DONE_PHASE) for n in rng.permutation(started).tolist()]
+
+
+def run(transports: list[SharedTransport], seed: int) -> int:
+    """One program, two steps of it, on one of the transports; returns how many devices were compared."""
+    cases = program(seed)
+    calls = [c.call for c in cases]
+    rng = np.random.default_rng(seed + 1)
+    transport = transports[int(rng.integers(len(transports)))]
+    order = order_of(calls, rng)
+    mine = transport.ownership(cases[0].num_devices).devices(transport.process_index)
+    own = np.random.default_rng(seed * 100 + transport.process_index)
+    memories = {d: memory_of(cases, d, transport, own) for d in mine}
+    perform(transport, calls, cases[0].num_devices, memories, order * 2)
+    for case in cases:
+        want = expected(case)
+        for d in mine:
+            assert_same(case, d, memories[d], want[d])
+    return len(mine) * len(cases)
+
+
+def diverge() -> None:
+    """Odd ranks are in another collective over the same groups."""
+    transport = transport_of(0)
+    me = transport.process_index
+    cases = [make_case(1, "all-reduce", 7, ("f32",), n, index=index) for index, n in ((0, 5), (1, 3000))]
+    memory = DeviceMemory(transport.empty(30_000), (), (), aligned_bytes(0))
+    perform(transport, [c.call for c in cases], 4, {me: memory}, order=[(me % 2, WHOLE)])
+
+
+def unfinished() -> None:
+    """A collective is started twice and never done."""
+    transport = transport_of(0)
+    call = replace(make_case(1, "all-reduce", 7, ("f32",), 5).call, asynchronous=True)
+    memory = DeviceMemory(transport.empty(3000), (), (), aligned_bytes(0))
+    perform(transport, [call], 4, {transport.process_index: memory}, order=[(0, START), (0, START)])
+
+
+def many() -> None:
+    """More collectives under way than a channel has slots; memory and threads of programs come back."""
+    transport = transport_of(0, helper=True)
+    cases = [make_case(n, "all-reduce", 7, ("f32",), 3000 + n, index=n) for n in range(40)]
+    calls = []
+    for n, case in enumerate(cases):
+        (o,) = case.call.operands
+        moved = replace(o, operand=BufferRef("argument", n, 0, o.operand.nbytes))
+        moved = replace(moved, result=BufferRef("result", n, 0, o.result.nbytes))
+        calls.append(replace(case.call, operands=(moved,), asynchronous=n % 3 > 0))
+        cases[n] = replace(case, call=calls[n])
+    order = [(n, START if c.asynchronous else WHOLE) for n, c in enumerate(calls)]
+    order += [(n, DONE_PHASE) for n, c in enumerate(calls) if c.asynchronous]
+    used = []
+    me = transport.process_index
+    for _ in range(4):
+        memory = memory_of(cases, me, transport, np.random.default_rng(me))
+        perform(transport, calls, 4, {me: memory}, order * 3)
+        for case in cases:
+            assert_same(case, me, memory, expected(case)[me])
+        del memory
+        WORLD.Barrier()
+        transport.node.heap.release(transport.node.heap.take(64), 64)
+        used.append(transport.node.heap.used)
+    assert len(set(used)) == 1, used
+
+
+def main() -> None:
+    if sys.argv[1] in ("diverge", "unfinished", "many"):
+        {"diverge": diverge, "unfinished": unfinished, "many": many}[sys.argv[1]]()
+        total = WORLD.size
+    else:
+        first = transport_of(SMALLS[0])
+        transports = [first, *(transport_of(s, node=first.node) for s in SMALLS[1:])]
+        transports += [transport_of(s, node=first.node, helper=True) for s in SMALLS[:2]]
+        total = WORLD.allreduce(sum(run(transports, seed) for seed in range(int(sys.argv[1]))))
+    if WORLD.rank == 0:
+        print(f"compared {total} devices", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Ranks of one node in shared memory, against the meaning of collectives, in one job each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.collectives.test_mpi import job
+
+pytestmark = pytest.mark.mpi
+WORKER = ("-m", "tests.collectives.shared_worker")
+
+
+@pytest.mark.parametrize(("ranks", "programs"), [(4, 60), (3, 20), (2, 20)])
+def test_random_programs(ranks: int, programs: int, repository: Path) -> None:
+    done = job(ranks, *WORKER, str(programs), cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("compared ")
+
+
+def test_more_collectives_under_way_than_slots_and_programs_come_and_go(repository: Path) -> None:
+    done = job(4, *WORKER, "many", cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("diverge", ["different branches", "(collective 0)", "(collective 1)"]), ("unfinished", ["broken off"])],
+)
+def test_what_goes_wrong_is_named(what: str, words: list[str], repository: Path) -> None:
+    done = job(4, *WORKER, what, cwd=repository)
+    assert done.returncode != 0
+    assert all(w in done.stderr for w in words), done.stderr
+
+
+@pytest.mark.full
+def test_many_random_programs(repository: Path) -> None:
+    done = job(4, *WORKER, "1500", cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
