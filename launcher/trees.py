@@ -23,8 +23,8 @@ class Node:
 
 
 def children(value: Any) -> Node | None:
-    """What ``value`` is made of; None for a leaf. None itself is a leaf here, as are arrays."""
-    if value is None:
+    """What ``value`` is made of; None for a leaf. None is a leaf, too, as is all with shape and dtype."""
+    if value is None or _has_dtype(value):
         return None
     if isinstance(value, dict):
         return _of_dict(value)
@@ -57,7 +57,7 @@ def _of_dict(value: dict[Any, Any]) -> Node:
 def _of_jax(value: Any) -> Node | None:
     """One level of a type that is registered with JAX."""
     jax = sys.modules.get("jax")
-    if jax is None or _has_dtype(value):
+    if jax is None:
         return None
     leaves, tree = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)
     if len(leaves) == 1 and leaves[0][1] is value:

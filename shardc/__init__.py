@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from shardc.launcher.array_making import array_from_callback as array_from_callback
     from shardc.launcher.array_making import array_from_process_local_data as array_from_process_local_data
     from shardc.launcher.array_making import array_from_shards as array_from_shards
+    from shardc.launcher.checkpoint.folders import latest_checkpoint as latest_checkpoint
+    from shardc.launcher.checkpoint.foreign import load_safetensors as load_safetensors
+    from shardc.launcher.checkpoint.load import load_checkpoint as load_checkpoint
+    from shardc.launcher.checkpoint.save import save_checkpoint as save_checkpoint
     from shardc.launcher.jit import jit as jit
     from shardc.launcher.job import process_count as process_count
     from shardc.launcher.job import process_index as process_index
@@ -55,13 +59,17 @@ _HOMES = {
     "from_jax": "launcher.programs",
     "gather": "launcher.array",
     "jit": "launcher.jit",
+    "latest_checkpoint": "launcher.checkpoint.folders",
     "load": "launcher.programs",
+    "load_checkpoint": "launcher.checkpoint.load",
     "load_executable": "launcher.programs",
+    "load_safetensors": "launcher.checkpoint.foreign",
     "process_count": "launcher.job",
     "process_index": "launcher.job",
     "reshard": "launcher.reshard",
     "shard": "launcher.numpy_frontend",
     "save": "launcher.save",
+    "save_checkpoint": "launcher.checkpoint.save",
     "trace": "launcher.programs",
 }
 

@@ -1,0 +1,103 @@
+"""Plain files of safetensors, such as models from elsewhere: read with a sharding per name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from shardc.collectives.transport import Transport
+from shardc.hlo.errors import AnnotationError, InputError
+from shardc.launcher.array_making import array_of, block_of
+from shardc.launcher.checkpoint.files import TensorFile
+from shardc.launcher.checkpoint.together import Together
+from shardc.launcher.compiled import job_config
+from shardc.launcher.job import job_transport
+from shardc.launcher.pieces import Whole
+from shardc.launcher.placement import as_sharding, layout_of
+
+__all__ = ["load_safetensors"]
+
+_PATIENCE = 60.0
+#: What lists the files of a model that is kept in several.
+_WEIGHT_MAP = "*.safetensors.index.json"
+
+
+def load_safetensors(
+    path: str | Path, shardings: Mapping[str, Any] | None = None, *, mesh: Any = None, names: str = "*"
+) -> dict[str, Any]:
+    """The tensors of a file, or of all files of a model in a folder, by name; every rank reads its own parts alone.
+
+    ``shardings`` gives a sharding (in the forms of `shardc.array`) per name or glob; names go before globs, globs in
+    their order. What nothing names is replicated over ``mesh``, or NumPy without one. ``names`` is a glob of those that
+    are wanted. In a job every rank must call it. Raises `InputError` for damaged files and names that occur twice,
+    `AnnotationError` for a pattern that no tensor has.
+    Example: ``load_safetensors("llama", {"*.q_proj.weight": P("model"), "*.down_proj.weight": P(None, "model")},
+    mesh=mesh)``.
+    """
+    transport = job_transport(job_config())
+    out: dict[str, Any] = {}
+    given = dict(shardings or {})
+
+    def read() -> None:
+        found = _tensors(Path(path))
+        unused = [p for p in given if not any(n == p or fnmatchcase(n, p) for n in found)]
+        if unused:
+            raise AnnotationError(
+                f"no tensor is called {unused[0]!r}", where=str(path), fix=f"there are {_some(sorted(found))}"
+            )
+        wanted = {n: f for n, f in sorted(found.items()) if fnmatchcase(n, names)}
+        out.update((n, _tensor(f, n, _given(n, given), mesh, transport)) for n, f in wanted.items())
+
+    Together(transport, _PATIENCE).do("reading safetensors", read)
+    return out
+
+
+def _given(name: str, shardings: Mapping[str, Any]) -> Any:
+    if name in shardings:
+        return shardings[name]
+    return next((s for pattern, s in shardings.items() if fnmatchcase(name, pattern)), None)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _tensors(path: Path) -> dict[str, TensorFile]:
+    """Which file each tensor is in."""
+    out: dict[str, TensorFile] = {}
+    for file in (TensorFile(p) for p in _files(path)):
+        for name in file.keys:
+            if name in out:
+                raise InputError(f"the tensor {name} is there twice", where=f"{out[name].path}, {file.path}")
+            out[name] = file
+    return out
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    maps = sorted(path.glob(_WEIGHT_MAP))
+    if maps:
+        try:
+            named = json.loads(maps[0].read_text(encoding="utf-8"))["weight_map"].values()
+        except (ValueError, KeyError, AttributeError, TypeError) as e:
+            raise InputError(f"the list of files cannot be read: {e!r}", where=str(maps[0])) from None
+        return [path / name for name in sorted(set(named))]
+    found = sorted(path.glob("*.safetensors"))
+    if not found:
+        raise InputError(f"there is no file {path}, nor one of safetensors in it", fix="give a file or its folder")
+    return found
+
+
+def _tensor(file: TensorFile, name: str, given: Any, mesh: Any, transport: Transport) -> Any:
+    dtype, dims = file.dtype(name), file.shape(name)
+    sharding = as_sharding(given, len(dims), mesh, name)
+    layout = replace(layout_of(dims, dtype, sharding), name=name)
+    source = Whole(file.read(name, dtype, dims))
+    if sharding is not None:
+        return array_of(layout, source, copy=True, transport=transport)
+    return layout.typed(block_of(layout, (0,) * len(dims), source, transport.empty, copy=True)[0])

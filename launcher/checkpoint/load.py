@@ -1,0 +1,215 @@
+"""Reading checkpoints: every rank the parts that its devices hold, checked by their checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shardc.collectives.transport import Transport
+from shardc.hlo.errors import AnnotationError, InputError
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import Sharding
+from shardc.launcher.array_making import array_of, block_of
+from shardc.launcher.checkpoint import folders
+from shardc.launcher.checkpoint.files import TensorFile
+from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
+from shardc.launcher.checkpoint.save import checksum
+from shardc.launcher.checkpoint.together import Together
+from shardc.launcher.checkpoint.tree import rebuild, rebuild_like, wrap_key
+from shardc.launcher.compiled import job_config
+from shardc.launcher.job import job_transport
+from shardc.launcher.layout import Region
+from shardc.launcher.meshes import as_mesh
+from shardc.launcher.pieces import Piece, cut, inside, overlap, region_text, volume
+from shardc.launcher.placement import as_dtype, as_sharding, is_sharding, is_spec, layout_of
+from shardc.launcher.trees import map_with_prefix
+from shardc.sharding.axes import check_axes
+
+__all__ = ["Loaded", "Reader", "load_checkpoint"]
+
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a checkpoint holds: its ``tree``, the ``step`` and ``metadata`` that it was saved with, where it is, and
+    the bytes of tensors that this process read."""
+
+    tree: Any
+    step: int
+    metadata: Any
+    path: Path
+    bytes_read: int
+
+
+def load_checkpoint(
+    path: str | Path,
+    like: Any = None,
+    *,
+    shardings: Any = None,
+    mesh: Any = None,
+    verify: bool = True,
+) -> Loaded:
+    """What `save_checkpoint` wrote, on any mesh and number of ranks; each reads what its devices hold, no more.
+
+    ``path`` is a checkpoint, or a folder of them, of which the latest is taken. The result's ``tree`` has the structure
+    of ``like``, whose leaves say shape, type and sharding (arrays, `ShapeDtype`, ``jax.ShapeDtypeStruct``; None is not
+    loaded); without it, that of the checkpoint, with dicts for named tuples, dataclasses and other containers. An
+    array's sharding is that of ``shardings`` (a pytree that is a prefix, in the forms of `shardc.array`), else that of
+    its leaf in ``like``, else the saved one, over ``mesh`` by the names of its axes if given. What was saved as NumPy
+    and gets no sharding is NumPy again. ``verify=False`` skips checksums. In a job every rank must call it, and when
+    one fails all raise: `InputError` names file, tensor and part of what is damaged, missing or does not fit.
+    Example: ``state = shardc.load_checkpoint("run", like=state, mesh=Mesh({"data": 8})).tree``.
+    """
+    transport = job_transport(job_config())
+    everybody = Together(transport, _PATIENCE)
+    found = everybody.on_first("finding a checkpoint", lambda: folders.resolve(Path(path)).name)
+    place = Path(path) if (Path(path) / INDEX).is_file() else Path(path) / str(found)
+    made: list[Any] = []
+    everybody.do("reading an index", lambda: made.append(Index.read(place)))
+    index = made.pop()
+    if len(set(transport.exchange_objects(index.digest))) > 1:
+        raise InputError("the ranks see different checkpoints", where=str(place), fix="use a folder that all share")
+    reader = Reader(place, index, verify, None if mesh is None else as_mesh(mesh), transport)
+    everybody.do("reading a checkpoint", lambda: made.append(reader.tree(like, shardings)))
+    return Loaded(made.pop(), index.step, index.metadata, place, reader.bytes_read)
+
+
+@dataclass
+class Reader:
+    """Reads tensors of the checkpoint in ``folder``; ``bytes_read`` counts what was looked at."""
+
+    folder: Path
+    index: Index
+    verify: bool
+    mesh: Mesh | None
+    transport: Transport
+    bytes_read: int = 0
+    _files: dict[str, TensorFile] = field(default_factory=dict)
+    _seen: set[tuple[str, str, int]] = field(default_factory=set)
+
+    def tree(self, like: Any, shardings: Any) -> Any:
+        """Everything, in the structure of ``like`` or of the checkpoint."""
+
+        def load(leaf: Any, sharding: Any) -> Any:
+            if not isinstance(leaf, _Wanted):
+                return leaf
+            found = self.tensor(leaf.name, leaf.like, sharding)
+            return wrap_key(found, leaf.key_impl) if leaf.key_impl else found
+
+        where = str(self.folder)
+        saved = self.index.tree
+        wanted = rebuild(saved, _Wanted) if like is None else rebuild_like(like, saved, _Wanted, where)
+
+        return map_with_prefix(load, wanted, shardings, is_sharding)
+
+    def tensor(self, name: str, like: Any, given: Any) -> Any:
+        """One tensor: an `Array`, or NumPy where nobody has a sharding for it."""
+        stored = self.index.tensors[name]
+        self._check_like(name, stored, like)
+        sharding = self._sharding(name, stored, like, given)
+        layout = replace(layout_of(stored.shape, stored.dtype, sharding), name=name)
+        source = _Source(self, name, stored)
+        if sharding is not None:
+            return array_of(layout, source, copy=True, transport=self.transport)
+        block, _ = block_of(layout, (0,) * len(stored.shape), source, self.transport.empty, copy=True)
+        return layout.typed(block)
+
+    def _sharding(self, name: str, stored: StoredTensor, like: Any, given: Any) -> Sharding | None:
+        own = getattr(like, "sharding", None)
+        if given is None and own is not None:
+            given = own
+        if given is not None:
+            mesh = self.mesh
+            if is_spec(given) and mesh is None and stored.sharding is not None:
+                mesh = stored.sharding.mesh
+            found = as_sharding(given, len(stored.shape), mesh if is_spec(given) else None, name)
+            if found is not None:
+                return found
+        saved = stored.sharding
+        if saved is None or self.mesh is None or self.mesh == saved.mesh:
+            return saved
+        moved = replace(saved, mesh=self.mesh)
+        try:
+            check_axes(moved, name)
+        except AnnotationError as e:
+            raise InputError(
+                f"{name} was saved as {saved} over {saved.mesh}, which is nothing over {self.mesh}: {e.what}",
+                fix="give shardings= for it",
+            ) from None
+        return moved
+
+    def _check_like(self, name: str, stored: StoredTensor, like: Any) -> None:
+        shape, dtype = getattr(like, "shape", None), getattr(like, "dtype", None)
+        if shape is None or dtype is None:
+            return
+        if tuple(shape) != stored.shape or as_dtype(dtype, name) != stored.dtype:
+            raise InputError(
+                f"{name} is {stored.dtype}{list(stored.shape)} in the checkpoint, {dtype}{list(shape)} in like=",
+                where=str(self.folder),
+                fix="load it as it is (leave it out of like=) and convert it",
+            )
+
+    def file(self, name: str) -> TensorFile:
+        """A data file, opened once, of the size that it was written with."""
+        if name not in self._files:
+            path = self.folder / name
+            expected = self.index.files.get(name)
+            size = path.stat().st_size if path.is_file() else None
+            if size is not None and size != expected:
+                raise InputError(
+                    f"the file has {size} bytes, {expected} were written",
+                    where=str(path),
+                    fix="load an older checkpoint",
+                )
+            self._files[name] = TensorFile(path)
+        return self._files[name]
+
+    def tile(self, name: str, shard: StoredShard, number: int, piece: Piece) -> Piece:
+        """``piece``, which is tile ``number`` of a shard, counted and checked the first time."""
+        key = (shard.file, shard.key, number)
+        if key not in self._seen:
+            self._seen.add(key)
+            self.bytes_read += piece.data.nbytes
+            if self.verify and checksum(piece.data) != shard.checksums[number]:
+                raise InputError(
+                    f"the checksum of {name}{region_text(piece.region)} is wrong",
+                    where=f"{self.folder / shard.file}, {shard.key}",
+                    fix="load an older checkpoint; verify=False reads what is there",
+                )
+        return piece
+
+
+class _Wanted:
+    """Stands for a tensor until its sharding is known; not a dataclass, which would be a tree."""
+
+    def __init__(self, name: str, like: Any, key_impl: str) -> None:
+        self.name, self.like, self.key_impl = name, like, key_impl
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A tensor in the files of a checkpoint."""
+
+    reader: Reader
+    name: str
+    stored: StoredTensor
+
+    def pieces(self, region: Region) -> Iterator[Piece]:
+        for shard in self.stored.shards:
+            if overlap(region, shard.region) is None:
+                continue
+            data = self.reader.file(shard.file).read(shard.key, self.stored.dtype, shard.shape)
+            for number, tile in enumerate(cut(shard.region, shard.tile)):
+                wanted = overlap(region, tile)
+                if wanted is None:
+                    continue
+                if self.reader.verify:
+                    part: tuple[Any, ...] = inside(tile, shard.region)
+                    yield self.reader.tile(self.name, shard, number, Piece(tile, data[(*part, ...)]))
+                else:
+                    exact: tuple[Any, ...] = inside(wanted, shard.region)
+                    self.reader.bytes_read += volume(wanted) * data.dtype.itemsize
+                    yield Piece(wanted, data[(*exact, ...)])

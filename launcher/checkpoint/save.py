@@ -1,0 +1,261 @@
+"""Writing checkpoints: all ranks their shards, rank 0 the index, and the folder's name last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.transport import Transport
+from shardc.hlo.errors import InputError
+from shardc.hlo.files import replacing
+from shardc.launcher.array import Array
+from shardc.launcher.checkpoint import folders
+from shardc.launcher.checkpoint.files import safetensors, stored, write_file
+from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
+from shardc.launcher.checkpoint.together import Together
+from shardc.launcher.checkpoint.tree import Flat, flatten
+from shardc.launcher.compiled import job_config
+from shardc.launcher.job import job_transport
+from shardc.launcher.layout import Layout, Region
+from shardc.launcher.pieces import cut, inside, region_text, volume, whole_region
+from shardc.launcher.placement import as_dtype, layout_of
+
+__all__ = ["TILE_BYTES", "checksum", "save_checkpoint"]
+
+#: About what is read and checked at once: tiles of a tensor have at most so many bytes.
+TILE_BYTES = 4 << 20
+#: Waits while others write: so much longer than usual, and one more time for so many bytes.
+_PATIENCE, _BYTES_PER_PATIENCE = 20.0, 1 << 30
+
+
+def save_checkpoint(
+    folder: str | Path,
+    tree: Any,
+    *,
+    step: int,
+    keep: int | None = None,
+    overwrite: bool = False,
+    metadata: Any = None,
+) -> Path:
+    """Write ``tree`` as ``folder/step-00000100``; returns that path. In a job *every* rank must call it.
+
+    ``tree`` is an array or a pytree (dicts, lists, tuples, named tuples, dataclasses, what JAX knows) of `Array`, NumPy
+    and JAX arrays (the same on every rank), typed PRNG keys, Python numbers, strings and None. Each distinct shard is
+    written once, by the rank of the first device that holds it. The checkpoint appears when all of it is on the disk:
+    a crash at any moment leaves those before it whole. ``keep`` removes all but the last so many afterwards;
+    ``overwrite`` replaces one of the same step, as atomically; ``metadata`` is plain JSON data to keep with it. The
+    folder must be one that all ranks see. When a rank fails, all raise. Raises `InputError` and `RunError`.
+    Example: ``shardc.save_checkpoint("run", {"params": params, "opt": state}, step=100, keep=3)``.
+    """
+    transport = job_transport(job_config())
+    target = folders.checkpoint_path(Path(folder), _checked(step, keep, metadata))
+    made: list[_Plan] = []
+    everybody = Together(transport, _PATIENCE)
+    everybody.do("preparing a checkpoint", lambda: made.append(_Plan.of(tree, transport)))
+    plan = made.pop()
+    _need_equal(transport.exchange_objects(plan.digest))
+    everybody = Together(transport, _PATIENCE + plan.most_bytes / _BYTES_PER_PATIENCE)
+    generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
+    place = target if generation else folders.staging(target)
+    name = _file_name(transport, generation)
+    try:
+        written = everybody.do("writing a checkpoint", lambda: _write(place, name, plan, int(step)))
+        index = plan.index(int(step), transport.process_count, written, metadata, generation)
+        everybody.on_first("completing a checkpoint", lambda: _complete(place, target, index, keep))
+    except Exception:
+        if transport.process_index == 0:
+            folders.clear_leftovers(target.parent)
+        raise
+    return target
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A distinct shard: ``region`` of the tensor ``name``, written by rank ``owner``."""
+
+    name: str
+    key: str
+    region: Region
+    owner: int
+    data: NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    flat: Flat
+    layouts: Mapping[str, Layout]
+    parts: tuple[_Part, ...]
+    rank: int
+
+    @staticmethod
+    def of(tree: Any, transport: Transport) -> _Plan:
+        safetensors()
+        flat = flatten(tree)
+        layouts: dict[str, Layout] = {}
+        parts: list[_Part] = []
+        for name, value in flat.arrays.items():
+            if isinstance(value, Array):
+                layouts[name] = value._layout
+                parts += _parts_of(name, value, transport)
+            else:
+                layouts[name] = layout_of(value.shape, as_dtype(value.dtype, name), None, name)
+                mine = value if transport.process_index == 0 else None
+                parts.append(_Part(name, name, whole_region(value.shape), 0, mine))
+        return _Plan(flat, layouts, tuple(parts), transport.process_index)
+
+    @property
+    def digest(self) -> str:
+        """What all ranks must agree on."""
+        shapes = [(n, p.dims, p.dtype.name, str(p.sharding), p.num_devices) for n, p in self.layouts.items()]
+        return hashlib.sha256(repr((self.flat.tree, shapes)).encode()).hexdigest()
+
+    @property
+    def most_bytes(self) -> int:
+        """What the busiest rank writes."""
+        out: dict[int, int] = {}
+        for part in self.parts:
+            out[part.owner] = out.get(part.owner, 0) + volume(part.region) * self.layouts[part.name].dtype.nbytes
+        return max(out.values(), default=0)
+
+    def index(self, step: int, ranks: int, written: list[_Written], metadata: Any, generation: int) -> Index:
+        shards: dict[str, list[StoredShard]] = {name: [] for name in self.layouts}
+        for name, shard in (found for part in written for found in part.shards):
+            shards[name].append(shard)
+        tensors = {
+            name: StoredTensor(p.dtype, p.dims, p.sharding, tuple(sorted(shards[name], key=lambda s: s.start)))
+            for name, p in self.layouts.items()
+        }
+        files = {part.file: part.nbytes for part in written if part.shards}
+        return Index(step, ranks, self.flat.tree, tensors, files, metadata, generation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What one rank wrote, by tensor."""
+
+    file: str
+    nbytes: int
+    shards: tuple[tuple[str, StoredShard], ...]
+
+
+def _parts_of(name: str, array: Array, transport: Transport) -> Iterator[_Part]:
+    """The distinct shards of ``array`` that are not all padding."""
+    layout, blocks = array._layout, array._live()
+    owners = transport.ownership(layout.num_devices).table()
+    for position, device in layout.holders.items():
+        region = layout.region(position)
+        if not volume(region):
+            continue
+        whole = region == whole_region(layout.dims)
+        data = layout.without_padding(blocks[device], position) if device in blocks else None
+        key = name if whole else name + region_text(region).replace(" ", "")
+        yield _Part(name, key, region, int(owners[device]), data)
+
+
+def _checked(step: int, keep: int | None, metadata: Any) -> int:
+    if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
+        raise InputError(f"step={step!r}", fix="give the number of the training step, 0 or more")
+    if keep is not None and keep < 1:
+        raise InputError(f"keep={keep}", fix="keep at least the checkpoint that is written, or leave keep= out")
+    try:
+        json.dumps(metadata, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise InputError(f"metadata= cannot be written as JSON: {e}", fix="put arrays into the tree") from None
+    return int(step)
+
+
+def _need_equal(digests: Sequence[str]) -> None:
+    different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+    if different:
+        raise InputError(
+            f"ranks 0 and {different[0]} save different trees",
+            fix="give all ranks the same structure, numbers, shapes, types and shardings",
+        )
+
+
+def _begin(target: Path, overwrite: bool) -> int:
+    """Make room for a checkpoint; returns its generation: 0 unless it replaces one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folders.clear_leftovers(target.parent)
+    if target.exists() and not (target / INDEX).is_file():
+        raise InputError(f"{target} is there, but is no checkpoint", fix="move it away, or save another step")
+    if target.exists():
+        if not overwrite:
+            raise InputError(
+                f"there is a checkpoint of this step: {target}", fix="save another step, or give overwrite=True"
+            )
+        return Index.read(target).generation + 1
+    folders.staging(target).mkdir()
+    return 0
+
+
+def _file_name(transport: Transport, generation: int) -> str:
+    again = f"-again{generation}" if generation else ""
+    return f"data-{transport.process_index:05d}-of-{transport.process_count:05d}{again}.safetensors"
+
+
+def _write(place: Path, name: str, plan: _Plan, step: int) -> _Written:
+    mine = [p for p in plan.parts if p.owner == plan.rank]
+    if not mine:
+        return _Written(name, 0, ())
+    arrays: dict[str, NDArray[Any]] = {}
+    shards: list[tuple[str, StoredShard]] = []
+    for part in mine:
+        assert part.data is not None
+        dtype = plan.layouts[part.name].dtype
+        arrays[part.key] = stored(part.data, dtype)
+        shards.append((part.name, _described(name, part, part.data)))
+    nbytes = write_file(place / name, arrays, {"format": "shardc", "step": str(step)})
+    return _Written(name, nbytes, tuple(shards))
+
+
+def _described(file: str, part: _Part, data: NDArray[Any]) -> StoredShard:
+    tile = tile_of(data.shape, data.dtype.itemsize)
+    checksums = []
+    for region in cut(part.region, tile):
+        place: tuple[Any, ...] = inside(region, part.region)
+        checksums.append(checksum(data[(*place, ...)]))
+    return StoredShard(file, part.key, tuple(s.start for s in part.region), data.shape, tile, tuple(checksums))
+
+
+def tile_of(dims: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
+    """The largest dimension is halved until a tile has no more than `TILE_BYTES`."""
+    tile = [max(1, n) for n in dims]
+    while tile and int(np.prod(tile, dtype=np.int64)) * nbytes > TILE_BYTES and max(tile) > 1:
+        longest = tile.index(max(tile))
+        tile[longest] = -(-tile[longest] // 2)
+    return tuple(tile)
+
+
+def checksum(data: NDArray[Any]) -> str:
+    """SHA-256 of the bytes of ``data`` in row-major order, cut to 128 bits."""
+    plain = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return hashlib.sha256(plain.data).hexdigest()[:32]
+
+
+def _complete(place: Path, target: Path, index: Index, keep: int | None) -> None:
+    """The moment from which the checkpoint is there."""
+    for name, nbytes in index.files.items():
+        path = place / name
+        if not path.is_file() or path.stat().st_size != nbytes:
+            raise InputError(
+                f"rank 0 does not see {path} as it was written",
+                fix="save to a folder that all nodes share",
+            )
+    with replacing(place / INDEX) as file:
+        file.write(index.to_bytes())
+    folders.sync_folder(place)
+    if place != target:
+        place.rename(target)
+    folders.sync_folder(target.parent)
+    for path in folders.unneeded(target, index.files):
+        path.unlink()
+    if keep is not None:
+        folders.prune(target.parent, keep, index.step)

@@ -1,0 +1,55 @@
+"""Doing something on all ranks, any of which may fail: then all of them do, and nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from shardc.collectives.transport import Transport
+from shardc.hlo.errors import InputError, RunError, ShardcError
+
+__all__ = ["Together"]
+
+T = TypeVar("T")
+
+
+class Together:
+    """The ranks of a job on ``transport``; ``patience`` is for those that are busy longer than the others."""
+
+    def __init__(self, transport: Transport, patience: float) -> None:
+        self._transport = transport
+        self._patience = patience
+        self.rank, self.ranks = transport.process_index, transport.process_count
+
+    def do(self, what: str, action: Callable[[], T]) -> list[T]:
+        """Everybody's result of ``action``, by rank. Where it fails its own error is raised, on the other ranks a
+        `RunError` that names the first rank that failed. All ranks call it together."""
+        failure: Exception | None = None
+        result: Any = None
+        try:
+            result = action()
+        except Exception as e:  # whatever it is, the others must hear of it
+            failure = _ours(e, what)
+        answers = self._transport.exchange_objects((_text(failure), result), patience=self._patience)
+        if failure is not None:
+            raise failure
+        failed = next((rank for rank, (text, _) in enumerate(answers) if text is not None), None)
+        if failed is not None:
+            raise RunError(f"rank {failed} failed {what}: {answers[failed][0]}")
+        return [value for _, value in answers]
+
+    def on_first(self, what: str, action: Callable[[], T]) -> T | None:
+        """The same on rank 0 alone; returns its result to all."""
+        return self.do(what, lambda: action() if self.rank == 0 else None)[0]
+
+
+def _ours(error: Exception, what: str) -> Exception:
+    if isinstance(error, OSError) and not isinstance(error, ShardcError):
+        return InputError(f"{what} failed: {error.strerror or error}", where=str(error.filename or "") or None)
+    return error
+
+
+def _text(failure: Exception | None) -> str | None:
+    if failure is None:
+        return None
+    return str(failure) if isinstance(failure, ShardcError) else f"{type(failure).__name__}: {failure}"

@@ -1,0 +1,78 @@
+"""One rank of a job that saves or loads checkpoints: ``checkpoint_worker.py save|load|fail|die FOLDER``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import shardc
+from shardc import Mesh, P
+from shardc.hlo.errors import RunError, ShardcError
+from shardc.launcher.checkpoint import save
+
+MESH, OTHER = Mesh({"x": 2, "y": 2}), Mesh({"y": 4, "x": 2})
+X = np.arange(35, dtype=np.float32).reshape(7, 5)
+SPECS = {"w": P("y", "x"), "b": P(("x", "y")), "r": P()}
+
+
+def tree(step: int = 0) -> dict[str, Any]:
+    values = {"w": X + step, "b": X[:, 0].astype(ml_dtypes.bfloat16), "r": X[0]}
+    arrays = {k: shardc.array(v, (MESH, SPECS[k])) for k, v in values.items()}
+    return {"params": arrays, "step": step, "seen": [np.arange(3), None]}
+
+
+def check(found: Any, step: int) -> None:
+    assert found["step"] == step
+    assert np.array_equal(shardc.gather(found["params"]["w"]), X + step)
+    assert np.array_equal(shardc.gather(found["params"]["b"]), X[:, 0].astype(ml_dtypes.bfloat16))
+    assert np.array_equal(shardc.gather(found["params"]["r"]), X[0])
+    assert np.array_equal(found["seen"][0], np.arange(3))
+
+
+def disturbed(folder: str, what: str) -> None:
+    """Rank 1 (and 3) fails or dies in the middle of writing a second checkpoint."""
+    whole, rank = save.write_file, shardc.process_index()
+
+    def write(path: Any, arrays: Any, metadata: Any) -> int:
+        if rank % 2:
+            path.write_bytes(b"half")
+            if what == "die":
+                os._exit(7)
+            raise OSError(28, "No space left on device", str(path))
+        return whole(path, arrays, metadata)
+
+    save.write_file = write  # type: ignore[assignment]
+    try:
+        shardc.save_checkpoint(folder, tree(2), step=2)
+    except ShardcError as e:
+        text = str(e)
+        assert "No space left on device" in text, text
+        assert isinstance(e, RunError) == (rank % 2 == 0), text
+        assert rank % 2 or "rank 1 failed writing a checkpoint" in text, text
+    else:
+        raise AssertionError("nothing failed")
+    save.write_file = whole
+    check(shardc.load_checkpoint(folder).tree, 1)
+    shardc.save_checkpoint(folder, tree(2), step=2)
+
+
+def main(what: str, folder: str) -> None:
+    if what == "save":
+        shardc.save_checkpoint(folder, tree(1), step=1)
+    elif what == "load":
+        check(shardc.load_checkpoint(folder).tree, 1)
+        found = shardc.load_checkpoint(folder, mesh=OTHER).tree
+        assert found["params"]["w"].sharding.mesh == OTHER
+        check(found, 1)
+    else:
+        disturbed(folder, what)
+    if shardc.process_index() == 0:
+        print("done")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
