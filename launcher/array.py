@@ -15,10 +15,13 @@ from shardc.collectives.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.layout import Layout, Region
+from shardc.launcher.shards import Shards
 
 __all__ = ["Array", "Shard", "gather"]
 
 Block = NDArray[np.uint8]
+#: What a donated array holds.
+_NOTHING = Shards.of({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +42,18 @@ class Array(NDArrayOperatorsMixin):
     work on the whole value and give NumPy arrays.
     """
 
-    __slots__ = ("_addresses", "_blocks", "_gone", "_layout", "_shared", "_transport")
+    __slots__ = ("_gone", "_layout", "_shards", "_shared", "_transport")
 
-    def __init__(
-        self,
-        layout: Layout,
-        blocks: Mapping[int, Block],
-        transport: Transport,
-        addresses: Mapping[int, int] | None = None,
-    ) -> None:
+    def __init__(self, layout: Layout, blocks: Mapping[int, Block] | Shards, transport: Transport) -> None:
         self._layout = layout
-        self._blocks = dict(blocks)
-        self._addresses = dict(addresses or {})
+        self._shards = blocks if isinstance(blocks, Shards) else Shards.of(blocks)
         self._transport = transport
         self._shared = False
         self._gone = ""
+
+    @property
+    def _blocks(self) -> dict[int, Block]:
+        return self._shards.blocks
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class Array(NDArrayOperatorsMixin):
     @property
     def is_fully_addressable(self) -> bool:
         """Does this process hold every shard?"""
-        return self._layout.num_devices == len(self._blocks)
+        return self._layout.num_devices == len(self._shards.devices)
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -225,33 +225,29 @@ class Array(NDArrayOperatorsMixin):
 
     def _held(self, device: int) -> int | None:
         """A device of this process with the same data as ``device``."""
-        if device in self._blocks:
+        devices = self._shards.devices
+        if device in devices:
             return device
         if self._layout.maximal:
             return None
         position = self._layout.positions[device]
-        return next((d for d in self._blocks if self._layout.positions[d] == position), None)
+        return next((d for d in devices if self._layout.positions[d] == position), None)
 
     def _live(self) -> dict[int, Block]:
+        return self._live_shards().blocks
+
+    def _live_shards(self) -> Shards:
         if self._gone:
             raise InputError(
                 f"{self._title()} was donated to {self._gone}; its memory now belongs to a result",
                 fix="use the result instead, or do not donate this argument",
             )
-        return self._blocks
+        return self._shards
 
-    def _address(self, device: int) -> int:
-        """Where the shard of one of this process's devices lies."""
-        found = self._addresses.get(device)
-        if found is None:
-            found = self._addresses[device] = self._live()[device].ctypes.data
-        return found
-
-    def _donate(self, program: str) -> dict[int, Block]:
-        """Give up the memory; returns the blocks that may be reused."""
-        blocks = self._live()
-        self._blocks, self._gone = {}, program
-        return {} if self._shared else blocks
+    def _donate(self, program: str) -> None:
+        """Give up the memory."""
+        self._live()
+        self._shards, self._gone = _NOTHING, program
 
 
 def gather(value: Any) -> Any:

@@ -11,8 +11,7 @@ import ctypes
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,9 @@ from shardc.compiler.load import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.groups import groups_grid
-from shardc.launcher.arguments import BufferPool, place
 from shardc.launcher.array import Array
-from shardc.launcher.layout import Layout
 from shardc.launcher.standing import Plan
+from shardc.launcher.step_tables import StepTables
 from shardc.launcher.watchdog import Watchdog, start_watchdog
 from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, START, WAIT, WAITING, Prepared
 from shardc.native.pool import SPIN, Pool, Row, pool_object
@@ -55,18 +53,17 @@ _COMPILE_PATIENCE = 20.0
 
 
 class _Device:
-    """One device of this process: its memory, and what the step takes, made once and filled anew for each step."""
+    """One device of this process: its memory, and what the step takes."""
 
-    def __init__(self, number: int, executable: Executable, constants: Block, arena: Block, passed_by: int = 0) -> None:
+    def __init__(
+        self, number: int, arguments: Any, results: Any, constants: Block, arena: Block, passed_by: int = 0
+    ) -> None:
         self.number = number
         self.arena = arena
-        self.arguments = (ctypes.c_void_p * max(1, len(executable.arguments)))()
-        self.results = (ctypes.c_void_p * max(1, len(executable.results)))()
-        self._constants = constants
         self.arena[:ARENA_HEADER] = 0
         self.arena[PASSED_BY : PASSED_BY + 8].view(np.uint64)[0] = passed_by
         self._resume_point = self.arena[:PASSED_BY]
-        self._step = (self.arena.ctypes.data, self.arguments, self.results, constants.ctypes.data, number)
+        self._step = (self.arena.ctypes.data, arguments, results, constants.ctypes.data, number)
 
     def begin(self) -> None:
         """The next call of `advance` starts at the beginning."""
@@ -78,8 +75,8 @@ class _Device:
 
     def row(self) -> Row:
         """What `advance` passes, as the pool takes it."""
-        tables = (ctypes.addressof(self.arguments), ctypes.addressof(self.results))
-        return Row(self.arena.ctypes.data, *tables, self._constants.ctypes.data, self.number, 0)
+        arena, arguments, results, constants, number = self._step
+        return Row(arena, ctypes.addressof(arguments), ctypes.addressof(results), constants, number, 0)
 
 
 class Driver:
@@ -99,22 +96,17 @@ class Driver:
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
         self._step = step
         self._calls = {c.index: c for c in executable.collectives}
-        self._arguments = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
-        self._results = [Layout.of(spec, executable.num_devices) for spec in executable.results]
+        self._tables = tables = StepTables(executable, self.devices, transport)
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
         masks = _passed_by(executable, self.devices)
         self._running = [
-            _Device(d, executable, self._constants, transport.empty(arena_bytes), mask)
-            for d, mask in zip(self.devices, masks, strict=True)
+            _Device(
+                d, tables.arguments.of(i), tables.results.of(i), self._constants, transport.empty(arena_bytes), mask
+            )
+            for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
         ]
-        self._donations = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
-        #: Results that may be written over a donated argument, and over which.
-        self._sources = dict(executable.aliases)
-        self._shared = frozenset(executable.shared)
-        self._titles = [partial(self._title, n) for n in range(len(self._arguments))]
-        self._pool = BufferPool(transport.empty)
         self._compares_inputs = config.check and transport.process_count > 1
         threads = config.num_threads or _cores()
         #: The loop over collectives; None for one device that has none.
@@ -166,121 +158,17 @@ class Driver:
         self._check_count(arguments)
         if self._compares_inputs:
             self._compare_inputs(arguments)
+        made = self._tables.fill(arguments)
         if self._loop is None:
-            return self._step_alone(arguments)
-        placed, ours = self._place(arguments)
-        results = self._result_blocks(placed, ours)
-        self._pool.settle()
-        self._fill_tables(arguments, placed, results)
-        self._run(self._loop)
-        self.steps += 1
-        free = [b for blocks in ours.values() for b in blocks] + self._donate(arguments)
-        if free:
-            in_results = {id(b) for blocks in results for b in blocks}
-            self._pool.give(b for b in free if id(b) not in in_results)
-        return [self._array(layout, [r[k] for r in results]) for k, layout in enumerate(self._results)]
-
-    def _step_alone(self, arguments: Sequence[Any]) -> list[Array]:
-        """The same for one device that exchanges nothing: steps of microseconds feel every list that is made."""
-        (device,) = self._running
-        blocks: list[Block] = []
-        copies: list[Block] = []
-        ours: set[int] = set()
-        for k, (value, layout) in enumerate(zip(arguments, self._arguments, strict=True)):
-            block = None
-            if type(value) is Array and value._layout.same_data(layout):
-                block = value._blocks.get(device.number)
-            if block is not None:
-                device.arguments[k] = value._address(device.number)
-                if k in self._donations and not value._shared:
-                    ours.add(k)
-            else:
-                (block,), copied = place(value, layout, self.devices, self._pool, self._titles[k])
-                device.arguments[k] = block.ctypes.data
-                if copied:
-                    ours.add(k)
-                    copies.append(block)
-            blocks.append(block)
-        made = [
-            self._result_alone(k, device, blocks[a] if (a := self._sources.get(k, -1)) in ours else None)
-            for k in range(len(self._results))
-        ]
-        self._pool.settle()
-        self._run_alone(device)
-        self.steps += 1
-        free = copies + self._donate(arguments)
-        if free:
-            in_results = {id(a._blocks[device.number]) for a in made}
-            self._pool.give(b for b in free if id(b) not in in_results)
-        return made
-
-    def _result_alone(self, number: int, device: _Device, block: Block | None) -> Array:
-        """Result ``number``, still to be written: into ``block``, an argument's, or fresh memory."""
-        layout = self._results[number]
-        if block is None:
-            block = self._pool.take(layout.local_bytes)
-            address = block.ctypes.data
+            self._run_alone(self._running[0])
         else:
-            address = device.arguments[self._sources[number]] or 0
-        device.results[number] = address
-        return Array(layout, {device.number: block}, self.transport, {device.number: address})
-
-    def _fill_tables(
-        self, arguments: Sequence[Any], placed: Sequence[Sequence[Block]], results: Sequence[Sequence[Block]]
-    ) -> None:
-        """Where the arguments and results of each device lie."""
-        for i, device in enumerate(self._running):
-            known: dict[int, int] = {}
-            for k, (value, blocks) in enumerate(zip(arguments, placed, strict=True)):
-                block = blocks[i]
-                ours = isinstance(value, Array) and value._blocks.get(device.number) is block
-                address = value._address(device.number) if ours else block.ctypes.data
-                device.arguments[k] = known[id(block)] = address
-            for k, block in enumerate(results[i]):
-                address = known.get(id(block))
-                device.results[k] = block.ctypes.data if address is None else address
+            self._run(self._loop)
+        self.steps += 1
+        return self._tables.finish(arguments, made)
 
     def put(self, number: int, value: Any) -> Array:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
-        layout = self._arguments[number]
-        blocks, copied = place(value, layout, self.devices, self._pool, self._titles[number])
-        if not copied:
-            copies = {id(b): self._pool.take(b.size) for b in blocks}
-            for b in blocks:
-                copies[id(b)][:] = b
-            blocks = [copies[id(b)] for b in blocks]
-        return Array(layout, dict(zip(self.devices, blocks, strict=True)), self.transport)
-
-    def _place(self, arguments: Sequence[Any]) -> tuple[list[list[Block]], dict[int, list[Block]]]:
-        """Blocks by parameter and device; and by parameter those that hold copies made for this step."""
-        placed, ours = [], {}
-        for number, (value, layout) in enumerate(zip(arguments, self._arguments, strict=True)):
-            blocks, copied = place(value, layout, self.devices, self._pool, self._titles[number])
-            placed.append(blocks)
-            if copied:
-                ours[number] = blocks
-            elif number in self.executable.donated and isinstance(value, Array) and not value._shared:
-                # A donated array given in another layout was copied and is in the case above.
-                ours[number] = []
-        return placed, ours
-
-    def _result_blocks(self, placed: list[list[Block]], ours: Mapping[int, list[Block]]) -> list[list[Block]]:
-        """Memory for the results by device: a donated argument's where the step may write in place, else fresh.
-
-        Of a block that several devices read (replicas) the first of them gets it, if that may write it.
-        """
-        columns = []
-        for k, layout in enumerate(self._results):
-            a = self._sources.get(k, -1)
-            blocks = placed[a] if a in ours and (k in self._shared or self._exclusive(placed[a])) else ()
-            free = {id(b): b for b in blocks}
-            column = [free.pop(id(b), None) for b in blocks] or [None] * len(self._running)
-            columns.append([self._pool.take(layout.local_bytes) if b is None else b for b in column])
-        return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in self._running]
-
-    @staticmethod
-    def _exclusive(blocks: Sequence[Block]) -> bool:
-        return len(blocks) == 1 or len({id(b) for b in blocks}) == len(blocks)
+        return self._tables.put(number, value)
 
     def _run_alone(self, device: _Device) -> None:
         """One device without collectives, from the beginning to the end."""
@@ -327,21 +215,12 @@ class Driver:
             fix="the compiled object is damaged: remove it from the cache",
         )
 
-    def _array(self, layout: Layout, blocks: Sequence[Block]) -> Array:
-        """An `Array` of one block per distinct shard; the replicas' memory is free again."""
-        first: dict[tuple[int, ...], Block] = {}
-        kept: dict[int, Block] = {}
-        for device, block in zip(self.devices, blocks, strict=True):
-            kept[device] = block if layout.maximal else first.setdefault(layout.positions[device], block)
-        used = {id(b) for b in kept.values()}
-        self._pool.give(b for b in blocks if id(b) not in used)
-        return Array(layout, kept, self.transport)
-
     def _check_count(self, arguments: Sequence[Any]) -> None:
-        if len(arguments) != len(self._arguments):
-            names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(self._arguments))
+        layouts = self._tables.layouts
+        if len(arguments) != len(layouts):
+            names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(layouts))
             raise InputError(
-                f"{self.executable.name} takes {len(self._arguments)} arguments, {len(arguments)} were given",
+                f"{self.executable.name} takes {len(layouts)} arguments, {len(arguments)} were given",
                 fix=f"its parameters are: {names or '(none)'}",
             )
         if not self.executable.donated:
@@ -355,7 +234,7 @@ class Driver:
             if len(same) > 1:
                 raise InputError(
                     "an array is donated and passed a second time",
-                    where=" and ".join(self._title(k) for k in same),
+                    where=" and ".join(self._tables.titles[k]() for k in same),
                     fix="pass a copy, or do not donate it",
                 )
 
@@ -368,22 +247,9 @@ class Driver:
             if different or len(other) != len(mine):
                 raise InputError(
                     "the ranks were given different values",
-                    where=self._title(different[0]) if different else None,
+                    where=self._tables.titles[different[0]]() if different else None,
                     fix="a NumPy argument is the global value: seed random numbers alike on every rank",
                 )
-
-    def _donate(self, arguments: Sequence[Any]) -> list[Block]:
-        """Make donated arrays unusable; returns their blocks."""
-        blocks: list[Block] = []
-        for number in self.executable.donated:
-            value = arguments[number]
-            if isinstance(value, Array):
-                blocks += value._donate(self._donations[number]).values()
-        return blocks
-
-    def _title(self, number: int) -> str:
-        name = self._arguments[number].name
-        return f"argument {number}" + (f" ({name})" if name else "")
 
     def _diverged(self, stops: Sequence[int]) -> RunError:
         def place_of(stop: int) -> str:

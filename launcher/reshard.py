@@ -65,7 +65,7 @@ def reshard_to(array: Array, target: Layout, copy: bool | None = None) -> Array:
     source, transport = array._layout, array._transport
     if source.same_data(target) and not copy:
         array._shared = True
-        out = Array(target, array._blocks, transport, array._addresses)
+        out = Array(target, array._shards, transport)
         out._shared = True
         return out
     if _is_at_hand(source, target, transport):
@@ -147,7 +147,7 @@ def _travelled(array: Array, target: Layout) -> Array:
         )
     for hop in _hops(replace(source, name=""), replace(target, name="")):
         array = hop(array)
-    return Array(target, array._live(), array._transport, array._addresses)
+    return Array(target, array._live_shards(), array._transport)
 
 
 @lru_cache(maxsize=1024)
@@ -212,7 +212,7 @@ class _Identity:
         name = self.source.name
         compiled = _identity(self.source.dims, self.source.dtype, self.before, self.after)
         found: Array = compiled.run([_relabelled(array, compiled.executable.arguments[0], name)])[0]
-        return Array(self.target, found._live(), found._transport, found._addresses)
+        return Array(self.target, found._live_shards(), found._transport)
 
 
 @lru_cache(maxsize=256)
@@ -240,7 +240,7 @@ class _Permutation:
         pairs = tuple((holder[position], device) for device, position in enumerate(self.after.positions))
         compiled = _permutation(self.before.local_bytes, pairs)
         found: Array = compiled.run([_relabelled(array, compiled.executable.arguments[0], self.before.name)])[0]
-        return Array(self.after, found._live(), found._transport, found._addresses)
+        return Array(self.after, found._live_shards(), found._transport)
 
 
 @lru_cache(maxsize=256)
@@ -270,4 +270,4 @@ def _relabelled(array: Array, spec: Any, name: str) -> Array:
     layout = replace(Layout.of(spec, array._layout.num_devices), name=name)
     if layout.local_bytes != array._layout.local_bytes:
         raise AssertionError(f"{array!r} as {layout}")
-    return Array(layout, array._live(), array._transport, array._addresses)
+    return Array(layout, array._live_shards(), array._transport)

@@ -12,7 +12,8 @@ from shardc.collectives.local import LocalTransport
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import DTYPES
-from shardc.launcher.arguments import BufferPool, place
+from shardc.launcher.arguments import place
+from shardc.launcher.buffer_pool import BufferPool
 from shardc.launcher.array import Array
 from shardc.launcher.layout import Layout
 from shardc.partitioner.equivalence import gather_array, scatter_array

@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 
-from shardc.launcher.arguments import BufferPool
+from shardc.launcher.buffer_pool import BufferPool
 
 _BYTES = 1 << 20
 
@@ -40,18 +40,19 @@ def test_at_most_one_step_of_blocks_is_kept() -> None:
     steps.clear()
     gc.collect()
     pool.take(64)
-    assert sum(b.size for blocks in pool._free.values() for b in blocks) <= 3 * _BYTES
+    assert sum(b.size for blocks in pool._free.values() for b, _ in blocks) <= 3 * _BYTES
     assert pool._free
 
 
-def test_given_blocks_come_back_once() -> None:
+def test_a_lease_comes_back_when_neither_it_nor_its_array_is_left() -> None:
     pool = BufferPool()
-    block = pool.take(_BYTES)
+    lease = pool.lease(_BYTES)
+    where = lease.address
+    array = lease.array()
+    assert array.ctypes.data == where
     pool.settle()
-    pool.give([block, block])
-    where = block.ctypes.data
-    del block
-    gc.collect()
-    one, other = pool.take(_BYTES), pool.take(_BYTES)
-    assert one.ctypes.data == where
-    assert other.ctypes.data != where
+    del lease
+    other = pool.lease(_BYTES)
+    assert other.address != where
+    del array
+    assert pool.lease(_BYTES).address == where

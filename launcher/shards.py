@@ -1,0 +1,90 @@
+"""The memory of an array's shards in this process: addresses at hand for native code, NumPy blocks when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.launcher.buffer_pool import Lease
+from shardc.launcher.layout import Layout
+
+__all__ = ["Arrangement", "Shards"]
+
+Block = NDArray[np.uint8]
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Arrangement:
+    """How the shards of an array on ``devices`` lie in one piece of ``nbytes`` bytes: equal shards once.
+
+    ``firsts`` marks the first device of each distinct shard, ``offsets`` are where each device's shard begins.
+    """
+
+    devices: tuple[int, ...]
+    firsts: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    shard_bytes: int
+    nbytes: int
+
+    @staticmethod
+    def of(layout: Layout, devices: Sequence[int]) -> Arrangement:
+        places: dict[tuple[int, ...], int] = {}
+        slots = []
+        for device in devices:
+            position = (device,) if layout.maximal else layout.positions[device]
+            slots.append(places.setdefault(position, len(places)))
+        firsts = np.array([slot not in slots[:i] for i, slot in enumerate(slots)], np.bool_)
+        stride = -(-layout.local_bytes // _ALIGNMENT) * _ALIGNMENT if len(places) > 1 else layout.local_bytes
+        offsets = np.array(slots, np.int64) * stride
+        return Arrangement(tuple(devices), firsts, offsets, layout.local_bytes, stride * len(places))
+
+
+class Shards:
+    """Where the shards of an array lie on ``devices``: ``addresses`` in their order; ``firsts`` marks the first device
+    of each block, since devices with equal shards may share one."""
+
+    __slots__ = ("_blocks", "_lease", "_shard_bytes", "addresses", "devices", "firsts")
+
+    def __init__(
+        self,
+        devices: tuple[int, ...],
+        addresses: NDArray[np.int64],
+        firsts: NDArray[np.bool_],
+        blocks: dict[int, Block] | None,
+        lease: Lease | None = None,
+        shard_bytes: int = 0,
+    ) -> None:
+        self.devices, self.addresses, self.firsts = devices, addresses, firsts
+        self._blocks, self._lease, self._shard_bytes = blocks, lease, shard_bytes
+
+    @staticmethod
+    def of(blocks: Mapping[int, Block]) -> Shards:
+        """Shards in memory that is there."""
+        kept = dict(blocks)
+        found = [int(b.__array_interface__["data"][0]) for b in kept.values()]
+        firsts = [a not in found[:i] for i, a in enumerate(found)]
+        return Shards(tuple(kept), np.array(found, np.int64), np.array(firsts, np.bool_), kept)
+
+    @staticmethod
+    def fresh(arrangement: Arrangement, lease: Lease) -> Shards:
+        """Shards still to be written, in one piece of memory."""
+        addresses = arrangement.offsets + lease.address
+        return Shards(arrangement.devices, addresses, arrangement.firsts, None, lease, arrangement.shard_bytes)
+
+    @property
+    def blocks(self) -> dict[int, Block]:
+        """The bytes of each device's shard; equal addresses are one block."""
+        if self._blocks is None:
+            assert self._lease is not None
+            whole = self._lease.array()
+            made: dict[int, Block] = {}
+            begins = [int(a) - self._lease.address for a in self.addresses]
+            for begin in begins:
+                if begin not in made:
+                    made[begin] = whole[begin : begin + self._shard_bytes]
+            return {d: made[b] for d, b in zip(self.devices, begins, strict=True)}
+        return self._blocks

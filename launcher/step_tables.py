@@ -1,0 +1,167 @@
+"""The tables of addresses that a step takes: where each device's arguments lie and where its results go.
+
+They stay where they are for the driver's life; a step fills them anew, one column of all devices per argument and
+result. Nothing else is made from step to step but one piece of memory per result that has no argument's to reuse.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.transport import Transport
+from shardc.compiler.executable import Executable
+from shardc.launcher.arguments import place
+from shardc.launcher.array import Array
+from shardc.launcher.buffer_pool import BufferPool
+from shardc.launcher.layout import Layout
+from shardc.launcher.shards import Arrangement, Shards
+
+__all__ = ["StepTables"]
+
+Block = NDArray[np.uint8]
+_ALIGNMENT = 64
+
+
+class _Table:
+    """Addresses by device and argument (or result), and each argument's column."""
+
+    def __init__(self, devices: int, count: int) -> None:
+        self.addresses = np.zeros((devices, max(1, count)), np.int64)
+        self.columns = [self.addresses[:, k] for k in range(count)]
+
+    def of(self, row: int) -> Any:
+        """A device's row as the step function takes it."""
+        return (ctypes.c_void_p * self.addresses.shape[1]).from_buffer(self.addresses[row])
+
+
+class _Result:
+    """One result: how its shards lie, and whose memory it may take over.
+
+    A device whose shard another one has too writes it to ``scratch``, or not at all (then it reads the other's).
+    """
+
+    def __init__(self, layout: Layout, arrangement: Arrangement, source: int, shared: bool) -> None:
+        self.layout, self.arrangement, self.source = layout, arrangement, source
+        self.alone = bool(arrangement.firsts.all())
+        self.takes_over = source >= 0 and (shared or self.alone)
+
+    def fits(self, shards: Shards) -> bool:
+        """May the result be written over these? Equal shards must share a block as the result's do."""
+        mine = self.arrangement.firsts
+        return shards.firsts is mine or bool((shards.firsts == mine).all())
+
+
+class StepTables:
+    """Arguments and results of ``executable`` on ``devices`` of this process."""
+
+    def __init__(self, executable: Executable, devices: tuple[int, ...], transport: Transport) -> None:
+        self._devices, self._transport = devices, transport
+        self.pool = BufferPool(transport.empty)
+        self.layouts = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
+        self.titles = [partial(self._title, n) for n in range(len(self.layouts))]
+        self.arguments = _Table(len(devices), len(self.layouts))
+        self.results = _Table(len(devices), len(executable.results))
+        self._donated = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
+        #: The layout that each argument had last: mostly the same object again.
+        self._seen = list(self.layouts)
+        sources = dict(executable.aliases)
+        self._results = []
+        for k, spec in enumerate(executable.results):
+            layout = Layout.of(spec, executable.num_devices)
+            arrangement = Arrangement.of(layout, devices)
+            self._results.append(_Result(layout, arrangement, sources.get(k, -1), k in executable.shared))
+        self._scratch = self._followers()
+
+    def _followers(self) -> Block:
+        """Memory for what nobody reads: the copies of devices whose shards others have too."""
+        offset, places = 0, []
+        for column, result in zip(self.results.columns, self._results, strict=True):
+            for i in np.flatnonzero(~result.arrangement.firsts):
+                places.append((column, i, offset))
+                offset += -(-result.layout.local_bytes // _ALIGNMENT) * _ALIGNMENT
+        memory = self._transport.empty(offset)
+        start = int(memory.__array_interface__["data"][0])
+        for column, i, begin in places:
+            column[i] = start + begin
+        return memory
+
+    def of(self, row: int) -> tuple[Any, Any]:
+        """The arguments and results of the device in ``row``, as the step takes them."""
+        return self.arguments.of(row), self.results.of(row)
+
+    def fill(self, arguments: Sequence[Any]) -> list[Shards]:
+        """Fill the tables for a step; returns the results' shards, still to be written."""
+        held: list[Shards] = []
+        ours: set[int] = set()
+        devices, donated = self._devices, self._donated
+        for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
+            if (
+                type(value) is Array
+                and (value._layout is self._seen[k] or self._same_data(k, value._layout))
+                and value._shards.devices == devices
+            ):
+                shards = value._shards
+                if k in donated and not value._shared:
+                    ours.add(k)
+            else:
+                shards, copied = self._placed(k, value)
+                if copied or (k in donated and type(value) is Array and not value._shared):
+                    ours.add(k)
+            held.append(shards)
+            column[:] = shards.addresses
+        made = [self._destination(k, held, ours) for k in range(len(self._results))]
+        self.pool.settle()
+        return made
+
+    def finish(self, arguments: Sequence[Any], made: Sequence[Shards]) -> list[Array]:
+        """The results, after the step; donated arrays are gone."""
+        for number, program in self._donated.items():
+            value = arguments[number]
+            if isinstance(value, Array):
+                value._donate(program)
+        return [Array(r.layout, s, self._transport) for r, s in zip(self._results, made, strict=True)]
+
+    def _same_data(self, k: int, layout: Layout) -> bool:
+        same = layout.same_data(self.layouts[k])
+        if same:
+            self._seen[k] = layout
+        return same
+
+    def _placed(self, k: int, value: Any) -> tuple[Shards, bool]:
+        """Shards of a value that is not there as the step takes it, and whether they are copies."""
+        blocks, copied = place(value, self.layouts[k], self._devices, self.pool, self.titles[k])
+        return Shards.of(dict(zip(self._devices, blocks, strict=True))), copied
+
+    def _destination(self, k: int, held: Sequence[Shards], ours: set[int]) -> Shards:
+        """Where result ``k`` goes: over the argument that it may replace, else into fresh memory."""
+        result, column = self._results[k], self.results.columns[k]
+        if result.takes_over and result.source in ours and result.fits(held[result.source]):
+            shards = held[result.source]
+        else:
+            shards = Shards.fresh(result.arrangement, self.pool.lease(result.arrangement.nbytes))
+        if result.alone:
+            column[:] = shards.addresses
+        else:
+            np.copyto(column, shards.addresses, where=result.arrangement.firsts)
+        return shards
+
+    def put(self, number: int, value: Any) -> Array:
+        """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
+        layout = self.layouts[number]
+        blocks, copied = place(value, layout, self._devices, self.pool, self.titles[number])
+        if not copied:
+            copies = {id(b): self.pool.take(b.size) for b in blocks}
+            for b in blocks:
+                copies[id(b)][:] = b
+            blocks = [copies[id(b)] for b in blocks]
+        return Array(layout, dict(zip(self._devices, blocks, strict=True)), self._transport)
+
+    def _title(self, number: int) -> str:
+        name = self.layouts[number].name
+        return f"argument {number}" + (f" ({name})" if name else "")
