@@ -16,7 +16,7 @@ from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.simplify.make import keep_reachable, make, reshape, transpose
 from shardc.hlo.types import tuple_shape
 
-__all__ = ["CanonicaliseCollectives", "reduction_of"]
+__all__ = ["CanonicaliseCollectives", "group_size", "plain_reduction", "reduction_of", "with_groups"]
 
 _MONOIDS = frozenset({"add", "maximum", "minimum", "multiply", "and", "or"})
 
@@ -36,14 +36,14 @@ class CanonicaliseCollectives:
             if rule is None:
                 return None
             new = old.replace(operands=operands)
-            size = _group_size(new, devices)
-            return rule(_with_groups(new, size), size)
+            size = group_size(new, devices)
+            return rule(with_groups(new, size), size)
 
         after = rebuild_module(module, change)
         return keep_reachable(after, after.entry)
 
 
-def _with_groups(i: Instruction, size: int) -> Instruction:
+def with_groups(i: Instruction, size: int) -> Instruction:
     """Groups that the text leaves out, or leaves empty, are one group of all devices."""
     groups = i.attrs.get("replica_groups")
     if i.opcode == "collective-permute" or (groups is not None and groups.group_size):
@@ -51,7 +51,7 @@ def _with_groups(i: Instruction, size: int) -> Instruction:
     return i.replace(attrs=MappingProxyType({**i.attrs, "replica_groups": IotaGroups(1, size, (size,))}))
 
 
-def _group_size(i: Instruction, devices: int) -> int:
+def group_size(i: Instruction, devices: int) -> int:
     """Members of a group; shapes tell where the text leaves the groups out."""
     if i.opcode in ("all-gather", "reduce-scatter"):
         (d,) = i.attrs["dimensions"]
@@ -62,17 +62,24 @@ def _group_size(i: Instruction, devices: int) -> int:
     return groups.group_size or devices
 
 
-def reduction_of(i: Instruction) -> str:
-    """The monoid of a reducing collective: ``add``, ``maximum``, ...; `UnsupportedError` for any other reducer."""
+def plain_reduction(i: Instruction) -> str:
+    """The monoid of a reducing collective: ``add``, ``maximum``, ...; empty for any other reducer."""
     computation: Computation = i.attrs["to_apply"]
     root = computation.root
-    if root.opcode in _MONOIDS and set(root.operands) == set(computation.parameters) and len(root.operands) == 2:
-        return root.opcode
-    raise UnsupportedError(
-        f"{i.opcode} with a reduction that is not one of {', '.join(sorted(_MONOIDS))}",
-        where=f"%{i.name}, computation %{computation.name}",
-        fix="use a plain sum, product, maximum, minimum, and, or as the reduction",
-    )
+    plain = root.opcode in _MONOIDS and set(root.operands) == set(computation.parameters) and len(root.operands) == 2
+    return root.opcode if plain else ""
+
+
+def reduction_of(i: Instruction) -> str:
+    """The same where `ExpandReducers` left no other."""
+    reduction = plain_reduction(i)
+    if not reduction:
+        raise UnsupportedError(
+            f"{i.opcode} with a reduction that is not one of {', '.join(sorted(_MONOIDS))}",
+            where=f"%{i.name}, computation %{i.attrs['to_apply'].name}",
+            fix="use a plain sum, product, maximum, minimum, and, or as the reduction",
+        )
+    return reduction
 
 
 def _as_operands(i: Instruction) -> Instruction:

@@ -14,6 +14,7 @@ from shardc.compiler.lower.convert_async import ConvertAsync
 from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
+from shardc.compiler.lower.expand_reducers import ExpandReducers
 from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.fuse_products import FuseProducts
@@ -72,6 +73,7 @@ PASSES: tuple[Pass, ...] = (
     PairTransfers(),
     CombineCollectives(opcodes=("all-reduce",)),
     ResolveGroups(),
+    ExpandReducers(),
     CanonicaliseCollectives(),
     SimplifyLoops(),
     FoldConstants(),

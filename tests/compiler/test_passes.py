@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
+from shardc.compiler.lower.expand_reducers import ExpandReducers
 from shardc.compiler.lower.fuse import Fuse
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.order import Order, peak_bytes_of
@@ -228,13 +229,38 @@ def test_collectives_become_leading(name: str) -> None:
         assert_close(got, wanted, 0)
 
 
-def test_unknown_reduction_is_refused() -> None:
-    odd = "odd { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] subtract(a, b) }"
+REDUCERS = {
+    "xor": ("s32", "a = s32[] parameter(0)  b = s32[] parameter(1)  ROOT c = s32[] xor(a, b)"),
+    "the last member's": ("f32", "a = f32[] parameter(0)  ROOT b = f32[] parameter(1)"),
+    "sum of squares' root": (
+        "f32",
+        "a = f32[] parameter(0)  b = f32[] parameter(1)  x = f32[] multiply(a, a)  y = f32[] multiply(b, b)  "
+        "s = f32[] add(x, y)  ROOT c = f32[] sqrt(s)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+@pytest.mark.parametrize("groups", ["{{0,1,2},{3,4,5}}", "{{0},{1},{2},{3},{4},{5}}", "{{0,1,2,3,4,5}}"])
+def test_reductions_of_the_programs_own(name: str, groups: str) -> None:
+    kind, body = REDUCERS[name]
+    ids = f"replica_groups={groups}, channel_id=1, use_global_device_ids=true, to_apply=own"
+    size = groups.split("}", maxsplit=1)[0].count(",") + 1
     module = program(
-        f"x = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(x), to_apply=odd, {GROUPS}", odd, ", num_partitions=4"
-    )
-    with pytest.raises(UnsupportedError, match="reduction that is not one of"):
-        lower(module)
+        f"x = {kind}[4,6] parameter(0)\ny = {kind}[5] parameter(1)\n"
+        f"t = ({kind}[4,6], {kind}[5]) all-reduce(x, y), {ids}\na = {kind}[4,6] get-tuple-element(t), index=0\n"
+        f"b = {kind}[5] get-tuple-element(t), index=1\n"
+        f"s = {kind}[4,{6 // size}] reduce-scatter(x), dimensions={{1}}, {ids.replace('id=1', 'id=2')}\n"
+        f"ROOT r = ({kind}[4,6], {kind}[5], {kind}[4,{6 // size}]) tuple(a, b, s)",
+        f"own {{ {body} }}",
+        ", num_partitions=6",
+    ).with_(partitioned=True)
+    after = EliminateDead().run(Simplify().run(CanonicaliseCollectives().run(ExpandReducers().run(module))))
+    verify(after)
+    args = [random_arguments(module, seed) for seed in range(6)]
+    for got, wanted in zip(evaluate_spmd(after, args), evaluate_spmd(module, args), strict=True):
+        assert_close(got, wanted)
+    lower(module)
 
 
 def fused(lines: str) -> tuple[Module, Module]:
