@@ -16,7 +16,7 @@ from typing import Any
 from shardc.collectives.call import CollectiveCall
 from shardc.collectives.control import OUTSIDE, ControlTable
 from shardc.collectives.membership import Ownership, connected_processes, members_of
-from shardc.native.drive import JOB_BYTES, events_of
+from shardc.native.drive import JOB_BYTES, RING, events_of, made_by
 
 __all__ = [
     "DEAD",
@@ -32,9 +32,6 @@ __all__ = [
 ]
 
 RUNNING, STOPPED, DEAD = "running", "stopped", "dead"
-
-#: Events of a flight recorder that are shown.
-_RECENT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
 class Standing:
     """What one process showed at a moment. ``state`` and the numbers behind it are those of a row of the control table,
     ``waited`` nanoseconds since ``state`` was entered; ``recent`` has (index, phase, ms it took or None) of its last
-    collectives."""
+    collectives, of which it had begun ``begun`` in this program."""
 
     peer: Peer
     process: str
@@ -157,6 +154,7 @@ class Standing:
     phase: int = 0
     completed: int = 0
     waited: int = 0
+    begun: int = 0
     recent: tuple[tuple[int, int, float | None], ...] = ()
 
     @property
@@ -170,13 +168,17 @@ def standings(table: ControlTable, peers: Sequence[Peer], now: int) -> list[Stan
     for position, peer in enumerate(peers):
         row = table.read(position)
         numbers = {n: row[n] for n in ("state", "program", "channel", "sequence", "index", "phase", "completed")}
-        recent = _recent(table, position, row["recorder"])
-        found.append(Standing(peer, process_state(peer), **numbers, waited=max(0, now - row["since"]), recent=recent))
+        begun, recent = _recent(table, position, row["recorder"])
+        waited = max(0, now - row["since"])
+        found.append(Standing(peer, process_state(peer), **numbers, waited=waited, begun=begun, recent=recent))
     return found
 
 
-def _recent(table: ControlTable, position: int, recorder: int) -> tuple[tuple[int, int, float | None], ...]:
+def _recent(table: ControlTable, position: int, recorder: int) -> tuple[int, tuple[tuple[int, int, float | None], ...]]:
     if not recorder:
-        return ()
-    events = events_of(bytes(table.heaps[position][recorder : recorder + JOB_BYTES]))[-_RECENT:]
-    return tuple((e.index, e.phase, (e.end - e.begin) / 1e6 if e.end else None) for e in events)
+        return 0, ()
+    memory = bytes(table.heaps[position][recorder : recorder + JOB_BYTES])
+    events = events_of(memory)
+    # The oldest may have been overwritten while they were copied.
+    whole = events[1:] if len(events) == RING else events
+    return made_by(memory), tuple((e.index, e.phase, (e.end - e.begin) / 1e6 if e.end else None) for e in whole)

@@ -9,32 +9,53 @@ from shardc.hlo.errors import RunError
 from shardc.launcher.standing import DEAD, STOPPED, Plan, Site, Standing
 from shardc.native.drive import DONE_PHASE, START
 
-__all__ = ["culprits", "verdict"]
+__all__ = ["culprits", "strayed", "verdict"]
+
+#: Collectives of a flight recorder that are shown.
+_SHOWN = 8
 
 _PHASES = {START: "the start of ", DONE_PHASE: "the end of "}
 
 
 def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Standing]:
-    """Those that the others wait for: the dead; else the stopped; else those that have ended or do something else
-    while somebody waits for them; else those that wait in another collective than most. Empty when nobody waits."""
+    """Those that the others wait for: the dead; else the stopped; else those that took another way than most; else
+    those that have ended or do something else while somebody waits for them. Empty when nobody waits."""
     for process in (DEAD, STOPPED):
         gone = [s for s in found if s.process == process and not (process == DEAD and s.state == GONE)]
         if gone:
             return gone
+    astray = strayed(found)
+    if astray:
+        return astray
     waiting = [s for s in found if _waits(s)]
     needed = {r for s in waiting if (site := _site(s, plans)) is not None for r in site.together(s.rank)}
     absent = [s for s in found if s.rank in needed and not _waits(s)]
-    if absent:
-        ended = [s for s in absent if s.state == GONE]
-        busy = [s for s in absent if s.state in (OUTSIDE, COMPUTING)]
-        return ended or busy or absent
-    places: dict[tuple[int, int], list[Standing]] = {}
-    for s in waiting:
-        places.setdefault((s.program, s.index), []).append(s)
-    if len(places) < 2:
-        return []
-    most = max(places.values(), key=len)
-    return [s for s in waiting if s not in most]
+    ended = [s for s in absent if s.state == GONE]
+    busy = [s for s in absent if s.state in (OUTSIDE, COMPUTING)]
+    return ended or busy or absent
+
+
+def strayed(found: Sequence[Standing]) -> list[Standing]:
+    """Those whose n-th collective of a program was another one than most had, for the first n where they differ; all
+    that differ there when there is no majority."""
+    for program in {s.program: None for s in found if s.recent}:
+        ways = [(s, _way(s)) for s in found if s.program == program and s.recent]
+        for n in sorted(set.intersection(*(set(way) for _, way in ways))):
+            takers: dict[tuple[int, int], list[Standing]] = {}
+            for s, way in ways:
+                takers.setdefault(way[n], []).append(s)
+            if len(takers) > 1:
+                most = max(len(group) for group in takers.values())
+                leading = [group for group in takers.values() if len(group) == most]
+                kept = leading[0] if len(leading) == 1 else []
+                return [s for s, _ in ways if s not in kept]
+    return []
+
+
+def _way(s: Standing) -> dict[int, tuple[int, int]]:
+    """Which collectives and phases a process came to, by number."""
+    first = s.begun - len(s.recent)
+    return {first + n: (index, phase) for n, (index, phase, _) in enumerate(s.recent)}
 
 
 def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> RunError:
@@ -43,19 +64,22 @@ def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> R
     ``why`` says what made the watchdog look, for example ``after 60 s``.
     """
     guilty = culprits(found, plans)
+    astray = guilty == strayed(found) != []
     waiting = [s for s in found if _waits(s) and s not in guilty]
     met = max(waiting, key=lambda s: (bool(_needs(s, guilty, plans)), s.waited), default=None)
     site = None if met is None else _site(met, plans)
     if not guilty:
         what = f"the ranks of this node wait for others {why}"
+    elif astray:
+        what = f"{_names(guilty)} took another way through the program than the others ({why})"
     elif met is not None and site is not None:
-        what = f"{_names(guilty)} did not come to {site}, {site.devices[met.rank]}: {_doing(guilty[0], plans)} ({why})"
+        what = f"{_names(guilty)} did not come to {site}, {site.devices[met.rank]} ({why})"
     else:
-        what = f"{_names(guilty)} failed: {_doing(guilty[0], plans)} ({why})"
+        what = f"{_names(guilty)} failed ({why})"
     lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans)}" for s in guilty]
-    lines += [f"{s.peer}: {_doing(s, plans)}" for s in found if s not in guilty]
+    lines += [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * astray}" for s in found if s not in guilty]
     where = site.place if site is not None else _last_place(guilty, plans)
-    return RunError("\n  ".join([what, *lines]), where=where or None, fix=_remedy(guilty))
+    return RunError("\n  ".join([what, *lines]), where=where or None, fix=_remedy(guilty, astray))
 
 
 def _waits(s: Standing) -> bool:
@@ -102,7 +126,7 @@ def _history(s: Standing, plans: Mapping[int, Plan]) -> str:
     if plan is None or not s.recent:
         return ""
     words = []
-    for index, phase, took in s.recent:
+    for index, phase, took in s.recent[-_SHOWN:]:
         site = plan.sites.get(index)
         name = f"%{site.name}" if site is not None else str(index)
         mark = {START: " start", DONE_PHASE: " done"}.get(phase, "")
@@ -115,11 +139,11 @@ def _last_place(guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> str:
     return sites[0].place if sites else ""
 
 
-def _remedy(guilty: Sequence[Standing]) -> str:
+def _remedy(guilty: Sequence[Standing], astray: bool) -> str:
     if any(s.process == DEAD for s in guilty):
         return "look at that process's own output and at the system's log (out of memory?)"
     if any(s.process == STOPPED for s in guilty):
         return "something stopped that process (SIGSTOP, a debugger)"
-    if any(s.state in (ARRIVING, FINISHING) for s in guilty):
-        return "the ranks took different ways; a condition that guards collectives must have the same value on all"
+    if astray:
+        return "a condition that guards collectives must have the same value on all ranks"
     return "find out what keeps that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever"

@@ -31,13 +31,15 @@ from shardc.launcher.atomic import write_text
 from shardc.launcher.failures import abort, describe, prefixed
 from shardc.launcher.roll_call import Answering
 from shardc.launcher.standing import DEAD, STOPPED, Peer, Plan, Standing, process_state, standings, this_process
-from shardc.launcher.verdict import culprits, verdict
+from shardc.launcher.verdict import culprits, strayed, verdict
 from shardc.native.drive import Drive, Prepared
 
 __all__ = ["Watchdog", "start_watchdog"]
 
 #: Seconds between two looks of the thread, and the seconds that it leaves others to end the process in good order.
 _LOOK, _PATIENCE, _OWN_PATIENCE = 0.2, 2.0, 8.0
+#: Seconds between seeing a dead process and saying so.
+_DEATH = 0.5
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
 _PAUSE = 2.0
 
@@ -49,6 +51,7 @@ class _Wait:
     which: int = -1
     since: float = 0.0
     last: float = 0.0
+    looked: float = 0.0
 
 
 class Watchdog:
@@ -96,11 +99,11 @@ class Watchdog:
         """
         now = time.monotonic()
         if self._wait.which != which:
-            self._wait = _Wait(which, began / 1e9, now)
+            self._wait = _Wait(which, began / 1e9, now, now)
         elif now - self._wait.last > _PAUSE:
             self._wait.since += now - self._wait.last
         self._wait.last = now
-        if self._said() or self._hopeless():
+        if self._said() or self._hopeless(now):
             raise self.failed(None)
         if self._timeout and now - self._wait.since > self._timeout:
             raise self.failed(None, f"after {self._timeout:g} s")
@@ -113,7 +116,7 @@ class Watchdog:
         if not self._claimed():
             self._end_quietly()
         found = self._look()
-        made = error or verdict(found, self._plans, why)
+        made = verdict(found, self._plans, why) if error is None or strayed(found) else error
         self._dump(made, found)
         for s in culprits(found, self._plans):
             if s.process == STOPPED:
@@ -137,7 +140,7 @@ class Watchdog:
         while not self._over.wait(_LOOK):
             if self._said():
                 self._leave(_OWN_PATIENCE if self._mine else _PATIENCE)
-            elif self._dead() and not self._over.wait(1.0) and not self._said():
+            elif self._dead() and not self._over.wait(2 * _DEATH) and not self._said():
                 self._end_for_all()
 
     def _leave(self, patience: float) -> None:
@@ -154,14 +157,19 @@ class Watchdog:
         print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
         abort(1, sys.modules["mpi4py.MPI"])
 
-    def _hopeless(self) -> bool:
-        """Is somebody dead, or has somebody ended that a waiting process needs?"""
+    def _hopeless(self, now: float) -> bool:
+        """Is somebody dead, or has ended or taken another way while this process waits?"""
         if self._table is None:
             return False
         if self._dead():
+            # Whoever failed with words of its own, or the launcher, ends this process before that is over.
+            time.sleep(_DEATH)
             return True
-        ended = any(int(row["state"][0]) == GONE for row in self._table.rows)
-        return ended and any(s.state == GONE for s in culprits(self._look(), self._plans))
+        if now - self._wait.looked < _LOOK:
+            return False
+        self._wait.looked = now
+        found = self._look()
+        return bool(strayed(found)) or any(s.state == GONE for s in culprits(found, self._plans))
 
     def _dead(self) -> bool:
         if self._table is None:

@@ -54,6 +54,7 @@ __all__ = [
     "drive_ir",
     "drive_object",
     "events_of",
+    "made_by",
 ]
 
 #: Names in the object: ``i32 (ptr job)``; ``i64 (ptr word, i64 value)``, see `Drive.claim`.
@@ -130,6 +131,11 @@ class Job(ctypes.Structure):
 #: Bytes of a job with its events behind it, and where these begin.
 EVENTS_OFFSET = ctypes.sizeof(Job)
 JOB_BYTES = EVENTS_OFFSET + RING * ctypes.sizeof(Event)
+
+
+def made_by(memory: Any) -> int:
+    """How many events were begun, by a buffer of `JOB_BYTES`."""
+    return int(Job.from_buffer_copy(memory).made)
 
 
 def events_of(memory: Any) -> list[Event]:
