@@ -13,6 +13,7 @@ TYPES = """
 @sleepers = internal global i32 0, align 64
 @limit = internal global i32 0, align 64
 @caller = internal global i32 -1, align 64
+@calling = internal global ptr null, align 8
 @unshared = internal global i64 0, align 64
 @spin = internal global i64 0, align 8
 @started = internal global i32 0, align 4
@@ -20,6 +21,7 @@ TYPES = """
 @starting = internal global i32 0, align 4
 
 declare i32 @getpid()
+declare ptr @pthread_self()
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_attr_init(ptr)
@@ -86,7 +88,8 @@ nothing:
 }
 
 ; Who found work watches for more; who was woken for nothing sleeps at once, since somebody else may want the core.
-; A worker that finds itself on the caller's core, where the system likes to wake it, goes to another one.
+; A worker that finds itself on the core of a caller, where the system likes to wake it, goes to another one; unless it
+; was the last caller itself, by a job of its own.
 define internal ptr @worker(ptr %number) {
 entry:
   %id = ptrtoint ptr %number to i32
@@ -94,6 +97,7 @@ entry:
   %backwards = icmp eq i32 %parity, 0
   %mask = alloca [16 x i64], align 8
   call void @allowed(ptr %mask)
+  %self = call ptr @pthread_self()
   br label %top
 top:
   %warm = phi i1 [ false, %entry ], [ false, %unwanted ], [ true, %scanned ], [ true, %watching ], [ false, %sleep ]
@@ -107,7 +111,10 @@ serve:
   %seen = load atomic i32, ptr @epoch seq_cst, align 4
   %here = call i32 @core()
   %there = load atomic i32, ptr @caller monotonic, align 4
-  %together = icmp eq i32 %here, %there
+  %whose = load atomic ptr, ptr @calling monotonic, align 8
+  %same.core = icmp eq i32 %here, %there
+  %others = icmp ne ptr %whose, %self
+  %together = and i1 %same.core, %others
   br i1 %together, label %part, label %look
 part:
   call void @leave(i32 %there, ptr %mask)
@@ -246,6 +253,8 @@ entry:
   %pending = getelementptr %slot, ptr %slot, i64 0, i32 6
   %here = call i32 @core()
   store atomic i32 %here, ptr @caller monotonic, align 4
+  %self = call ptr @pthread_self()
+  store atomic ptr %self, ptr @calling monotonic, align 8
   %old = load atomic i64, ptr %slot monotonic, align 8
   %generation = lshr i64 %old, 32
   %following = add i64 %generation, 1

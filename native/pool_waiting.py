@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["CONDITION", "FUTEX", "SPINNING"]
 
 # sleep_on: return once the word is not ``old`` any more, or earlier. wake: let up to ``count`` sleepers look.
-# core: where the thread runs (-1: who knows). allowed: where it may. leave: from now on anywhere of that but there.
+# core: where the thread runs (-1: who knows). allowed: where it may. leave: go on another core of those.
 FUTEX = """
 declare i64 @syscall(i64, ...)
 
@@ -57,6 +57,7 @@ without:
   %left = and i64 %cores, %rest
   store i64 %left, ptr %place, align 8
   call i32 @sched_setaffinity(i32 0, i64 128, ptr %others)
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
   br label %done
 done:
   ret void

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,3 +162,16 @@ def test_how_threads_sleep_depends_on_the_target(triple: str, words: list[str]) 
     assert "$" not in text
     for word in words:
         assert word in text
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not say where threads may run")
+def test_workers_stay_free_to_run_anywhere() -> None:
+    """A worker leaves the core of a caller, but nobody, it least of all, keeps it away from there afterwards."""
+    made(True)[0].configure(2)
+    counters = np.zeros((20, 16), np.int64)
+    many(True, counters, 20, 500, nested=1)
+    made(True)[0].configure(0)
+    allowed, end = os.sched_getaffinity(0), time.monotonic() + 5
+    while any(os.sched_getaffinity(int(t.name)) != allowed for t in Path("/proc/self/task").iterdir()):
+        assert time.monotonic() < end  # one that has just woken may be on its way
+        time.sleep(0.01)
