@@ -13,16 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.transport import Transport
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.types import DType
 from shardc.launcher.array import Array
 from shardc.launcher.compiled import job_config
 from shardc.launcher.job import job_transport
 from shardc.launcher.layout import Layout, Region
 from shardc.launcher.pieces import Piece, Source, Whole, copy_into, inside, overlap, region_text, volume
-from shardc.launcher.placement import as_dtype, as_sharding, layout_of
+from shardc.launcher.placement import as_dtype, as_sharding, is_sharding, layout_of
+from shardc.launcher.trees import map_with_prefix
 
-__all__ = ["array", "array_from_callback", "array_from_process_local_data", "array_from_shards", "array_of"]
+__all__ = [
+    "array",
+    "array_from_callback",
+    "array_from_process_local_data",
+    "array_from_shards",
+    "array_of",
+    "device_put",
+]
 
 Block = NDArray[np.uint8]
 #: Where kernels want arguments to begin.
@@ -45,6 +53,28 @@ def array(value: Any, sharding: Any = None, *, mesh: Any = None, dtype: Any = No
     source, dims, held = _source_of(value, dtype)
     layout = layout_of(dims, held, as_sharding(sharding, len(dims), mesh))
     return array_of(layout, source, copy=copy)
+
+
+def device_put(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Any:
+    """A pytree of arrays put onto devices: `array` of its leaves, for those who know ``jax.device_put``.
+
+    ``shardings`` is one for all or a pytree that is a prefix of ``tree``, in the forms of `array`. Leaves that are an
+    `Array` are resharded, so in a job every process must call it. None, and typed PRNG keys, stay as they are.
+    Example: ``params = shardc.device_put(params, {"w1": P(None, "model"), "b1": P()}, mesh=mesh)``. Raises
+    `AnnotationError` for a PRNG key that would be split.
+    """
+
+    def put(leaf: Any, given: Any) -> Any:
+        if leaf is None:
+            return None
+        if "key<" not in str(getattr(leaf, "dtype", "")):
+            return array(leaf, given, mesh=mesh)
+        sharding = as_sharding(given, leaf.ndim, mesh)
+        if sharding is not None and not sharding.is_replicated:
+            raise AnnotationError("PRNG keys cannot be split", fix="replicate them, or split jax.random.key_data(keys)")
+        return leaf
+
+    return map_with_prefix(put, tree, shardings, is_sharding)
 
 
 def array_from_callback(

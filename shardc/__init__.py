@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardc.launcher.array_making import array_from_callback as array_from_callback
     from shardc.launcher.array_making import array_from_process_local_data as array_from_process_local_data
     from shardc.launcher.array_making import array_from_shards as array_from_shards
+    from shardc.launcher.array_making import device_put as device_put
     from shardc.launcher.checkpoint.folders import latest_checkpoint as latest_checkpoint
     from shardc.launcher.checkpoint.foreign import load_safetensors as load_safetensors
     from shardc.launcher.checkpoint.load import load_checkpoint as load_checkpoint
@@ -56,6 +57,7 @@ _HOMES = {
     "array_from_callback": "launcher.array_making",
     "array_from_process_local_data": "launcher.array_making",
     "array_from_shards": "launcher.array_making",
+    "device_put": "launcher.array_making",
     "from_jax": "launcher.programs",
     "gather": "launcher.array",
     "jit": "launcher.jit",

@@ -156,6 +156,20 @@ def test_programs_take_it_without_a_copy() -> None:
     assert a._layout.same_data(type(a._layout).of(spec, 4))
 
 
+def test_trees_are_put() -> None:
+    key = jax.random.key(1)
+    tree = {"w": X, "rest": [shardc.array(X, (MESH, P("x"))), 2.5, None, key]}
+    out = shardc.device_put(tree, {"w": P("y"), "rest": P()}, mesh=MESH)
+    check(out["w"], X)
+    assert out["w"].sharding.num_shards() == (2, 1)
+    check(out["rest"][0], X)
+    check(out["rest"][1], np.asarray(2.5))
+    assert out["rest"][2] is None
+    assert out["rest"][3] is key
+    with pytest.raises(AnnotationError, match="PRNG keys cannot be split"):
+        shardc.device_put(jax.random.split(key, 4), (MESH, P("x")))
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
