@@ -21,6 +21,7 @@ from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
 from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
+from shardc.compiler.measured import program_key
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import need_computable
@@ -106,7 +107,7 @@ def build_executable(
         compilation.add(first)
         clock.mark("emit")
         objects = compilation.objects()
-    recorded = probe.plan() if probe is not None else None
+    recorded = None if probe is None else replace(probe.plan(), program=program_key(module))
     clock.mark("native")
     return Executable(
         name=module.name,

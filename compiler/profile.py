@@ -27,7 +27,8 @@ HEADER_WORDS, SITE_WORDS, EVENT_WORDS = 8, 2, 3
 class Site:
     """A step of the program that is timed.
 
-    ``kind`` is ``kernel``, ``copy`` or ``collective``; ``kernel`` the native function; ``holds`` says in words what it
+    ``kind`` is ``kernel``, ``copy``, ``collective`` (where it starts) or ``await`` (where it is done, if that is
+    elsewhere); ``kernel`` the native function; ``holds`` says in words what it
     computes. ``read`` and ``written`` are the bytes that one execution must move, ``flops`` what it must compute.
     """
 
@@ -55,11 +56,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class ProfilePlan:
-    """The record's place: ``offset`` bytes into the arena, room for ``events`` events; and what its sites are."""
+    """The record's place: ``offset`` bytes into the arena, room for ``events`` events; and what its sites are.
+
+    ``program`` is the key of what was compiled (`shardc.compiler.measured.program_key`).
+    """
 
     sites: tuple[Site, ...]
     offset: int
     events: int
+    program: str = ""
 
     @property
     def nbytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.types import Shape
+from shardc.launcher.affinity import local_place, processors_here
 from shardc.launcher.making import Making, handed_out
 from shardc.launcher.mpi_environment import detect_launcher
 
@@ -23,13 +25,22 @@ if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned
     from shardc.native.target import Target
 
-__all__ = ["Compiled", "job_config"]
+__all__ = ["Compiled", "job_config", "spare_cores"]
 
 
 def job_config() -> Config:
-    """The settings of the environment; in a job only rank 0 dumps."""
+    """The settings of the environment; in a job only rank 0 dumps, and there may be cores for transfers."""
     config, launcher = Config.from_environment(), detect_launcher()
-    return replace(config, dump_to=None) if launcher is not None and launcher.rank > 0 else config
+    if launcher is None:
+        return config
+    _, ranks = local_place(os.environ) or (0, launcher.size)
+    config = replace(config, spare_cores=spare_cores(ranks, config.transfer_thread))
+    return replace(config, dump_to=None) if launcher.rank > 0 else config
+
+
+def spare_cores(ranks: int, transfer_thread: bool | None = None) -> bool:
+    """Has each of ``ranks`` on this node a core for transfers besides the one that computes?"""
+    return len(processors_here()) >= 2 * ranks > 0 if transfer_thread is None else transfer_thread
 
 
 class Compiled:

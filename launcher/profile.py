@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,12 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.compiler.executable import Executable
+from shardc.compiler.measured import write_measured
 from shardc.compiler.profile import ProfilePlan, Record, Site
 from shardc.launcher.atomic import write_text
+from shardc.launcher.communication import (
+    CollectiveEvent,
+    Counts,
+    communication_summary,
+    communication_times,
+    counts,
+    recent_events,
+)
 from shardc.launcher.job import threads_per_process
 from shardc.launcher.roofline import Roofline, roofline
 
 __all__ = ["COLUMNS", "Profile", "ProfileRow", "profile_steps", "table_cells"]
+
+#: Numbers of tracks in traces, beyond those of devices and threads.
+_EXPOSED, _UNDER_WAY = 2000, 2001
 
 #: Titles of `table_cells`.
 COLUMNS = ("kernel", "at", "holds", "times", "us", "threads", "GB/s", "GF/s", "% of step", "% of roofline")
@@ -67,6 +81,10 @@ class Profile:
     ``events`` are the last step's, by device: rows (site, begin, end) in nanoseconds; ``chunks`` are the pieces of
     kernels that threads computed in it, by rank: rows (thread, begin, end, first chunk, behind the last). Print it for
     a table.
+
+    ``communication`` is what collectives took in all steps (`communication_summary`), ``collective_events`` are those
+    of the last step, by rank; ``collective_names`` what their numbers mean. ``key`` is the program's, for
+    `write_measured`.
     """
 
     program: str
@@ -78,6 +96,10 @@ class Profile:
     ranks: Mapping[int, int]
     dropped: int
     chunks: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    communication: Mapping[str, Any] = field(default_factory=dict)
+    collective_events: Mapping[int, Sequence[CollectiveEvent]] = field(default_factory=dict)
+    collective_names: Mapping[int, str] = field(default_factory=dict)
+    key: str = ""
 
     def __str__(self) -> str:
         lines = [[*COLUMNS], *(list(cells) for cells in table_cells(self.as_dict()["summary"]))]
@@ -135,7 +157,42 @@ class Profile:
                 for site, begin, end in events.tolist()
             ]  # fmt: skip
             out += self._thread_events(device, first)
+        for rank in sorted(self.collective_events):
+            out += self._communication_events(rank, first)
         return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"program": self.program}}
+
+    def _communication_events(self, rank: int, first: int) -> list[dict[str, Any]]:
+        """Two tracks of a rank: when it did nothing but a collective, and when transfers were under way."""
+        out: list[dict[str, Any]] = []
+        started: dict[int, int] = {}
+
+        def add(tid: int, name: str, begin: int, end: int) -> None:
+            place = {"pid": rank, "tid": tid, "ts": (begin - first) / 1e3, "dur": (end - begin) / 1e3}
+            out.append({"name": name, "cat": "communication", "ph": "X", **place})
+
+        for index, phase, begin, end in self.collective_events[rank]:
+            name = self.collective_names.get(index, str(index))
+            add(_EXPOSED, name + ("", " start", " done")[phase], begin, end)
+            if phase == 1:
+                started[index] = begin
+            else:
+                add(_UNDER_WAY, name, started.pop(index, begin), end)
+        tracks = ((_EXPOSED, "communication, exposed"), (_UNDER_WAY, "communication, under way"))
+        names: list[dict[str, Any]] = [
+            {"name": "thread_name", "ph": "M", "pid": rank, "tid": tid, "args": {"name": name}} for tid, name in tracks
+        ]
+        return [*names, *out] if out else []
+
+    def write_measured(self, path: str | Path) -> None:
+        """Write the times of kernels and collectives for a later compilation (``SHARDC_PROFILE``, ``--profile-in``)."""
+        seconds: dict[str, float] = {}
+        for row in self.rows:
+            if row.site.kind in ("kernel", "collective"):
+                seconds[row.site.name] = row.seconds / row.calls
+        for call in self.communication.get("collectives", ()):
+            if call["asynchronous"]:
+                seconds[call["name"]] = (call["exposed"] + call["hidden"]) / call["times"]
+        write_measured(Path(path), self.key, self.program, seconds)
 
     def _thread_events(self, device: int, first: int) -> list[dict[str, Any]]:
         """The tracks of the threads of a process that has only this device."""
@@ -214,6 +271,8 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     values = [driver.put(number, a) for number, a in enumerate(arguments)]
     seconds: list[float] = []
     records: list[dict[int, Record]] = []
+    before: Counts = {}
+    begin = 0
     log = compiled.step.log
     for number in range(warmup + steps):
         for arena in driver.arenas.values():
@@ -221,6 +280,9 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
         if log is not None:
             log.clear()
         driver.transport.exchange_objects(number)  # start together
+        if number == warmup:
+            before = counts(driver)
+        begin = time.monotonic_ns()
         compiled.run(values)
         if number >= warmup:
             found = {d: plan.read(arena) for d, arena in driver.arenas.items()}
@@ -231,19 +293,31 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     index = driver.transport.process_index
     alone = len(driver.devices) == 1
     chunks = log.read() if log is not None and alone else np.empty((0, 5), np.int64)
-    everybody = driver.transport.exchange_objects((index, records, seconds, chunks))
+    mine = _Measured(index, records, seconds, chunks, before, counts(driver), recent_events(driver, begin))
+    everybody = driver.transport.exchange_objects(mine)
     limits = roofline(compiled.config, threads_per_process(compiled.config)).share(len(driver.devices))
-    return _profile(driver.executable.name, plan, everybody, limits)
+    return _profile(driver.executable, plan, everybody, limits)
 
 
-def _profile(name: str, plan: ProfilePlan, everybody: Sequence[Any], limits: Roofline) -> Profile:
-    count = len(everybody[0][1])
-    merged: list[dict[int, Record]] = [
-        {d: r for _, records, *_ in everybody for d, r in records[n].items()} for n in range(count)
-    ]
-    ranks = {d: rank for rank, records, *_ in everybody for d in records[-1]}
-    chunks = {rank: pieces for rank, *_, pieces in everybody}
-    all_steps = tuple(max(s[n] for _, _, s, _ in everybody) for n in range(len(merged)))
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What one rank found: as in `Profile`; ``before`` and ``after`` are its collectives' `Counts`."""
+
+    rank: int
+    records: list[dict[int, Record]]
+    seconds: list[float]
+    chunks: NDArray[np.int64]
+    before: Counts
+    after: Counts
+    events: list[CollectiveEvent]
+
+
+def _profile(executable: Executable, plan: ProfilePlan, everybody: Sequence[_Measured], limits: Roofline) -> Profile:
+    steps = len(everybody[0].records)
+    merged: list[dict[int, Record]] = [{d: r for m in everybody for d, r in m.records[n].items()} for n in range(steps)]
+    ranks = {d: m.rank for m in everybody for d in m.records[-1]}
+    chunks = {m.rank: m.chunks for m in everybody}
+    all_steps = tuple(max(m.seconds[n] for m in everybody) for n in range(steps))
     step = statistics.median(all_steps)
     calls = merged[-1][min(ranks)].calls
     times = np.median([np.max([r.nanoseconds for r in found.values()], axis=0) for found in merged], axis=0) * 1e-9
@@ -253,13 +327,17 @@ def _profile(name: str, plan: ProfilePlan, everybody: Sequence[Any], limits: Roo
         if not count:
             continue
         least = count * limits.seconds(site.read + site.written, site.flops, site.dtype)
-        ratio = least / spent if spent and site.kind != "collective" else 0.0
+        ratio = least / spent if spent and site.kind in ("kernel", "copy") else 0.0
         rows.append(ProfileRow(site, count, spent, spent / step if step else 0.0, ratio, threads))
     rows.sort(key=lambda r: (-r.seconds, r.site.name))
     last = merged[-1]
+    spent_on = communication_times(
+        executable.collectives, steps, [m.before for m in everybody], [m.after for m in everybody]
+    )
     return Profile(
-        name, tuple(rows), all_steps, limits, plan.sites, {d: r.events for d, r in last.items()}, ranks,
-        sum(r.dropped for r in last.values()), chunks,
+        executable.name, tuple(rows), all_steps, limits, plan.sites, {d: r.events for d, r in last.items()}, ranks,
+        sum(r.dropped for r in last.values()), chunks, communication_summary(spent_on, step),
+        {m.rank: m.events for m in everybody}, {c.index: c.name for c in executable.collectives}, plan.program,
     )  # fmt: skip
 
 

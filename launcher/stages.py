@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardc.hlo.config import Config
+from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.custom_calls import CustomCall, need_new
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir import Module
@@ -146,6 +146,29 @@ class Program:
             raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
         return replace(self, config=replace(self.config, tune=float(seconds)))
 
+    def scheduled(
+        self,
+        *,
+        overlap: str | None = None,
+        machine: str | Path | None = None,
+        measured: str | Path | None = None,
+    ) -> Program:
+        """The program, to be compiled so that collectives ``overlap`` with computing: ``never``, ``always`` where they
+        can, or ``auto``: where the ``machine`` (a name or a file; default: this computer) can do both and it pays.
+
+        ``measured`` is a file of times that were measured (`Profile.write_measured`), which count instead of the
+        model's. What is None stays as it is. Example: ``program.scheduled(overlap="always").compile()``.
+        """
+        if overlap is not None and overlap not in OVERLAPS:
+            raise InputError(f"overlap is {overlap!r}", fix=f"use one of {', '.join(OVERLAPS)}")
+        changes: dict[str, Any] = {
+            "overlap": overlap,
+            "machine": None if machine is None else str(machine),
+            "profile": None if measured is None else Path(measured),
+        }
+        changes = {k: v for k, v in changes.items() if v is not None}
+        return replace(self, config=replace(self.config, **changes)) if changes else self
+
     @property
     def for_one_device(self) -> bool:
         """Is it the program of one device as it is, with nothing to propagate and to partition?"""
@@ -197,6 +220,7 @@ class Propagated:
         ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
         ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
+        The machine counts for the schedule of collectives too (`Program.scheduled`).
         With ``decomposed_rings`` no permute leads in a circle. Raises `InputError` for unknown machines and words.
         """
         from shardc.collectives.machine import load_machine
@@ -205,6 +229,7 @@ class Propagated:
 
         start = time.perf_counter()
         given = is_partitioned(self.module)
+        machine = machine or self.program.config.machine or None
         described = None if machine is None else load_machine(machine)
         options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings)
         module = (
@@ -212,7 +237,8 @@ class Propagated:
             if given
             else partition(self.module, self.program.config, machine=described, options=options)
         )
-        return Partitioned(self, module, {**self.seconds, **since("partition", start)})
+        source = replace(self, program=self.program.scheduled(machine=machine))
+        return Partitioned(source, module, {**self.seconds, **since("partition", start)})
 
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis came from, as plain data (docs/cli.md has the schema).

@@ -20,6 +20,7 @@ from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.launcher.array import gather
+from shardc.launcher.communication import communication_summary, communication_times, counts
 from shardc.launcher.failures import SharedFailureError
 from shardc.launcher.meshes import require_devices
 from shardc.launcher.npz import encode, read_inputs, write_outputs
@@ -35,7 +36,8 @@ __all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
 class Task:
     """What to do with an executable: ``steps`` 0 runs it once on its inputs, more times it.
 
-    ``profile`` is for one that was compiled for profiling; ``trace`` names the file for the last step's events.
+    ``profile`` is for one that was compiled for profiling; ``trace`` names the file for the last step's events,
+    ``profile_out`` the one for measured times (`shardc.compiler.measured`).
     """
 
     inputs: str = ""
@@ -46,6 +48,7 @@ class Task:
     devices_per_rank: int = 0
     profile: bool = False
     trace: str = ""
+    profile_out: str = ""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -112,17 +115,25 @@ def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
     driver = compiled.driver
     values = [driver.put(number, a) for number, a in enumerate(arguments)]
     seconds = []
+    before = counts(driver)
     for number in range(task.warmup + task.steps):
         driver.transport.exchange_objects(number)  # start together
+        if number == task.warmup:
+            before = counts(driver)
         start = time.perf_counter()
         compiled.run(values)
         if number >= task.warmup:
             seconds.append(time.perf_counter() - start)
         for donated in driver.executable.donated:
             values[donated] = driver.put(donated, arguments[donated])
+    everybody = driver.transport.exchange_objects((before, counts(driver)))
+    rows = communication_times(
+        driver.executable.collectives, task.steps, [b for b, _ in everybody], [a for _, a in everybody]
+    )
     return {
         "steps": task.steps,
         "step_seconds": statistics.median(seconds),
+        "communication": communication_summary(rows, statistics.median(seconds)),
         "fastest_step_seconds": min(seconds),
         "slowest_step_seconds": max(seconds),
         "collectives_per_step": driver.collectives_done // driver.steps,
@@ -135,14 +146,18 @@ def _profile(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
 
     driver = compiled.driver
     profile = profile_steps(compiled, arguments, task.steps, task.warmup)
-    if task.trace and driver.transport.process_index == 0:
-        profile.trace(task.trace)
+    if driver.transport.process_index == 0:
+        if task.trace:
+            profile.trace(task.trace)
+        if task.profile_out:
+            profile.write_measured(task.profile_out)
     return {
         "steps": task.steps,
         "step_seconds": profile.step_seconds,
         "fastest_step_seconds": min(profile.all_steps),
         "slowest_step_seconds": max(profile.all_steps),
         "collectives_per_step": driver.collectives_done // driver.steps,
+        "communication": profile.communication,
         "profile": profile.as_dict(),
     }
 

@@ -26,6 +26,14 @@ from shardc.cli.run import (
     absolute,
     execute,
 )
+from shardc.cli.schedule_options import (
+    MachineOption,
+    OverlapOption,
+    PipelinedOption,
+    ProfileInOption,
+    Scheduling,
+    WindowedOption,
+)
 from shardc.cli.view import View
 
 __all__ = ["bench"]
@@ -41,6 +49,10 @@ def bench(
         Path | None,
         typer.Option("--trace", metavar="OUT.json", help="The last step for ui.perfetto.dev; means --profile."),
     ] = None,
+    profile_out: Annotated[
+        Path | None,
+        typer.Option("--profile-out", metavar="FILE", help="Write measured times for --profile-in; means --profile."),
+    ] = None,
     memory_svg: Annotated[
         Path | None, typer.Option("--memory-svg", metavar="OUT.svg", help="Draw what lies in memory at each step.")
     ] = None,
@@ -50,6 +62,11 @@ def bench(
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
     tune: TuneOption = 0.0,
+    machine: MachineOption = "",
+    overlap: OverlapOption = "",
+    windowed_einsum: WindowedOption = "auto",
+    pipelined_loops: PipelinedOption = "auto",
+    profile_in: ProfileInOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -57,7 +74,7 @@ def bench(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Time the stages of compilation and the steps of a program (median over --steps).
+    """Time the stages of compilation and the steps of a program (median over --steps), and its communication.
 
     Example: shardc bench step.hlo --ranks 4 --steps 100, or shardc bench step.hlo --profile --trace step.json
     """
@@ -65,8 +82,12 @@ def bench(
     from shardc.launcher.task import Task
 
     check_writable(memory_svg)
+    check_writable(profile_out)
+    profile = profile or trace is not None or profile_out is not None
     task = Task(
-        absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile or trace is not None, absolute(trace)
+        absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile, absolute(trace), absolute(profile_out)
     )
     program = (file, mesh, annotate, annotations)
-    execute(View(json, verbose, quiet), program, task, ranks, device, memory_svg, tune)
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
+    view = View(json, verbose, quiet)
+    execute(view, program, task, ranks, device, memory_svg, tune, scheduling=scheduling)

@@ -17,32 +17,13 @@ from shardc.cli.options import (
     VerboseOption,
     open_program,
 )
+from shardc.cli.schedule_options import MachineOption, PipelinedOption, WindowedOption
 from shardc.cli.view import View, bytes_text
 
 __all__ = ["collectives_table", "partition"]
 
 OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text here.")]
 ReportOption = Annotated[Path | None, typer.Option("--report", metavar="R.json", help="Write the report as JSON.")]
-MachineOption = Annotated[
-    str, typer.Option("--machine", metavar="NAME", help="Least time on this machine (a name or TOML file), not bytes.")
-]
-_CHOICES = "never|auto|always"
-WindowedOption = Annotated[
-    str,
-    typer.Option(
-        "--windowed-einsum",
-        metavar=_CHOICES,
-        help="Products compute with parts of an operand while others travel; auto: where --machine is faster so.",
-    ),
-]
-PipelinedOption = Annotated[
-    str,
-    typer.Option(
-        "--pipelined-loops",
-        metavar=_CHOICES,
-        help="Loops gather for the next iteration and reduce for the last; auto: where --machine is faster so.",
-    ),
-]
 RingsOption = Annotated[
     bool, typer.Option("--decompose-rings", help="Permutes that lead in circles become two that do not.")
 ]

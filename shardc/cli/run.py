@@ -26,6 +26,7 @@ from shardc.cli.options import (
     VerboseOption,
     open_program,
 )
+from shardc.cli.schedule_options import MachineOption, OverlapOption, ProfileInOption, Scheduling
 from shardc.cli.view import View, bytes_text, seconds_text
 
 __all__ = [
@@ -59,6 +60,9 @@ def run(
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
     tune: TuneOption = 0.0,
+    machine: MachineOption = "",
+    overlap: OverlapOption = "",
+    profile_in: ProfileInOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -75,7 +79,8 @@ def run(
     task = Task(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
     job = job_options(hosts, hostfile, bind, prefix, option)
-    execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune, job=job)
+    scheduling = Scheduling(machine, overlap, profile_in)
+    execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune, job=job, scheduling=scheduling)
 
 
 def absolute(path: Path | None) -> str:
@@ -92,10 +97,11 @@ def execute(
     memory_picture: Path | None = None,
     tune: float = 0.0,
     job: Any = None,
+    scheduling: Scheduling | None = None,
 ) -> None:
     """Compile ``program`` (the arguments of `open_program`), carry out ``task`` on it, and show the outcome.
 
-    ``job`` are the `JobOptions` for ranks that are started.
+    ``job`` are the `JobOptions` for ranks that are started, ``scheduling`` says what is to overlap.
     """
     from shardc.hlo.errors import InputError
     from shardc.launcher.mpi_environment import detect_launcher
@@ -113,7 +119,7 @@ def execute(
 
     def make() -> Any:
         _check_request(task, ranks)
-        partitioned = open_program(*program).partition()
+        partitioned = (scheduling or Scheduling()).partitioned(_on_ranks(open_program(*program), ranks))
         compiled = partitioned.compile(device, profile=task.profile, tune=tune or None)
         if memory_picture is not None:
             compiled.memory_picture(memory_picture)
@@ -137,6 +143,13 @@ def execute(
         show_outcome(view, run_task(executable, task, config))
 
 
+def _on_ranks(program: Any, ranks: int) -> Any:
+    """The program, compiled for ranks that this process starts."""
+    from shardc.launcher.compiled import spare_cores
+
+    return replace(program, config=replace(program.config, spare_cores=spare_cores(ranks))) if ranks > 1 else program
+
+
 def _check_request(task: Any, ranks: int) -> None:
     """What can be told before anything is read."""
     from shardc.hlo.errors import InputError
@@ -149,7 +162,7 @@ def _check_request(task: Any, ranks: int) -> None:
         check(None, find_library())
     if task.inputs and not Path(task.inputs).is_file():
         raise InputError(f"there is no file {task.inputs}", fix="--inputs names an .npz file with in0, in1, ...")
-    for path in (task.outputs, task.trace):
+    for path in (task.outputs, task.trace, task.profile_out):
         check_writable(Path(path) if path else None)
 
 
@@ -173,12 +186,22 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
         f"{outcome['collectives_per_step']} collectives per step; "
         f"{bytes_text(outcome['peak_bytes'])} per device"
     )
+    if outcome["communication"]["collectives"]:
+        _communication(view, outcome["communication"])
     if "tuning" in outcome:
         view.text("tuned: " + "; ".join(_choices(outcome["tuning"])))
     if "profile" in outcome:
         from shardc.launcher.profile import COLUMNS, table_cells
 
         view.table(outcome["profile"]["title"], COLUMNS, table_cells(outcome["profile"]["summary"]))
+
+
+def _communication(view: View, found: dict[str, Any]) -> None:
+    from shardc.launcher.communication import COMMUNICATION_COLUMNS, communication_cells
+
+    exposed, hidden = (seconds_text(found[f"{k}_seconds"]) for k in ("exposed", "hidden"))
+    title = f"communication: {exposed} exposed ({100 * found['exposed_of_step']:.0f}% of the step), {hidden} hidden"
+    view.table(title, COMMUNICATION_COLUMNS, communication_cells(found["collectives"]))
 
 
 def _choices(tuning: dict[str, Any]) -> list[str]:

@@ -134,8 +134,27 @@ def test_bench(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome["collectives_per_step"] >= 1
     assert 0 < outcome["fastest_step_seconds"] <= outcome["step_seconds"] <= outcome["slowest_step_seconds"]
     assert {"read", "propagate", "partition", "compile"} <= set(outcome["seconds"])
+    found = outcome["communication"]
+    assert found["exposed_seconds"] > 0 and found["hidden_seconds"] == 0
+    assert sum(c["times"] for c in found["collectives"]) == outcome["collectives_per_step"]
     assert main(["bench", mlp, "--steps", "2"]) == 0
-    assert "step: median" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "step: median" in out and "exposed" in out
+
+
+def test_measured_times_come_back(mlp: str, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    outcome = run_json(capsys, "bench", mlp, "--steps", "2", "--profile-out", str(path))
+    ((key, program),) = json.loads(path.read_text())["programs"].items()
+    kernels = {k["name"] for k in outcome["profile"]["kernels"] if k["kind"] in ("kernel", "collective")}
+    assert len(key) == 32 and kernels == set(program["seconds"]) and min(program["seconds"].values()) > 0
+    plain_sums = [r["checksum"] for r in run_json(capsys, "run", mlp)["results"]]
+    with_times = run_json(capsys, "run", mlp, "--overlap", "always", "--profile-in", str(path))
+    assert [r["checksum"] for r in with_times["results"]] == plain_sums
+    assert main(["run", mlp, "--profile-in", str(tmp_path / "none.json")]) == 2
+    assert main(["run", mlp, "--overlap", "perhaps"]) == 2
+    path.write_text("{}")
+    assert main(["run", mlp, "--profile-in", str(path)]) == 2
 
 
 def test_tuning(plain: str, capsys: pytest.CaptureFixture[str]) -> None:

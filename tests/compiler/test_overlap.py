@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardc.compiler.cache import code_settings
 from shardc.compiler.compile import build_executable, load_step
 from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.lower.lowered import Await, Collective, leaf_steps, memory_analysis
 from shardc.compiler.lower.overlap import Overlap, overlap_of
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.compiler.lower.schedule import Schedule
+from shardc.compiler.measured import program_key, write_measured
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.ir import Module
@@ -337,3 +340,24 @@ def test_overlap_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(found, Overlap) and (found.transfers, found.machine.name) == (4, "tpu-v4")
     assert overlap_of(Config(spare_cores=True)).transfers == 1  # type: ignore[union-attr]
     assert Schedule().run(module := gradients(1, 4)) is module
+
+
+def test_measured_times_count_instead_of_the_model(tmp_path: Path) -> None:
+    module = gradients(2, 1100)
+    path = tmp_path / "times.json"
+    config = Config(spare_cores=True, overlap_memory=8.0, profile=path)
+    assert any(c.asynchronous for c in lower(module, replace(config, profile=None)).collectives)
+    write_measured(path, program_key(module), "test", {"c0": 1e-7, "c1": 1e-7})
+    assert {c.asynchronous for c in lower(module, config).collectives} == {False}
+    write_measured(path, program_key(gradients(3, 8)), "other", {"c0": 1.0})
+    assert {c.asynchronous for c in lower(module, config).collectives} == {False}
+    with pytest.warns(RuntimeWarning, match="no times of this program"):
+        lower(gradients(2, 8), config)
+
+
+def test_cached_programs_know_their_settings(tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    seen = [code_settings(c) for c in (Config(), ALWAYS, Config(machine="tpu-v4"), Config(profile=path))]
+    write_measured(path, "key", "p", {"c0": 1.0})
+    seen.append(code_settings(Config(profile=path)))
+    assert len(set(seen)) == 5 and seen[0] == ()

@@ -161,7 +161,14 @@ def test_devices_and_collectives(tmp_path: Path, limits: Roofline) -> None:
     assert sorted(profile.events) == [0, 1, 2, 3]
     (reduced,) = (r for r in profile.rows if r.site.kind == "collective")
     assert (reduced.calls, reduced.of_roofline) == (1, 0)
-    assert {e["tid"] for e in profile.trace_events()["traceEvents"]} == {0, 1, 2, 3}
+    trace = profile.trace_events()["traceEvents"]
+    assert {e["tid"] for e in trace} == {0, 1, 2, 3, 2000, 2001}
+    (exposed,) = (e for e in trace if e["tid"] == 2000 and e["ph"] == "X")
+    (event,) = (e for e in trace if e["tid"] == 0 and e.get("cat") == "collective")
+    assert event["ts"] <= exposed["ts"] + 1 and exposed["dur"] <= event["dur"] + 1  # a microsecond of rounding
+    (call,) = profile.communication["collectives"]
+    assert (call["times"], call["hidden"], call["asynchronous"]) == (1, 0, False)
+    assert 0 < call["exposed"] <= call["slowest"] == profile.communication["exposed_seconds"]
     assert profile.roofline.bytes_per_second == limits.bytes_per_second / 4
 
 

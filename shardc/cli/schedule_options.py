@@ -1,0 +1,65 @@
+"""Options about what overlaps: the machine that a program is partitioned and scheduled for, and measured times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["MachineOption", "OverlapOption", "PipelinedOption", "ProfileInOption", "Scheduling", "WindowedOption"]
+
+_CHOICES = "never|auto|always"
+
+MachineOption = Annotated[
+    str, typer.Option("--machine", metavar="NAME", help="Least time on this machine (a name or TOML file), not bytes.")
+]
+WindowedOption = Annotated[
+    str,
+    typer.Option(
+        "--windowed-einsum",
+        metavar=_CHOICES,
+        help="Products compute with parts of an operand while others travel; auto: where --machine is faster so.",
+    ),
+]
+PipelinedOption = Annotated[
+    str,
+    typer.Option(
+        "--pipelined-loops",
+        metavar=_CHOICES,
+        help="Loops gather for the next iteration and reduce for the last; auto: where --machine is faster so.",
+    ),
+]
+OverlapOption = Annotated[
+    str,
+    typer.Option(
+        "--overlap",
+        metavar=_CHOICES,
+        help="Collectives go on while devices compute; auto: where the machine can and it pays (SHARDC_OVERLAP).",
+    ),
+]
+ProfileInOption = Annotated[
+    Path | None,
+    typer.Option("--profile-in", metavar="FILE", help="Schedule by these measured times (bench --profile-out)."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """What the options say; empty ones leave the environment's settings."""
+
+    machine: str = ""
+    overlap: str = ""
+    measured: Path | None = None
+    windowed_einsum: str = "auto"
+    pipelined_loops: str = "auto"
+
+    def partitioned(self, program: Any) -> Any:
+        """``program`` partitioned, to be compiled, by these settings."""
+        described = program.scheduled(overlap=self.overlap or None, measured=self.measured)
+        return described.partition(
+            machine=self.machine or None,
+            windowed_einsum=self.windowed_einsum,
+            pipelined_loops=self.pipelined_loops,
+        )
