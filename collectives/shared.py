@@ -74,8 +74,8 @@ class Node:
     """The processes of a node and their memory; ``ranks`` are their numbers in the job, by position.
 
     ``exchange`` gives everybody's value by position in the node. ``spin`` are the nanoseconds that a wait watches
-    memory before it sleeps: none where processes share cores. ``helper``: may a program have a thread for its
-    transfers?
+    memory before it sleeps, while those who are missing are fewer than the node's ``cores``. ``helper``: may a program
+    have a thread for its transfers?
     """
 
     heaps: NodeHeaps
@@ -83,6 +83,7 @@ class Node:
     exchange: Callable[[Any], list[Any]]
     code: SharedCode
     spin: int = 0
+    cores: int = 1
     helper: bool = False
 
     @property
@@ -130,6 +131,7 @@ class SharedPerformer:
             heap_bytes=node.heap.size,
             row=node.control.address,
             spin=node.spin,
+            cores=node.cores,
             parallel=pool.address(),
         )
         self.state = ctypes.addressof(self._record)

@@ -37,7 +37,8 @@ from shardc.collectives.shared_records import (
 from shardc.native.drive import DONE_PHASE, START
 from shardc.native.flow import at_byte, counted, define, number, row_of
 from shardc.native.jit import TargetModule, new_module
-from shardc.native.meeting import ARRIVE, NOW, WAIT
+from shardc.native.meeting import ARRIVE, NOW
+from shardc.native.meeting import WAIT_SHARING as WAIT
 from shardc.native.target import Target
 from shardc.native.vector import I1, I32, I64, PTR, constant
 from shardc.native.work import COPY, RESOLVE, WORK
@@ -56,6 +57,8 @@ _HELPER_PATIENCE = 20_000_000
 _FINISHED = SLOT_BYTES // 2
 
 _VOID = ir.VoidType()
+#: As many cores as one likes.
+_ANY = constant(I32, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def shared_module(target: Target | None = None) -> TargetModule:
     """The module of `SHARED` and `HELPER`; it needs `shardc.native.meeting` and `shardc.native.work`."""
     module = new_module("shared", target)
     for name, arguments, result in (
-        (WAIT, [PTR, I32, I64, I64], I1),
+        (WAIT, [PTR, I32, I64, I64, I32], I1),
         (ARRIVE, [PTR, I32], _VOID),
         (NOW, [], I64),
         (WORK, [PTR, PTR, PTR, I64, I64], _VOID),
@@ -294,7 +297,7 @@ def _emit_complete(module: ir.Module) -> None:
     _, b = define(module, "complete", [PTR, PTR, PTR, I64, I64], I32, internal=True)
     place, state, address, now, end = b.function.args
     run = _Run.of(b, state, address)
-    call, spin = run.call, run.state.get("spin")
+    call, spin, cores = run.call, run.state.get("spin"), b.trunc(run.state.get("cores"), I32)
     wait, mark = _function(module, WAIT), _function(module, "mark")
     finished = run.meeting(_FINISHED)
     direct = b.icmp_signed("!=", call.get("direct"), number(0))
@@ -302,7 +305,7 @@ def _emit_complete(module: ir.Module) -> None:
     def wait_for(meeting: ir.Value, what: int, since: ir.Value) -> None:
         with b.if_then(_is(b, call.get("resumed"), 0)):
             b.call(mark, [place, state, address, number(what), since])
-        met = b.call(wait, [meeting, run.target(1), spin, end])
+        met = b.call(wait, [meeting, run.target(1), spin, end, cores])
         with b.if_then(b.not_(met), likely=False):
             call.put("resumed", 1)
             _answer(b, 1)
@@ -340,7 +343,7 @@ def _emit_await(module: ir.Module) -> None:
             target = b.trunc(call.get("runs"), I32)
             with b.if_then(_is(b, call.get("resumed"), 0)):
                 b.call(_function(module, "mark"), [place, state, address, number(FINISHING), now])
-            met = b.call(_function(module, WAIT), [call.at("done"), target, run.state.get("spin"), end])
+            met = b.call(_function(module, WAIT), [call.at("done"), target, run.state.get("spin"), end, _ANY])
             with b.if_then(b.not_(met), likely=False):
                 _answer(b, 1)
             b.store(b.trunc(call.get("answer"), I32), code)
@@ -372,7 +375,9 @@ def _emit_begin(module: ir.Module) -> None:
         with b.if_then(b.icmp_signed("!=", code, constant(I32, 0))):
             b.ret(code)
         _View(b, earlier, CallRecord).put("stage", EARLY)
-    met = b.call(_function(module, WAIT), [run.meeting(_FINISHED), run.target(0), run.state.get("spin"), end])
+    cores = b.trunc(run.state.get("cores"), I32)
+    arguments = [run.meeting(_FINISHED), run.target(0), run.state.get("spin"), end, cores]
+    met = b.call(_function(module, WAIT), arguments)
     with b.if_then(b.not_(met), likely=False):
         with b.if_then(_is(b, call.get("resumed"), 0)):
             b.call(_function(module, "mark"), [place, state, address, number(ARRIVING), now])
@@ -466,7 +471,7 @@ def _emit_helper(module: ir.Module) -> None:
     b.position_at_end(top)
     count = b.add(b.load(taken, typ=I64), number(1))
     end = b.add(b.call(now_of, []), number(_HELPER_PATIENCE))
-    met = b.call(_function(module, WAIT), [view.at("posted"), b.trunc(count, I32), view.get("spin"), end])
+    met = b.call(_function(module, WAIT), [view.at("posted"), b.trunc(count, I32), view.get("spin"), end, _ANY])
     b.branch(look)
     b.position_at_end(look)
     stop = b.load_atomic(view.at("stop"), "acquire", 8, typ=I64)

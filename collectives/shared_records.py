@@ -113,7 +113,8 @@ class CallRecord(ctypes.Structure):
 
 class StateRecord(ctypes.Structure):
     """A program's collectives by index, and this process: its heap, its row of the control table, how long it watches
-    memory (nanoseconds), the pool. ``found_*`` are of the other one in a mismatch: member, sequence, index, signature.
+    memory (nanoseconds), how many cores the node's processes share, the pool. ``found_*`` are of the other one in a
+    mismatch: member, sequence, index, signature.
 
     ``helps`` is 1 where a thread does the transfers: ``queue`` has ``mask + 1`` entries, ``posted`` and ``ended``
     are meetings.
@@ -126,6 +127,7 @@ class StateRecord(ctypes.Structure):
         ("heap_bytes", _N),
         ("row", _P),
         ("spin", _N),
+        ("cores", _N),
         ("parallel", _P),
         ("program", _N),
         ("found_member", _N),

@@ -24,8 +24,8 @@ __all__ = ["job_transport", "process_count", "process_index", "threads_per_proce
 
 #: Seconds that a wait polls before it sleeps: when every local rank has a core, and when ranks share cores.
 _SPIN, _SHORT_SPIN = 0.005, 0.0002
-#: Nanoseconds that a wait for ranks of the same node watches memory, when every local rank has a core.
-_WATCH = 100_000
+#: Nanoseconds that a wait for ranks of the same node watches memory, likewise.
+_WATCH, _SHORT_WATCH = 100_000, 20_000
 
 log = logging.getLogger("shardc")
 
@@ -109,7 +109,8 @@ def _mpi_transport(settings: _Settings) -> Transport:
             tuple(range(len(local))),
             messages.exchange_objects,
             shared_code(None, settings.keep),
-            spin=_WATCH if len(local) <= cores else 0,
+            spin=_WATCH if len(local) <= cores else _SHORT_WATCH,
+            cores=cores,
             helper=cores >= 2 * len(local) if helper is None else helper,
         ),
     )

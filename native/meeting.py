@@ -4,12 +4,16 @@ A *meeting* is 8 bytes, zero at first: a counter of 32 bits that only grows (and
 who sleep until it has grown. ::
 
     i1   shardc_wait(ptr meeting, i32 target, i64 spin, i64 end)
+    i1   shardc_wait_sharing(ptr meeting, i32 target, i64 spin, i64 end, i32 cores)
     void shardc_arrive(ptr meeting, i32 target)
 
 ``shardc_wait`` returns true when the counter is at ``target`` or past it, false when the monotonic clock has passed
 ``end`` (nanoseconds) first; it watches for ``spin`` nanoseconds, then sleeps. ``shardc_arrive`` adds one, and wakes the
 sleepers if that makes it ``target``: all who meet agree on when that is. What was written before an arrival can be
 read after the wait.
+
+Where more threads meet than there are ``cores``, one that watches may keep another from coming.
+``shardc_wait_sharing`` watches only when those who have not come are fewer than the cores, so that they have one.
 
 On Linux sleepers sleep in the kernel (a futex that processes share); elsewhere they look again after growing pauses.
 """
@@ -22,9 +26,9 @@ from shardc.native.jit import compile_ir
 from shardc.native.pool import futex_number, pause_of
 from shardc.native.target import Target, host_target
 
-__all__ = ["ARRIVE", "NOW", "WAIT", "meeting_ir", "meeting_object"]
+__all__ = ["ARRIVE", "NOW", "WAIT", "WAIT_SHARING", "meeting_ir", "meeting_object"]
 
-WAIT, ARRIVE, NOW = "shardc_wait", "shardc_arrive", "shardc_now"
+WAIT, WAIT_SHARING, ARRIVE, NOW = "shardc_wait", "shardc_wait_sharing", "shardc_arrive", "shardc_now"
 
 #: Nanoseconds between looks where there is no futex: at first, and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20_000, 1_000_000
@@ -86,6 +90,11 @@ define i64 @shardc_now() {
 }
 
 define i1 @shardc_wait(ptr %word, i32 %target, i64 %spin, i64 %end) {
+  %met = call i1 @shardc_wait_sharing(ptr %word, i32 %target, i64 %spin, i64 %end, i32 2147483647)
+  ret i1 %met
+}
+
+define i1 @shardc_wait_sharing(ptr %word, i32 %target, i64 %spin, i64 %end, i32 %cores) {
 entry:
   %first = load atomic i32, ptr %word acquire, align 4
   %first.gap = sub i32 %first, %target
@@ -95,7 +104,10 @@ watch:
   %sleepers = getelementptr i32, ptr %word, i64 1
   %start = call i64 @shardc_now()
   %tired = add i64 %start, %spin
-  %patient = icmp sgt i64 %spin, 0
+  %missing = sub i32 %target, %first
+  %room = icmp slt i32 %missing, %cores
+  %spins = icmp sgt i64 %spin, 0
+  %patient = and i1 %spins, %room
   br i1 %patient, label %round, label %sleep
 round:
   %k = phi i32 [ 0, %watch ], [ %following, %again ], [ 0, %clock ]

@@ -32,7 +32,9 @@ def transport_of(small: int, *, helper: bool = False, node: Node | None = None) 
     heaps = open_heaps(WORLD.allgather, WORLD.size) if node is None else node.heaps
     assert not isinstance(heaps, str), heaps
     ranks = tuple(range(WORLD.size))
-    return SharedTransport(messages, Node(heaps, ranks, WORLD.allgather, shared_code(), helper=helper), small=small)
+    return SharedTransport(
+        messages, Node(heaps, ranks, WORLD.allgather, shared_code(), spin=1000, cores=2, helper=helper), small=small
+    )
 
 
 def program(seed: int) -> list[Case]:
