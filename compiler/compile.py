@@ -129,6 +129,7 @@ def build_executable(
         profile=recorded,
         once=lowered.once.groups,
         shared=lowered.once.in_place,
+        result_classes=lowered.once.results,
     )
 
 

@@ -93,7 +93,8 @@ class Executable:
 
     ``once`` are groups of devices that compute some of the program's values alike, so that the first of each in a
     process may do it alone (`PASSED_BY` says who goes past). Aliases of results in ``shared`` hold even where devices
-    share the argument: the first of them writes.
+    share the argument: the first of them writes. ``result_classes`` are by result the number in ``once`` of the groups
+    of which only the first device writes its memory, -1 where all do (empty: all do).
     """
 
     name: str
@@ -116,6 +117,7 @@ class Executable:
     tuning: dict[str, Any] = field(default_factory=dict)
     once: tuple[AxisGroups, ...] = ()
     shared: tuple[int, ...] = ()
+    result_classes: tuple[int, ...] = ()
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

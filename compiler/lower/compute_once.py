@@ -9,7 +9,7 @@ differ along no axis of either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -62,18 +62,33 @@ def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
             found[step] = own
     groups = sorted(set(found.values()))[:_MOST_GROUPS]
     number = {own: n for n, own in enumerate(groups)}
+    steps = {step: number[own] for step, own in found.items() if own in number}
+    received = {
+        b: number[wanted.get(b, 0)]
+        for step in leaf_steps(linear.steps)
+        if isinstance(step, Collective)
+        for b in step.results
+        if wanted.get(b, 0) in number
+    }
     return Once(
         groups=tuple(AxisGroups(mesh, axes.refs(axes.all & ~own)) for own in groups),
-        steps={step: number[own] for step, own in found.items() if own in number},
-        wanted={
-            b: number[wanted.get(b, 0)]
-            for step in leaf_steps(linear.steps)
-            if isinstance(step, Collective)
-            for b in step.results
-            if wanted.get(b, 0) in number
-        },
+        steps=steps,
+        wanted=received,
+        results=_written_by(linear, plan, steps, received),
         in_place=tuple(r for r, a in linear.aliases if flow.apart(r, a, linear, plan, found)),
     )
+
+
+def _written_by(
+    linear: Linear, plan: BufferPlan, steps: Mapping[Step, int], received: Mapping[Buffer, int]
+) -> tuple[int, ...]:
+    """By result the group of which only first devices write its memory, -1 where others do too."""
+    writers: list[set[int]] = [set() for _ in linear.results]
+    for step in leaf_steps(linear.steps):
+        for b in writes_of(step):
+            if (ref := plan.ref(b)).space == "result":
+                writers[ref.index].add(steps.get(step, -1) if isinstance(step, Kernel | Copy) else received.get(b, -1))
+    return tuple(next(iter(found)) if len(found) == 1 else -1 for found in writers)
 
 
 class _AxisBits:

@@ -179,12 +179,14 @@ class Once:
     """What devices of one process need not all do, see `compute_once`.
 
     Of each of the ``groups`` the first device in a process does the ``steps`` with its number, and it alone needs the
-    buffers ``wanted`` of a collective. Results ``in_place`` may be written over an argument that a group shares.
+    buffers ``wanted`` of a collective. ``results`` says by result which group's first devices alone write its memory
+    (-1: others do too). Results ``in_place`` may be written over an argument that a group shares.
     """
 
     groups: tuple[AxisGroups, ...] = ()
     steps: Mapping[Step, int] = field(default_factory=dict)
     wanted: Mapping[Buffer, int] = field(default_factory=dict)
+    results: tuple[int, ...] = ()
     in_place: tuple[int, ...] = ()
 
 

@@ -76,6 +76,7 @@ def test_replicated_updates_are_written_in_place_once() -> None:
     compiled = _compiled(_train, Mesh({"data": 4}), (P(), P("data")), (P(), P()), _weights(), _batch())
     executable: Executable = compiled.executable
     assert executable.shared == (0, 1)
+    assert executable.result_classes == (0, 0, -1)  # the loss is reduced where each device left its part
     gradients = [o.wanted for c in executable.collectives for o in c.operands if o.count == 96]
     assert gradients == [0]
     masks = [int(arena[8:16].view(np.uint64)[0]) & 1 for arena in compiled.driver.arenas.values()]
