@@ -59,8 +59,9 @@ def place(
 ) -> tuple[list[Block], bool]:
     """One block per device of this process, and whether they came from ``pool``.
 
-    Devices with the same shard share a block. A NumPy array that one shard holds whole is used as it lies. An `Array`
-    in another layout is resharded, in a job by all processes together. ``where`` says which argument it is, for errors.
+    Devices with the same shard share a block. A NumPy array in which every shard lies in one piece is used as it is.
+    An `Array` in another layout is resharded, in a job by all processes together. ``where`` says which argument it is,
+    for errors.
     """
     if isinstance(value, Array):
         blocks = value._live()
@@ -72,8 +73,9 @@ def place(
         return blocks_under(value, layout, devices, pool.take), True
     array = as_global(value, layout.dtype, where)
     check_global(array.shape, array.dtype, layout, where)
-    if layout.whole and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
-        return [array.reshape(-1).view(np.uint8)] * len(devices), False
+    lying = _as_it_lies(array, layout, devices)
+    if lying is not None:
+        return lying, False
     made: dict[tuple[int, ...], Block] = {}
     out = []
     for device in devices:
@@ -83,6 +85,28 @@ def place(
             layout.fill(made[position], array, position)
         out.append(made[position])
     return out, True
+
+
+def _as_it_lies(array: NDArray[Any], layout: Layout, devices: Sequence[int]) -> list[Block] | None:
+    """The array's own memory as the shards of ``devices``: whole, or full parts of the first dimension."""
+    if not array.flags.c_contiguous:
+        return None
+    plain = array.reshape(-1).view(np.uint8)
+    if plain.ctypes.data % _ALIGNMENT:
+        return None
+    if layout.whole:
+        return [plain] * len(devices)
+    size = layout.local_bytes
+    if layout.maximal or layout.local_dims[1:] != layout.dims[1:] or size % _ALIGNMENT:
+        return None
+    parts: dict[tuple[int, ...], Block] = {}
+    for position in (layout.positions[d] for d in devices):
+        first, *others = position
+        if any(others) or (first + 1) * layout.local_dims[0] > layout.dims[0]:
+            return None
+        if position not in parts:
+            parts[position] = plain[first * size : (first + 1) * size]
+    return [parts[layout.positions[d]] for d in devices]
 
 
 def _dims(shape: Sequence[int]) -> str:

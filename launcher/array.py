@@ -284,7 +284,7 @@ def _gather_pytree(value: Any) -> Any:
 def _gather_array(array: Array) -> NDArray[Any]:
     transport, layout = array._transport, array._layout
     blocks = array._live()
-    if transport.process_count == 1:
+    if transport.process_count == 1 or (layout.whole and not layout.maximal):
         return np.asarray(array)
     table = transport.ownership(layout.num_devices).table()
     # Each distinct shard travels once, from the first device that holds it.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Module
-from shardc.launcher.array import Array
+from shardc.launcher.array import Array, gather
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 
@@ -77,13 +77,25 @@ class JaxSignature:
         dynamic, named = self._dynamic(args, kwargs)
         leaves: list[Any]
         leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
+        self.check_structure(tree)
+        return leaves
+
+    def check_structure(self, tree: Any) -> None:
+        """Raise InputError unless ``tree`` is the structure of the dynamic arguments."""
         if tree != self.in_tree:
             raise InputError(
                 f"the arguments have the structure {tree}",
                 where="call of a compiled JAX program",
                 fix=f"pass what it was traced with: {self.in_tree}",
             )
-        return leaves
+
+    def passes(self, index: int, leaf: Any) -> bool:
+        """Is ``leaf`` what the program takes for argument ``index``, as it is, like all leaves of its kind?"""
+        return _fits(leaf, self.arguments[index])
+
+    def value(self, index: int, leaf: Any) -> Any:
+        """``leaf`` as the program takes it for argument ``index``, checked."""
+        return _value(leaf, self.arguments[index], self._name(index))
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """The function's result from the module's flattened results; keys become typed keys again."""
@@ -188,4 +200,5 @@ def _wrapped(result: Any, spec: JaxLeaf) -> Any:
         return result
     import jax
 
-    return jax.random.wrap_key_data(np.asarray(result), impl=spec.key_impl)
+    # Every rank calls the program, and keys are small: all of them get all keys.
+    return jax.random.wrap_key_data(gather(result), impl=spec.key_impl)

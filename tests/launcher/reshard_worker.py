@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,7 +40,22 @@ def check(a: shardc.Array) -> None:
     assert np.array_equal(shardc.gather(a), X)
 
 
+def of_jax() -> None:
+    """Arrays over several of JAX's devices, and keys that come out split among ranks."""
+    import jax
+
+    over = jax.make_mesh((4,), ("q",))
+    found = jax.device_put(X[:, :4], jax.sharding.NamedSharding(over, jax.sharding.PartitionSpec(None, "q")))
+    assert len(found.addressable_shards) == 4
+    a = shardc.array(found, (MESHES[0], P("x", "y")))
+    assert np.array_equal(shardc.gather(a), X[:, :4])
+    keys = shardc.jit(lambda k: jax.random.split(k, 4), mesh=MESHES[0], out_shardings=P(("x", "y")))(jax.random.key(3))
+    assert np.array_equal(jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(3), 4)))
+
+
 def main() -> None:
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
     everything = list(cases())
     done = 0
     for k, source in enumerate(everything):
@@ -55,6 +71,7 @@ def main() -> None:
     # Another layout than the program's, where no rank has the whole.
     step = shardc.jit(lambda a: a * 2, mesh=mesh, in_shardings=P(None, "y"), out_shardings=P(None, "y"))
     assert np.array_equal(shardc.gather(step(shardc.array(X, (mesh, P(("x", "y")))))), 2 * X)
+    of_jax()
     try:
         shardc.array(X, (mesh, P(None, ("x", "y")))).reshard((Mesh({"q": 5}), P("q")))
     except InputError as e:

@@ -13,9 +13,10 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import DTYPES
 from shardc.launcher.arguments import place
-from shardc.launcher.buffer_pool import BufferPool
 from shardc.launcher.array import Array
+from shardc.launcher.buffer_pool import BufferPool
 from shardc.launcher.layout import Layout
+from shardc.launcher.placement import layout_of
 from shardc.partitioner.equivalence import gather_array, scatter_array
 
 MESHES = [
@@ -90,3 +91,22 @@ def test_a_value_that_needs_no_copy_is_not_copied() -> None:
     blocks, copied = place(np.broadcast_to(np.float32(1), 4), layout, (0, 1), BufferPool(), str)
     assert copied
     assert layout.typed(blocks[1]).tolist() == [1] * 4
+
+
+def test_parts_of_the_first_dimension_are_not_copied() -> None:
+    value = np.arange(64, dtype=np.float32).reshape(8, 8)
+    mesh = Mesh({"x": 2, "y": 2})
+    rows = layout_of(value.shape, DTYPES["f32"], Sharding.of(mesh, ("y", "x"), None))
+    blocks, copied = place(value, rows, range(4), BufferPool(), str)
+    assert not copied
+    for device, block in enumerate(blocks):
+        assert np.shares_memory(block, value)
+        np.testing.assert_array_equal(rows.typed(block), value[rows.region(rows.positions[device])])
+    for dims in ((None, "x"), ("x", "y")):
+        assert place(
+            value, layout_of(value.shape, DTYPES["f32"], Sharding.of(mesh, *dims)), range(4), BufferPool(), str
+        )[1]
+    assert place(value.T, rows, range(4), BufferPool(), str)[1]
+    assert place(
+        value[1:], layout_of((7, 8), DTYPES["f32"], Sharding.of(mesh, "x", None)), range(4), BufferPool(), str
+    )[1]

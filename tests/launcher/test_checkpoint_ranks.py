@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import shardc
-from tests.launcher.checkpoint_worker import check
+from tests.launcher.checkpoint_worker import check, tree
 from tests.launcher.test_job import mpiexec
 
 pytestmark = pytest.mark.mpi
@@ -46,3 +46,5 @@ def test_ranks_that_die_in_the_middle(tmp_path: Path, repository: Path) -> None:
     assert mpiexec(4, *WORKER, "die", str(tmp_path), cwd=repository, SHARDC_TIMEOUT="1").returncode != 0
     assert shardc.latest_checkpoint(tmp_path) == tmp_path / "step-00000001"
     check(shardc.load_checkpoint(tmp_path).tree, 1)
+    shardc.save_checkpoint(tmp_path, tree(3), step=3, keep=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000003"]
