@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from shardc.hlo.groups import Pairs, ReplicaGroups
 from shardc.hlo.types import DType
 
-__all__ = ["BufferRef", "CollectiveCall", "CollectiveOperand"]
+__all__ = ["SECTION_ALIGNMENT", "BufferRef", "CollectiveCall", "CollectiveOperand", "SharedSection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +76,21 @@ class CollectiveCall:
     source: str = ""
     reason: str = ""
     asynchronous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSection:
+    """Bytes ``offset`` to ``offset + nbytes`` of the arena, where the members of each of ``groups`` see the same.
+
+    Nothing but results of all-reduces and all-gathers over ``groups`` is written there, so members whose arenas lie on
+    one machine may have one memory for it; members that cannot have memory of their own each. ``offset`` is a multiple
+    of `SECTION_ALIGNMENT`.
+    """
+
+    offset: int
+    nbytes: int
+    groups: ReplicaGroups
+
+
+#: Bytes: a page on most machines.
+SECTION_ALIGNMENT = 4096

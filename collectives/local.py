@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.membership import Ownership, check_call
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.virtual import VirtualPerformer
@@ -34,7 +34,12 @@ class LocalTransport:
         return Ownership(num_devices, 1)
 
     def connect(
-        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
     ) -> VirtualPerformer:
         members = [check_call(call, num_devices) for call in calls]
         return VirtualPerformer(calls, members, rows, pool, work_code(keep=self._keep))

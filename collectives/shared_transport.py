@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.control import ControlTable
 from shardc.collectives.membership import Ownership
 from shardc.collectives.shared import Node, SharedPerformer
@@ -50,7 +50,12 @@ class SharedTransport:
         return self._messages.ownership(num_devices)
 
     def connect(
-        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
     ) -> SharedPerformer:
         return SharedPerformer(self.node, calls, self.ownership(num_devices), rows, pool, small=self._small)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.membership import Ownership
 
 if TYPE_CHECKING:  # importing shardc loads no LLVM
@@ -76,17 +76,24 @@ class Transport(Protocol):
         ...
 
     def connect(
-        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
     ) -> Performer:
         """Check the collectives of a program and set up what they need, before its first step.
 
         ``rows`` are this process's devices; they and their tables stay where they are, and the tables' entries change
-        from step to step.
+        from step to step. ``sections`` of their arenas may become one memory for the members of a group.
         """
         ...
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         """Uninitialised memory at a multiple of 64 for arenas, arguments and results, where collectives like it best.
+
+        What is larger than a page starts at one, and nothing else lies in its pages.
 
         It is free again when the array and everything made from it are gone.
         """

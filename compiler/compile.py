@@ -130,6 +130,7 @@ def build_executable(
         once=lowered.once.groups,
         shared=lowered.once.in_place,
         result_classes=lowered.once.results,
+        sections=lowered.plan.sections,
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable
 from shardc.compiler.profile import ProfilePlan, Site
 from shardc.hlo.errors import InputError
@@ -28,7 +28,7 @@ from shardc.hlo.types import DTYPES, DType, Layout, Shape
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 5
+FORMAT = 6
 
 _MANIFEST, _CONSTANTS = "manifest.json", "constants.bin"
 
@@ -53,6 +53,7 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             Mesh,
             ProfilePlan,
             Shape,
+            SharedSection,
             Sharding,
             Site,
         )

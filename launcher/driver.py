@@ -122,7 +122,10 @@ class Driver:
     def _connected(self, pool: Pool, config: Config) -> Prepared:
         """The loop over this program's collectives, with the performer that the transport makes for them."""
         rows = (Row * len(self._running))(*(d.row() for d in self._running))
-        performer = self.transport.connect(self.executable.collectives, self.executable.num_devices, rows, pool)
+        program = self.executable
+        performer = self.transport.connect(
+            program.collectives, program.num_devices, rows, pool, sections=program.sections
+        )
         self._performer = performer
         weakref.finalize(self, performer.close)
         kinds = [0] * (1 + max(self._calls, default=-1))

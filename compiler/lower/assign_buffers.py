@@ -6,34 +6,49 @@ time; then the joined groups are packed into the arena and into results that are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from types import MappingProxyType
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call import SECTION_ALIGNMENT, BufferRef, SharedSection
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.linearise import Linear
 from shardc.compiler.lower.liveness import Liveness, first_position, live_ranges, runs_of
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, Step, leaf_steps
 from shardc.compiler.lower.pack import Block, pack
+from shardc.hlo.groups import ReplicaGroups
 
-__all__ = ["Peak", "assign_buffers", "peak_of"]
+__all__ = ["NOTHING_SHARED", "Peak", "assign_buffers", "peak_of"]
+
+NOTHING_SHARED: Mapping[Buffer, ReplicaGroups] = MappingProxyType({})
 
 
-def assign_buffers(linear: Linear) -> BufferPlan:
-    """The plan for ``linear``; `check_plan` says what it guarantees."""
+def assign_buffers(linear: Linear, shared: Mapping[Buffer, ReplicaGroups] = NOTHING_SHARED) -> BufferPlan:
+    """The plan for ``linear``; `check_plan` says what it guarantees.
+
+    ``shared`` buffers, which one collective over these groups writes, lie in a section of the arena for these groups.
+    """
     liveness = live_ranges(linear.steps, linear.results)
-    groups = _joined(linear, liveness)
-    places, arena_bytes = _pack(groups.at_home(), groups.elsewhere())
+    groups = _joined(linear, liveness, shared)
+    places, arena_bytes = _pack(groups.at_home(), groups.elsewhere(shared))
+    sections = []
+    for members in dict.fromkeys(shared.values()):
+        inside = [groups.of[b] for b, m in shared.items() if m == members]
+        start = -(-arena_bytes // SECTION_ALIGNMENT) * SECTION_ALIGNMENT
+        found, nbytes = pack((), [Block(g.mask, g.nbytes) for g in inside])
+        places |= {g: BufferRef("arena", 0, start + f.offset, g.nbytes) for g, f in zip(inside, found, strict=True)}
+        sections.append(SharedSection(start, nbytes, members))
+        arena_bytes = start + nbytes
     placements = {}
     for b in linear.buffers:
         group = groups.of[b]
         mask = liveness.in_use(b)
         first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
         placements[b] = Placement(_ref(b, group, places), max(first, 0), max(last, 0))
-    return BufferPlan(placements, arena_bytes, linear.aliases)
+    return BufferPlan(placements, arena_bytes, linear.aliases, tuple(sections))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +65,7 @@ def peak_of(linear: Linear) -> Peak:
     It is what `assign_buffers` needs for arena and results, were it not for gaps.
     """
     liveness = live_ranges(linear.steps, linear.results)
-    groups = _joined(linear, liveness)
+    groups = _joined(linear, liveness, NOTHING_SHARED)
     changes: dict[int, int] = {}
     for group in (*groups.at_home(), *groups.elsewhere()):
         for first, end in runs_of(group.mask):
@@ -69,10 +84,12 @@ def peak_of(linear: Linear) -> Peak:
     return Peak(most, step)
 
 
-def _joined(linear: Linear, liveness: Liveness) -> _Groups:
+def _joined(linear: Linear, liveness: Liveness, apart: Container[Buffer]) -> _Groups:
+    """Buffers that ``apart`` does not hold, joined."""
     groups = _Groups(linear, liveness)
     for wish in groups.wishes:
-        groups.join(wish)
+        if wish.result not in apart and wish.operand not in apart:
+            groups.join(wish)
     return groups
 
 
@@ -173,10 +190,14 @@ class _Groups:
         """Groups that lie in a result, in order of their first buffer."""
         return [g for g in dict.fromkeys(self.of.values()) if g.home is not None]
 
-    def elsewhere(self) -> list[_Group]:
+    def elsewhere(self, besides: Container[Buffer] = ()) -> list[_Group]:
         """Groups that need a place of their own, each once, in order of their first buffer."""
         unique = dict.fromkeys(self.of.values())
-        return [g for g in unique if g.home is None and not g.frozen and g.members[0].is_arena]
+        return [
+            g
+            for g in unique
+            if g.home is None and not g.frozen and g.members[0].is_arena and g.members[0] not in besides
+        ]
 
 
 def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:

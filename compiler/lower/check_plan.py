@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from shardc.collectives.call import BufferRef
+from typing import TypeGuard
+
+from shardc.collectives.call import SECTION_ALIGNMENT, BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.linearise import Linear
 from shardc.compiler.lower.liveness import Liveness, live_ranges, reads_of, writes_of
 from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
+from shardc.compiler.lower.share_results import ALIKE
 from shardc.hlo.errors import VerificationError
 
 __all__ = ["check_plan"]
@@ -31,6 +34,7 @@ def check_plan(linear: Linear, plan: BufferPlan) -> None:
                 if other is not target and not _copied(step, other) and _overlap(target, other, plan, donated):
                     raise VerificationError(f"writing {target} destroys {other}", where=_name(step))
         _check_step(step, plan, donated)
+    _check_sections(linear, plan)
     for b in buffers:
         ref = plan.ref(b)
         aligned = ref.offset % 64 == 0 or ref.space in ("argument", "constant")  # blocks of them lie anywhere
@@ -39,6 +43,27 @@ def check_plan(linear: Linear, plan: BufferPlan) -> None:
         size = plan.arena_bytes if ref.space == "arena" else sizes.get((ref.space, ref.index), 0)
         if ref.offset + ref.nbytes > size:
             raise VerificationError(f"{b} lies beyond the {ref.space}")
+
+
+def _check_sections(linear: Linear, plan: BufferPlan) -> None:
+    """Into the memory that members of a group share, only what all of them get is written, by collectives of them."""
+    for section in plan.sections:
+        end = section.offset + section.nbytes
+        if section.offset % SECTION_ALIGNMENT or end > plan.arena_bytes:
+            raise VerificationError(f"{section} is no part of an arena of {plan.arena_bytes} bytes")
+        for step in leaf_steps(linear.steps):
+            groups = step.instruction.attrs["replica_groups"] if _gives_alike(step) else None
+            for b in writes_of(step):
+                ref = plan.ref(b)
+                if ref.space != "arena" or ref.offset >= end or ref.offset + ref.nbytes <= section.offset:
+                    continue
+                inside = ref.offset >= section.offset and ref.offset + ref.nbytes <= end
+                if not inside or groups != section.groups:
+                    raise VerificationError(f"{b} lies where a group shares memory", where=_name(step))
+
+
+def _gives_alike(step: Step) -> TypeGuard[Collective]:
+    return isinstance(step, Collective) and step.instruction.opcode in ALIKE
 
 
 def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call import BufferRef, SharedSection
 from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.types import Shape
@@ -157,11 +157,13 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
     """Every buffer's place. ``arena_bytes`` includes the header; ``aliases`` are (result, argument) pairs whose
-    memory may be the same: the plan holds whether or not the driver passes the same pointer for both."""
+    memory may be the same: the plan holds whether or not the driver passes the same pointer for both. Likewise the
+    members of a group may have the same memory for one of the arena's ``sections``."""
 
     placements: Mapping[Buffer, Placement]
     arena_bytes: int
     aliases: tuple[tuple[int, int], ...] = ()
+    sections: tuple[SharedSection, ...] = ()
 
     def ref(self, buffer: Buffer) -> BufferRef:
         return self.placements[buffer].ref

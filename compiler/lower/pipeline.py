@@ -32,6 +32,7 @@ from shardc.compiler.lower.resolve_groups import ResolveGroups
 from shardc.compiler.lower.schedule import Schedule
 from shardc.compiler.lower.select_scatters import SelectScatters
 from shardc.compiler.lower.separate_reductions import SeparateReductions
+from shardc.compiler.lower.share_results import share_results
 from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.compiler.lower.split_products import SplitProducts
 from shardc.compiler.lower.split_reductions import SplitReductions
@@ -131,7 +132,7 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
     module = run_pipeline(module, passes, config, times=times)
     start = time.perf_counter()
     linear = linearise(module)
-    plan = assign_buffers(linear)
+    plan = share_results(linear, assign_buffers(linear))
     if config.check:
         check_plan(linear, plan)
     times.add("assign-buffers", time.perf_counter() - start)

@@ -1,0 +1,60 @@
+"""Share results: what members of a group all get lies in sections of the arena that may be one memory for them.
+
+Results of all-reduces and all-gathers are the same for all members. Where nothing else is ever written into their
+memory but other such results of the same groups, members on one machine can share it: a collective writes only when all
+members have come to it, and so have read what lay there before.
+"""
+
+from __future__ import annotations
+
+from shardc.collectives.call import SECTION_ALIGNMENT
+from shardc.compiler.lower.assign_buffers import assign_buffers
+from shardc.compiler.lower.fusion_rules import new_part
+from shardc.compiler.lower.linearise import Linear
+from shardc.compiler.lower.liveness import reads_of, writes_of
+from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, leaf_steps
+from shardc.hlo.groups import ReplicaGroups
+
+__all__ = ["ALIKE", "share_results"]
+
+#: Collectives that give all members the same.
+ALIKE = frozenset({"all-reduce", "all-gather"})
+#: Bytes of a result that are worth it.
+_LEAST = 64 << 10
+#: How often fewer are tried when the arena would grow.
+_TRIES = 4
+
+
+def share_results(linear: Linear, plan: BufferPlan) -> BufferPlan:
+    """``plan`` or one that shares results, with an arena that is no larger (but for a page per section)."""
+    wished = _wished(linear, plan)
+    for _ in range(_TRIES):
+        if not wished:
+            break
+        found = assign_buffers(linear, wished)
+        if found.arena_bytes <= plan.arena_bytes + SECTION_ALIGNMENT * len(found.sections):
+            return found
+        # Most often the largest one was written over its operand before.
+        most = max(b.nbytes for b in wished)
+        wished = {b: groups for b, groups in wished.items() if b.nbytes < most}
+    return plan
+
+
+def _wished(linear: Linear, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
+    """Results in the arena that one collective writes, and that no copy and no update in place is to do without."""
+    wished: dict[Buffer, ReplicaGroups] = {}
+    writer: dict[Buffer, Collective] = {}
+    for step in leaf_steps(linear.steps):
+        if isinstance(step, Collective) and step.instruction.opcode in ALIKE:
+            groups = step.instruction.attrs["replica_groups"]
+            large = (b for b in step.results if b.nbytes >= _LEAST and plan.ref(b).space == "arena")
+            wished |= dict.fromkeys(large, groups)
+            writer |= dict.fromkeys(step.results, step)
+    for step in leaf_steps(linear.steps) if wished else ():
+        if isinstance(step, Await):
+            continue
+        written = tuple(b for b in writes_of(step) if writer.get(b) is not step)
+        updated = isinstance(step, Copy) or (isinstance(step, Kernel) and new_part(step.instruction) is not None)
+        for b in (*written, *(reads_of(step) if updated else ())):
+            wished.pop(b, None)
+    return wished
