@@ -230,6 +230,10 @@ class _ListSchedule:
                 self._admit(u)
 
     def _wake(self) -> None:
+        """What waits for nothing any more is ready; starts too that have to wait for a transfer that has ended."""
+        for channel, blocked in self._blocked.items():
+            while blocked and self._land(channel, wait=False):
+                pass
         while self._waiting and self._waiting[0][0] <= self._clock.now:
             heapq.heappush(self._ready, heapq.heappop(self._waiting)[1])
 

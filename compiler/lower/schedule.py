@@ -14,9 +14,9 @@ from shardc.compiler.lower.overlap import Overlap
 from shardc.hlo.asynchronous import is_done, is_start, joined
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.simplify.make import map_computations, step_computations
-from shardc.partitioner.schedule import Plan, schedules, timeline
+from shardc.partitioner.schedule import Plan, Timeline, schedules, timeline
 
-__all__ = ["Schedule"]
+__all__ = ["Schedule", "modelled_timeline"]
 
 
 #: What is hidden by rounding.
@@ -53,6 +53,19 @@ class Schedule:
             if _written_bytes(made) <= most:
                 return made
         return plain
+
+
+def modelled_timeline(module: Module, overlap: Overlap) -> Timeline:
+    """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
+    steps = step_computations(module)
+    devices = module.num_partitions * module.replica_count
+    seconds: dict[Computation, float] = {}
+    found = Timeline(0.0, {}, {})
+    for c in module.computations:
+        if c in steps:
+            found = timeline(c.instructions, KernelCosts(linearise_part(c), overlap, seconds, devices))
+            seconds[c] = found.seconds
+    return found
 
 
 def _halves(limit: int) -> tuple[int, ...]:

@@ -12,6 +12,10 @@ from test_optimise import same
 from test_xla import through_xla
 
 from shardc.collectives.machine import Machine, load_machine
+from shardc.compiler.lower.lowered import Await, Collective, Kernel, Loop
+from shardc.compiler.lower.overlap import Overlap
+from shardc.compiler.lower.pipeline import PASSES, lower
+from shardc.compiler.lower.schedule import modelled_timeline
 from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.groups import AxisGroups
@@ -241,3 +245,28 @@ def test_a_training_step_over_layers(tmp_path: Path) -> None:
     reference = evaluate(module, [w, x], float64=True)
     for g, want, r in zip(got, evaluate(module, [w, x]), reference, strict=True):
         assert agree(g, want, r)
+
+
+def test_what_is_pipelined_is_hidden() -> None:
+    """Lowered for a machine that overlaps, the gather of the next layer and the sum of the last one travel while this
+    layer is computed; without pipelining there is nothing that they could go on beside."""
+    machine = load_machine("h100-dgx")
+    machine = replace(machine, levels=tuple(replace(n, bandwidth=2e12, latency=1e-6) for n in machine.levels))
+    plain = backward(wide=4096)
+    piped = DelayReductions("always", machine).run(PrefetchGathers("always", machine).run(plain))
+    overlap = Overlap(machine, transfers=1, memory=4.0)
+    passes = tuple(replace(p, overlap=overlap) if hasattr(p, "overlap") else p for p in PASSES)
+    lowered = lower(piped, passes=passes)
+    (loop,) = (s for s in lowered.steps if isinstance(s, Loop))
+    begun: dict[Collective, int] = {}
+    kernels = 0
+    for step in loop.body:
+        if isinstance(step, Collective):
+            begun[step] = kernels
+        elif isinstance(step, Await):
+            assert begun.pop(step.collective) < kernels
+        elif isinstance(step, Kernel):
+            kernels += 1
+    assert not begun and sum(isinstance(s, Await) for s in loop.body) == 2
+    before, after = (modelled_timeline(lower(m, passes=passes).module, overlap).seconds for m in (plain, piped))
+    assert after < 0.8 * before
