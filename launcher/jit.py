@@ -17,9 +17,13 @@ from shardc.hlo.sharding import Sharding
 from shardc.launcher.array import Array
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.programs import compile_function, from_function
+from shardc.launcher.repeated import Repeated, kinds_of
 from shardc.launcher.stages import Compiled, Program
 
 __all__ = ["Jitted", "jit"]
+
+#: How many kinds of calls a function remembers.
+_RECENT = 4
 
 
 def jit(
@@ -88,6 +92,7 @@ class Jitted:
         self._function = function
         self._options = options
         self._compiled: dict[Any, Compiled] = {}
+        self._recent: list[Repeated] = []
 
     def lower(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation."""
@@ -126,8 +131,17 @@ class Jitted:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        compiled = self.compiled(*args, **kwargs)
-        return compiled(*self._dynamic(args), **self._dynamic_names(kwargs))
+        dynamic, named, static = args, kwargs, None
+        if self._options.static or self._options.static_names:
+            dynamic, named, static = tuple(self._dynamic(args)), self._dynamic_names(kwargs), self._fixed(args, kwargs)
+        leaves, tree = _tree_util().tree_flatten((dynamic, named))
+        kinds = kinds_of(leaves)
+        for call in self._recent:
+            if call.fits(tree, kinds, static):
+                return call(leaves)
+        call = Repeated.of(self.compiled(*args, **kwargs), tree, leaves, static)
+        self._recent = [call, *self._recent[: _RECENT - 1]]
+        return call(leaves)
 
     def _static_positions(self, args: tuple[Any, ...]) -> frozenset[int]:
         """Static ones among the arguments that were given by position."""
@@ -142,15 +156,23 @@ class Jitted:
     def _dynamic_names(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in kwargs.items() if k not in self._options.static_names}
 
-    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from jax.tree_util import tree_flatten
-
-        dynamic = self._dynamic(args)
+    def _fixed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The static arguments."""
         static = tuple(args[i] for i in sorted(self._static_positions(args)))
-        named = tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
-        leaves, tree = tree_flatten((dynamic, self._dynamic_names(kwargs)))
+        return static, tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
+
+    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves, tree = _tree_util().tree_flatten((self._dynamic(args), self._dynamic_names(kwargs)))
         layouts = self._options.in_shardings is None
-        return tree, tuple(_leaf_signature(x, layouts) for x in leaves), static, named
+        return tree, tuple(_leaf_signature(x, layouts) for x in leaves), self._fixed(args, kwargs)
+
+
+@functools.cache
+def _tree_util() -> Any:
+    """JAX's pytrees, imported when a function is called."""
+    import jax.tree_util
+
+    return jax.tree_util
 
 
 def _leaf_signature(x: Any, layouts: bool) -> Any:
