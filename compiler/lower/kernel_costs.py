@@ -90,7 +90,17 @@ def transfer_of(i: Instruction, overlap: Overlap, devices: int) -> Transfer | No
     if seconds is None:
         nbytes = sum(s.nbytes for s in i.shape.leaves())
         seconds = collective_cost(machine, i.opcode, nbytes, members).seconds
-    return Transfer(seconds, machine.levels[outermost].name or str(outermost))
+    links = machine.levels[outermost]
+    return Transfer(seconds, (links.name or str(outermost)) + (_way(i) if links.kind == "torus" else ""))
+
+
+def _way(i: Instruction) -> str:
+    """Around a ring, permutes ahead and back use different wires."""
+    pairs = i.attrs.get("source_target_pairs")
+    if pairs is None:
+        return ""
+    ahead = sum((t > s) - (t < s) for s, t in pairs.pairs)
+    return " ahead" if ahead > 0 else " back" if ahead < 0 else ""
 
 
 def _members(i: Instruction, machine: Machine, devices: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from shardc.compiler.lower.check_plan import check_plan
 from shardc.compiler.lower.compute_early import ComputeEarly
 from shardc.compiler.lower.compute_once import compute_once
 from shardc.compiler.lower.convert_async import ConvertAsync
+from shardc.compiler.lower.count_trips import CountTrips
 from shardc.compiler.lower.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand_ops import ExpandOps
@@ -81,6 +82,7 @@ PASSES: tuple[Pass, ...] = (
     Simplify(),
     EliminateCommon(),
     EliminateDead(),
+    CountTrips(),
     SelectScatters(),
     SwapProducts(),
     RelabelConvolutions(),

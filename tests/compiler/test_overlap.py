@@ -23,6 +23,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.ir import Module
 from shardc.native.target import host_target
+from shardc.partitioner.trips import trip_count
 from tests.compiler.checking import assert_close, program, random_arguments
 from tests.compiler.test_step import Device
 
@@ -202,6 +203,8 @@ def test_loops_overlap_within_an_iteration() -> None:
     module = program(body, sum_ + LOOP, f", num_partitions={DEVICES}").with_(partitioned=True)
     executable, most = compare(module)
     assert most == 1 and all(c.asynchronous for c in executable.collectives)
+    (loop,) = (i for i in lower(module).module.entry if i.opcode == "while")
+    assert trip_count(loop) == 3  # also when the counting is fused
 
 
 PAIRS = {
