@@ -12,6 +12,7 @@ again from the lowest place on, and large free parts are given back to the syste
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import secrets
@@ -21,6 +22,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.memory import aligned_bytes
 
-__all__ = ["Heap", "NodeHeaps", "Offer", "open_heaps"]
+__all__ = ["Heap", "NodeHeaps", "Offer", "Other", "open_heaps"]
 
 Bytes = NDArray[np.uint8]
 
@@ -39,10 +41,13 @@ _ALIGNMENT = 64
 _ADDRESSES = 1 << 45
 #: Blocks of at least so many bytes get their pages at once, and free parts of so many are given back.
 _LARGE = 1 << 20
+#: Blocks of at least so many bytes begin at a page, so that parts of them can be mapped.
+_PAGED = 1 << 16
 #: Free bytes that are kept for the next block, beside as much as is in use.
 _SPARE = 1 << 26
 #: ``MADV_POPULATE_WRITE`` of Linux 5.14, not in the `mmap` module.
 _POPULATE_WRITE = 23
+_REMOVE: int = getattr(mmap, "MADV_REMOVE", 0)
 _TOKEN_BYTES = 32
 #: The first bytes of a heap: the token that tells it from others.
 _HEADER = 4096
@@ -58,15 +63,16 @@ class Ranges:
         self._starts = [0]
         self._ends = [size]
 
-    def take(self, size: int) -> int | None:
-        """The start of ``size`` bytes at the lowest place that has them; None when there is none."""
+    def take(self, size: int, alignment: int = 1) -> int | None:
+        """The start, a multiple of ``alignment``, of ``size`` bytes at the lowest place that has them; None when there
+        is none."""
         for k, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
-            if end - start >= size:
-                if end - start == size:
-                    del self._starts[k], self._ends[k]
-                else:
-                    self._starts[k] = start + size
-                return start
+            begin = -(-start // alignment) * alignment
+            if end - begin >= size:
+                left = [(a, b) for a, b in ((start, begin), (begin + size, end)) if a < b]
+                self._starts[k : k + 1] = [a for a, _ in left]
+                self._ends[k : k + 1] = [b for _, b in left]
+                return begin
         return None
 
     def give(self, start: int, size: int) -> tuple[int, int]:
@@ -110,25 +116,26 @@ class Heap:
         self._ranges.take(_HEADER)
         self._left: deque[tuple[int, int]] = deque()
         self._waiting: list[tuple[Callable[[], bool], int, int]] = []
+        self._pinned: dict[int, int] = {}
         self.used = 0
         self._dirty = 0
 
     def empty(self, nbytes: int) -> Bytes:
-        """Uninitialised memory at a multiple of 64; free when the last array over it is gone."""
+        """Uninitialised memory at a multiple of 64, from 64 KB on whole pages; free when no array over it is left."""
         if os.getpid() != self._pid:
             return aligned_bytes(nbytes)
         size = _rounded(nbytes)
-        start = self.take(size)
+        start = self.take(nbytes)
         if size >= _LARGE:
             self._advise(_POPULATE_WRITE, start, start + size)
         return np.asarray(_Lease(self, start, size))[:nbytes]
 
-    def take(self, nbytes: int) -> int:
+    def take(self, nbytes: int, alignment: int = _ALIGNMENT) -> int:
         """The offset of ``nbytes`` bytes that stay taken until `release`; untouched ones cost no memory."""
         size = _rounded(nbytes)
         with self._lock:
             self._collect()
-            start = self._ranges.take(size)
+            start = self._ranges.take(size, mmap.PAGESIZE if size >= _PAGED else alignment)
             if start is None:
                 raise MemoryError(f"no {nbytes} bytes are left of {self.size} that ranks share")
             self.used += size
@@ -139,6 +146,29 @@ class Heap:
         with self._lock:
             self._waiting.append((unused, start, _rounded(nbytes)))
             self._collect()
+
+    def pin(self, start: int) -> None:
+        """The block around ``start`` stays taken until `unpin`, even when no array over it is left."""
+        with self._lock:
+            self._pinned[start] = self._pinned.get(start, 0) + 1
+
+    def unpin(self, start: int) -> None:
+        with self._lock:
+            self._pinned[start] -= 1
+            if not self._pinned[start]:
+                del self._pinned[start]
+
+    def remap(self, start: int, nbytes: int, other: Heap | Other | None = None, at: int = 0) -> None:
+        """From now on the pages of a range are those at ``at`` of a heap (this or another), or its own again.
+
+        All are multiples of a page. Raises `OSError` when the system refuses.
+        """
+        if other is not None:
+            self._advise(_REMOVE, start, start + nbytes)
+        fd, offset = (self.fd, start) if other is None else (other.fd, at)
+        _map_at(self.address + start, nbytes, fd, offset)
+        if other is not None:
+            self._advise(_POPULATE_WRITE, start, start + nbytes)
 
     def offset_of(self, address: int, nbytes: int = 1) -> int | None:
         """Where in the heap ``nbytes`` bytes at ``address`` lie; None if they do not."""
@@ -166,13 +196,17 @@ class Heap:
     def _collect(self) -> None:
         """Note what has become free; with the lock."""
         while self._left:
-            self._free(*self._left.popleft())
+            start, size = self._left.popleft()
+            self._waiting.append((partial(self._is_free, start, size), start, size))
         waiting, self._waiting = self._waiting, []
         for unused, start, size in waiting:
             if unused():
                 self._free(start, size)
             else:
                 self._waiting.append((unused, start, size))
+
+    def _is_free(self, start: int, size: int) -> bool:
+        return not any(start <= p < start + size for p in self._pinned)
 
     def _free(self, start: int, size: int) -> None:
         if os.getpid() != self._pid:
@@ -182,7 +216,7 @@ class Heap:
         self._dirty += size
         if self._dirty > max(_SPARE, self.used) and end - begin >= _LARGE:
             # The part above may never have been touched: giving that back would walk over all of it for nothing.
-            self._advise(getattr(mmap, "MADV_REMOVE", 0), begin, min(end, start + size))
+            self._advise(_REMOVE, begin, min(end, start + size))
             self._dirty = max(0, self._dirty - (start + size - begin))
 
     def _advise(self, option: int, begin: int, end: int) -> None:
@@ -192,6 +226,14 @@ class Heap:
         if option and begin < end:
             with contextlib.suppress(OSError, ValueError):
                 self._map.madvise(option, begin, end - begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another process's heap as it is seen from here."""
+
+    fd: int
+    bytes: Bytes
 
 
 class _Lease:
@@ -227,6 +269,7 @@ class NodeHeaps:
     offers: tuple[Offer, ...]
     addresses: tuple[int, ...]
     maps: tuple[Bytes, ...]
+    others: tuple[Heap | Other, ...]
 
     @property
     def position(self) -> int:
@@ -249,10 +292,10 @@ def open_heaps(exchange: Callable[[Any], list[Any]], processes: int, *, named: b
         problem, offer = f"no shared memory: {e}", Offer(os.getpid(), -1, "", 0, _host(), b"")
     offers = exchange((problem, offer))
     problem = next((p for p, _ in offers if p), "")
-    maps: list[Bytes] = []
+    maps: list[Heap | Other] = []
     if heap is not None and not problem:
         try:
-            maps = [heap.bytes if o.token == heap.token else _open(o) for _, o in offers]
+            maps = [heap if o.token == heap.token else _open(o) for _, o in offers]
         except (OSError, ValueError) as e:
             problem = str(e)
     problems = [p for p in exchange(problem) if p]
@@ -262,10 +305,12 @@ def open_heaps(exchange: Callable[[Any], list[Any]], processes: int, *, named: b
         if heap is not None:
             heap.close()
         return problems[0] if problems else problem
-    return NodeHeaps(heap, tuple(o for _, o in offers), tuple(int(m.ctypes.data) for m in maps), tuple(maps))
+    views = tuple(m.bytes for m in maps)
+    addresses = tuple(int(v.ctypes.data) for v in views)
+    return NodeHeaps(heap, tuple(o for _, o in offers), addresses, views, tuple(maps))
 
 
-def _open(offer: Offer) -> Bytes:
+def _open(offer: Offer) -> Other:
     """Map another process's heap; raises `OSError` or `ValueError` when it cannot be reached or is another one."""
     who = f"process {offer.pid} on {offer.host.split(' ')[0]}"
     if offer.host != _host():
@@ -278,9 +323,10 @@ def _open(offer: Offer) -> Bytes:
         # In another process namespace the number is somebody else's.
         if os.fstat(fd).st_size != offer.size or os.pread(fd, _TOKEN_BYTES, 0) != offer.token:
             raise ValueError(f"{who} cannot be seen from here (another container?)")
-        return np.frombuffer(_map(fd, offer.size), np.uint8)
-    finally:
+        return Other(fd, np.frombuffer(_map(fd, offer.size), np.uint8))
+    except BaseException:
         os.close(fd)
+        raise
 
 
 def _map(fd: int, size: int) -> mmap.mmap:
@@ -290,6 +336,23 @@ def _map(fd: int, size: int) -> mmap.mmap:
         with contextlib.suppress(OSError):
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
+
+
+@cache
+def _system_mmap() -> Any:
+    call = ctypes.CDLL(None, use_errno=True).mmap
+    call.restype = ctypes.c_void_p
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ssize_t)
+    return call
+
+
+def _map_at(address: int, nbytes: int, fd: int, offset: int) -> None:
+    """Pages of a file in place of what is mapped at ``address``."""
+    fixed = 0x10  # MAP_FIXED, on Linux and macOS alike
+    found = _system_mmap()(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | fixed, fd, offset)
+    if found != address:
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot map shared memory: {os.strerror(error)}")
 
 
 def _named_file(name: str) -> int:
@@ -317,4 +380,5 @@ def _host() -> str:
 
 
 def _rounded(nbytes: int) -> int:
-    return max(_ALIGNMENT, -(-nbytes // _ALIGNMENT) * _ALIGNMENT)
+    unit = _ALIGNMENT if nbytes < _PAGED else mmap.PAGESIZE
+    return max(unit, -(-nbytes // unit) * unit)

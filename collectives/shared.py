@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.control import ControlTable, control_table
 from shardc.collectives.heap import Heap, NodeHeaps
 from shardc.collectives.membership import Ownership
@@ -19,6 +19,7 @@ from shardc.collectives.shared_code import HELPER, MISMATCH, SHARED, UNFINISHED,
 from shardc.collectives.shared_memory import ProgramMemory, reserve
 from shardc.collectives.shared_plan import SMALL, CallPlan, Channel, Place, plan_calls, signature_of
 from shardc.collectives.shared_records import HEAD, SLOTS, CallRecord, ChannelRecord, ShareRecord, StateRecord
+from shardc.collectives.shared_sections import plan_sections
 from shardc.collectives.work import Keep, MadeCall, WorkCode, cell_of, make_object, work_code
 from shardc.hlo.errors import RunError
 from shardc.native.jit import Loaded, load_object
@@ -117,6 +118,7 @@ class SharedPerformer:
         ownership: Ownership,
         rows: ctypes.Array[Row],
         pool: Pool,
+        sections: Sequence[SharedSection] = (),
         *,
         small: int = SMALL,
     ) -> None:
@@ -124,7 +126,7 @@ class SharedPerformer:
         self._calls = {c.index: c for c in calls}
         plans, channels = plan_calls(calls, ownership, node.position, small)
         self._processes = {p.call.index: p.processes for p in plans}
-        self._memory = reserve(node, plans, channels, rows)
+        self._memory = reserve(node, plans, channels, rows, plan_sections(sections, ownership))
         builder = _Builder(node, pool, rows, self._memory, self._memory.keep)
         self._record = StateRecord(
             heap=node.heap.address,
@@ -269,7 +271,7 @@ class _Builder:
         if place is None:
             return Cell()
         if plan.direct:
-            return self._imported(record, place)
+            return self._imported(plan, record, place)
         mail = plan.mail()
         device, operand = divmod(place.entry, len(plan.call.operands))
         return Cell(record.at + 8 * place.member, HEAD + device * mail[-1] + mail[operand])
@@ -277,10 +279,13 @@ class _Builder:
     def _target(self, plan: CallPlan, record: CallRecord, place: Place | None) -> Cell:
         if place is None:
             return Cell()
-        return self._imported(record, place) if plan.direct else Cell(record.own + 8 * place.entry, 0)
+        return self._imported(plan, record, place) if plan.direct else Cell(record.own + 8 * place.entry, 0)
 
-    @staticmethod
-    def _imported(record: CallRecord, place: Place) -> Cell:
+    def _imported(self, plan: CallPlan, record: CallRecord, place: Place) -> Cell:
+        number, ref = plan.ref(place)
+        shared = self.memory.sections.address(plan.devices[place.member][number], ref)
+        if shared is not None:
+            return Cell(self._words([shared]), 0)
         return Cell(record.imported + 8 * (place.member * record.width + place.entry), 0)
 
     def _cells(self, cells: Sequence[Cell]) -> int:

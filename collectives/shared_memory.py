@@ -7,6 +7,7 @@ counts in a meeting at the start of everybody's block.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 import weakref
@@ -16,6 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.collectives.shared_plan import CallPlan, Channel, layout_of
 from shardc.collectives.shared_records import SLOT_BYTES, SLOTS, StateRecord
+from shardc.collectives.shared_sections import (
+    MappedSections,
+    SectionPlan,
+    map_sections,
+    mappable,
+    place_sections,
+)
 from shardc.native.pool import Row
 
 if TYPE_CHECKING:
@@ -38,6 +46,7 @@ class ProgramMemory:
     start: int
     nbytes: int
     blocks: Sequence[int]
+    sections: MappedSections
     keep: list[Any] = field(default_factory=list)
     _finalizer: Any = None
 
@@ -51,7 +60,8 @@ class ProgramMemory:
             thread = threading.Thread(target=run, args=(address,), name="shardc transfers", daemon=True)
             thread.start()
         place = (self.start, self.nbytes)
-        self._finalizer = weakref.finalize(self, _close, self.node, place, self.blocks, state, thread, self.keep)
+        things = (self.node, place, self.blocks, self.sections, state, thread, self.keep)
+        self._finalizer = weakref.finalize(self, _close, *things)
 
     def close(self) -> None:
         """This process will not look at anybody's block again."""
@@ -60,7 +70,11 @@ class ProgramMemory:
 
 
 def reserve(
-    node: Node, plans: Sequence[CallPlan], channels: Sequence[Channel], rows: ctypes.Array[Row]
+    node: Node,
+    plans: Sequence[CallPlan],
+    channels: Sequence[Channel],
+    rows: ctypes.Array[Row],
+    sections: Sequence[SectionPlan] = (),
 ) -> ProgramMemory:
     """Memory for a program; all processes of the node call this together."""
     layout = layout_of(channels, node.position)
@@ -74,15 +88,18 @@ def reserve(
             addresses.append(at if needed else -1)
             at += -(-ref.nbytes // _LINE) * _LINE if needed else 0
         staging.append(addresses)
-    start = node.heap.take(at)
+    backing, at = place_sections(sections, node.position, at)
+    start = node.heap.take(at, mmap.PAGESIZE)
     heap = node.heap.bytes
     heap[start : start + _LINE] = 0
     for channel, slots in zip(channels, layout.slots, strict=True):
         if channel.processes[0] == node.position:
             heap[start + slots : start + slots + SLOTS * SLOT_BYTES] = 0
     mine = {c.number: (s, r) for c, s, r in zip(channels, layout.slots, layout.records, strict=True)}
-    everybody = node.exchange((start, mine))
-    blocks = [a + offset for a, (offset, _) in zip(node.heaps.addresses, everybody, strict=True)]
+    everybody = node.exchange((start, mine, backing, mappable(node.heap, rows, sections)))
+    blocks = [a + offset for a, (offset, *_) in zip(node.heaps.addresses, everybody, strict=True)]
+    found = {key: (p, start + at) for p, (start, _, b, _) in enumerate(everybody) for key, at in b.items()}
+    willing = frozenset(d for *_, devices in everybody for d in devices)
     own = blocks[node.position]
     return ProgramMemory(
         slots={c.number: blocks[(p := c.processes[0])] + everybody[p][1][c.number][0] for c in channels},
@@ -92,6 +109,7 @@ def reserve(
         start=start,
         nbytes=at,
         blocks=blocks,
+        sections=map_sections(node.heaps, rows, sections, found, willing),
     )
 
 
@@ -99,6 +117,7 @@ def _close(
     node: Node,
     place: tuple[int, int],
     blocks: Sequence[int],
+    sections: MappedSections,
     state: StateRecord,
     thread: threading.Thread | None,
     keep: list[Any],
@@ -109,6 +128,7 @@ def _close(
         state.stop = 1
         node.code.arrive(ctypes.addressof(state) + StateRecord.posted.offset, int(state.handed) + 1)
         thread.join()
+    sections.restore(node.heap)
     for block in blocks:
         node.code.arrive(block, len(blocks))
     closed = ctypes.c_int32.from_address(blocks[node.position])

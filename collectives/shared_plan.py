@@ -69,9 +69,15 @@ class CallPlan:
 
     def refs(self, member: int) -> list[tuple[int, BufferRef]]:
         """(number of the device in its process, buffer) by entry."""
-        devices = range(len(self.devices[member]))
-        operands = [(d, o.operand) for d in devices for o in self.call.operands]
-        return operands + [(d, o.result) for d in devices for o in self.call.operands]
+        return [self.ref(Place(member, entry)) for entry in range(self.entries(member))]
+
+    def ref(self, place: Place) -> tuple[int, BufferRef]:
+        """(number of the device in its process, buffer) of one entry."""
+        count = len(self.call.operands)
+        number, operand = divmod(place.entry, count)
+        devices = len(self.devices[place.member])
+        o = self.call.operands[operand]
+        return (number, o.operand) if number < devices else (number - devices, o.result)
 
     def mail(self) -> list[int]:
         """Where in the body of a record each operand of a device lies, and their end."""

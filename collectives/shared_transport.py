@@ -57,7 +57,8 @@ class SharedTransport:
         pool: Pool,
         sections: Sequence[SharedSection] = (),
     ) -> SharedPerformer:
-        return SharedPerformer(self.node, calls, self.ownership(num_devices), rows, pool, small=self._small)
+        ownership = self.ownership(num_devices)
+        return SharedPerformer(self.node, calls, ownership, rows, pool, sections, small=self._small)
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return self.node.heap.empty(nbytes)

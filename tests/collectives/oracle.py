@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.transport import Transport
 from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
@@ -127,10 +127,13 @@ def perform(
     devices: int,
     memories: Mapping[int, DeviceMemory],
     order: Sequence[tuple[int, int]] | None = None,
+    sections: Sequence[SharedSection] = (),
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Do ``calls`` by the performer of ``transport``; ``memories`` are those of this process.
 
-    ``order`` lists (call, phase); without it the calls are done whole, one after another.
+    ``order`` lists (call, phase); without it the calls are done whole, one after another. ``look`` is called before the
+    performer is closed and what members share is gone.
     """
     tables = [
         [(ctypes.c_void_p * max(1, len(t)))(*(b.ctypes.data for b in t)) for t in (m.arguments, m.results)]
@@ -142,7 +145,8 @@ def perform(
             for (d, m), t in zip(memories.items(), tables, strict=True)
         )
     )
-    performer = transport.connect(calls, devices, rows, pool(pool_object()))
+    more = {"sections": sections} if sections else {}
+    performer = transport.connect(calls, devices, rows, pool(pool_object()), **more)
     function = PERFORM_TYPE(performer.function)
     for number, phase in order or [(n, WHOLE) for n in range(len(calls))]:
         call = calls[number]
@@ -150,6 +154,7 @@ def perform(
             performer.tick()
         if answer:
             raise performer.failure(answer, call.index)
+    look()
     performer.close()
 
 

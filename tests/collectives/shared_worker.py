@@ -1,22 +1,24 @@
 """Runs on every rank of a job of one node: random programs of collectives by `SharedPerformer` against the oracle.
 
-Arguments: how many programs, or "diverge", "unfinished", "many".
+Arguments: how many programs, or "diverge", "unfinished", "many", "sections".
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
 
-from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.call import BufferRef, CollectiveCall, SharedSection
 from shardc.collectives.heap import open_heaps
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.mpi import MpiTransport
 from shardc.collectives.shared import Node, shared_code
 from shardc.collectives.shared_transport import SharedTransport
+from shardc.collectives.transport import Transport
 from shardc.native.drive import DONE_PHASE, START, WHOLE
 from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, perform
 
@@ -37,13 +39,15 @@ def transport_of(small: int, *, helper: bool = False, node: Node | None = None) 
     )
 
 
-def program(seed: int) -> list[Case]:
-    """Some collectives over one mesh, one after another in the arena, some of arguments and results."""
+def program(seed: int) -> tuple[list[Case], list[SharedSection]]:
+    """Some collectives over one mesh, one after another in the arena, some of arguments and results; and sections for
+    some results that are the same for all of a group."""
     rng = np.random.default_rng(seed)
     axes = int(rng.choice([n for n, (mesh, _) in enumerate(AXES) if mesh.size >= WORLD.size]))
     same = [n for n, (mesh, _) in enumerate(AXES) if mesh.size == AXES[axes][0].size]
     cases: list[Case] = []
     base = 0
+    sections: list[SharedSection] = []
     for number in range(int(rng.integers(1, 6))):
         dtypes = tuple(rng.choice(DTYPES, int(rng.integers(1, 4))).tolist())
         op = OPS[int(rng.integers(len(OPS)))]
@@ -60,10 +64,20 @@ def program(seed: int) -> list[Case]:
         base += max(o.result.offset + o.result.nbytes + 63 for o in case.call.operands) // 64 * 64
         call = replace(case.call, operands=tuple(operands), asynchronous=bool(rng.random() < 0.6))
         cases.append(Case(call, case.num_devices, case.operands))
-    return cases
+    for n, case in enumerate(cases):
+        call, wanted = case.call, rng.random() < 0.5
+        if wanted and call.op in ("all-reduce", "all-gather") and call.operands[0].result.space == "arena":
+            begin = base = -(-base // 4096) * 4096
+            operands = []
+            for o in call.operands:
+                operands.append(replace(o, result=replace(o.result, offset=base)))
+                base += -(-o.result.nbytes // 64) * 64
+            sections.append(SharedSection(begin, base - begin, call.groups))
+            cases[n] = Case(replace(call, operands=tuple(operands)), case.num_devices, case.operands)
+    return cases, sections
 
 
-def memory_of(cases: list[Case], device: int, transport: SharedTransport, rng: np.random.Generator) -> DeviceMemory:
+def memory_of(cases: list[Case], device: int, transport: Transport, rng: np.random.Generator) -> DeviceMemory:
     """A device's memory with the operands in it, of the heap or of the process."""
 
     def block(nbytes: int, shared: float) -> np.ndarray:
@@ -72,7 +86,7 @@ def memory_of(cases: list[Case], device: int, transport: SharedTransport, rng: n
         return made
 
     refs = [r for c in cases for o in c.call.operands for r in (o.operand, o.result)]
-    arena = block(max((r.offset + r.nbytes for r in refs if r.space == "arena"), default=0) + 64, 0.8)
+    arena = block(max((r.offset + r.nbytes for r in refs if r.space == "arena"), default=0) + (1 << 16), 0.8)
     tables: dict[str, list[np.ndarray]] = {}
     for space in ("argument", "result"):
         sizes = {r.index: r.nbytes for r in refs if r.space == space}
@@ -96,9 +110,9 @@ def order_of(calls: list[CollectiveCall], rng: np.random.Generator) -> list[tupl
     return order + [(n, DONE_PHASE) for n in rng.permutation(started).tolist()]
 
 
-def run(transports: list[SharedTransport], seed: int) -> int:
+def run(transports: Sequence[Transport], seed: int) -> int:
     """One program, two steps of it, on one of the transports; returns how many devices were compared."""
-    cases = program(seed)
+    cases, sections = program(seed)
     calls = [c.call for c in cases]
     rng = np.random.default_rng(seed + 1)
     transport = transports[int(rng.integers(len(transports)))]
@@ -106,11 +120,14 @@ def run(transports: list[SharedTransport], seed: int) -> int:
     mine = transport.ownership(cases[0].num_devices).devices(transport.process_index)
     own = np.random.default_rng(seed * 100 + transport.process_index)
     memories = {d: memory_of(cases, d, transport, own) for d in mine}
-    perform(transport, calls, cases[0].num_devices, memories, order * 2)
-    for case in cases:
-        want = expected(case)
-        for d in mine:
-            assert_same(case, d, memories[d], want[d])
+
+    def look() -> None:
+        for case in cases:
+            want = expected(case)
+            for d in mine:
+                assert_same(case, d, memories[d], want[d])
+
+    perform(transport, calls, cases[0].num_devices, memories, order * 2, sections, look)
     return len(mine) * len(cases)
 
 
@@ -158,9 +175,42 @@ def many() -> None:
     assert len(set(used)) == 1, used
 
 
+def sections() -> None:
+    """A result in a section is one memory; the arenas have their own again when the program is closed."""
+    transport = transport_of(0)
+    me, n = transport.process_index, 50_000
+    case = make_case(1, "all-reduce", 7, ("f32",), n)
+    (o,) = case.call.operands
+    section = SharedSection(1 << 18, 4 * n, case.call.groups)
+    moved = replace(o, result=BufferRef("arena", 0, section.offset, 4 * n))
+    case = Case(replace(case.call, operands=(moved,)), 4, case.operands)
+    for _ in range(3):
+        memory = DeviceMemory(transport.empty(1 << 19), (), (), aligned_bytes(0))
+        memory.view(moved.operand, moved.dtype)[...] = case.operands[me][0]
+        result = memory.view(moved.result, moved.dtype)
+
+        def look(memory: DeviceMemory = memory, result: np.ndarray = result) -> None:
+            assert_same(case, me, memory, expected(case)[me])
+            WORLD.Barrier()
+            if me == 2:
+                result[:] = 42
+            WORLD.Barrier()
+            assert (result == 42).all()
+
+        perform(transport, [case.call], 4, {me: memory}, sections=[section], look=look)
+        result[:] = me
+        WORLD.Barrier()
+        assert (result == me).all()
+        del memory, result, look
+        WORLD.Barrier()
+        transport.node.heap.release(transport.node.heap.take(64), 64)
+        assert transport.node.heap.used == 0
+
+
 def main() -> None:
-    if sys.argv[1] in ("diverge", "unfinished", "many"):
-        {"diverge": diverge, "unfinished": unfinished, "many": many}[sys.argv[1]]()
+    special = {"diverge": diverge, "unfinished": unfinished, "many": many, "sections": sections}
+    if sys.argv[1] in special:
+        special[sys.argv[1]]()
         total = WORLD.size
     else:
         first = transport_of(SMALLS[0])

@@ -19,8 +19,10 @@ def test_random_programs(ranks: int, programs: int, repository: Path) -> None:
     assert done.stdout.startswith("compared ")
 
 
-def test_more_collectives_under_way_than_slots_and_programs_come_and_go(repository: Path) -> None:
-    done = job(4, *WORKER, "many", cwd=repository)
+# More collectives under way than slots, programs that come and go; results that are one memory.
+@pytest.mark.parametrize("what", ["many", "sections"])
+def test_programs_come_and_go(what: str, repository: Path) -> None:
+    done = job(4, *WORKER, what, cwd=repository)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
