@@ -178,6 +178,12 @@ class Array(NDArrayOperatorsMixin):
         moved: Array = reshard(self, sharding, mesh=mesh)
         return moved
 
+    def astype(self, dtype: Any) -> Array:
+        """The same values as another element type, in the same layout; nothing moves between devices."""
+        from shardc.launcher.array_making import converted
+
+        return converted(self, dtype)
+
     def __jax_array__(self) -> Any:
         import jax.numpy as jnp
 
@@ -246,7 +252,7 @@ class Array(NDArrayOperatorsMixin):
 
     def _donate(self, program: str) -> None:
         """Give up the memory."""
-        self._live()
+        self._live_shards()
         self._shards, self._gone = _NOTHING, program
 
 

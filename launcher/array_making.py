@@ -6,7 +6,7 @@ None of it communicates. Every process says what its own devices hold, from a `S
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = [
     "array_from_process_local_data",
     "array_from_shards",
     "array_of",
+    "converted",
     "device_put",
 ]
 
@@ -294,13 +295,24 @@ def _again(value: Array, sharding: Any, mesh: Any, dtype: Any, copy: bool | None
     from shardc.launcher.reshard import Held, reshard_array
 
     if dtype is not None and as_dtype(dtype).numpy != value.dtype:
-        raise InputError(
-            f"{value!r} cannot be made {as_dtype(dtype)} here",
-            fix="convert it in a compiled function, where it stays sharded",
-        )
+        value = converted(value, dtype)
     if sharding is None and mesh is None:
         return array_of(value._layout, Held(value), copy=True, transport=value._transport) if copy else value
     return reshard_array(value, as_sharding(sharding, value.ndim, mesh), copy=copy)
+
+
+def converted(array: Array, dtype: Any) -> Array:
+    """``array`` as another element type: each shard by itself, as NumPy converts."""
+    layout, transport = array._layout, array._transport
+    target = replace(layout, dtype=as_dtype(dtype))
+    made: dict[int, Block] = {}
+    blocks: dict[int, Block] = {}
+    for device, block in array._live().items():
+        if id(block) not in made:
+            made[id(block)] = transport.empty(target.local_bytes)
+            target.typed(made[id(block)])[...] = layout.typed(block).astype(target.dtype.numpy)
+        blocks[device] = made[id(block)]
+    return Array(target, blocks, transport)
 
 
 def _process() -> int:

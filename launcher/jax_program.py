@@ -176,12 +176,13 @@ def _scalar(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
     return np.asarray(leaf, dtype=spec.dtype)
 
 
-def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
-    """NumPy's 64-bit arrays, where JAX works in 32 bits: converted, as jit does. All else is an error."""
+def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> Any:
+    """64-bit arrays of NumPy's and ours, where JAX works in 32 bits: converted, as jit does. All else is an error."""
     import jax
 
-    if isinstance(leaf, (np.ndarray, np.generic)) and jax.dtypes.canonicalize_dtype(leaf.dtype) == spec.dtype:
-        return np.asarray(leaf).astype(spec.dtype)
+    ours = isinstance(leaf, (np.ndarray, np.generic, Array))
+    if ours and jax.dtypes.canonicalize_dtype(leaf.dtype) == spec.dtype:
+        return leaf.astype(spec.dtype)
     raise InputError(
         f"dtype {leaf.dtype} for an argument of dtype {spec.dtype}",
         where=name,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from numpy.typing import NDArray
 
 from shardc.collectives.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
@@ -16,10 +18,11 @@ from shardc.launcher.checkpoint import folders
 from shardc.launcher.checkpoint.files import TensorFile
 from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
 from shardc.launcher.checkpoint.save import checksum
+from shardc.launcher.checkpoint.threads import for_all
 from shardc.launcher.checkpoint.together import Together
 from shardc.launcher.checkpoint.tree import rebuild, rebuild_like, wrap_key
 from shardc.launcher.compiled import job_config
-from shardc.launcher.job import job_transport
+from shardc.launcher.job import job_transport, threads_per_process
 from shardc.launcher.layout import Region
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.pieces import Piece, cut, inside, overlap, region_text, volume
@@ -72,7 +75,8 @@ def load_checkpoint(
     index = made.pop()
     if len(set(transport.exchange_objects(index.digest))) > 1:
         raise InputError("the ranks see different checkpoints", where=str(place), fix="use a folder that all share")
-    reader = Reader(place, index, verify, None if mesh is None else as_mesh(mesh), transport)
+    over, threads = None if mesh is None else as_mesh(mesh), threads_per_process(job_config())
+    reader = Reader(place, index, verify, over, transport, threads)
     everybody.do("reading a checkpoint", lambda: made.append(reader.tree(like, shardings)))
     return Loaded(made.pop(), index.step, index.metadata, place, reader.bytes_read)
 
@@ -86,6 +90,7 @@ class Reader:
     verify: bool
     mesh: Mesh | None
     transport: Transport
+    threads: int = 1
     bytes_read: int = 0
     _files: dict[str, TensorFile] = field(default_factory=dict)
     _seen: set[tuple[str, str, int]] = field(default_factory=set)
@@ -167,19 +172,19 @@ class Reader:
             self._files[name] = TensorFile(path)
         return self._files[name]
 
-    def tile(self, name: str, shard: StoredShard, number: int, piece: Piece) -> Piece:
-        """``piece``, which is tile ``number`` of a shard, counted and checked the first time."""
-        key = (shard.file, shard.key, number)
-        if key not in self._seen:
-            self._seen.add(key)
-            self.bytes_read += piece.data.nbytes
-            if self.verify and checksum(piece.data) != shard.checksums[number]:
+    def checked(self, name: str, shard: StoredShard, tiles: Mapping[int, Piece]) -> None:
+        """Count tiles of a shard, and check those that were not before."""
+        new = [(n, p) for n, p in tiles.items() if (shard.file, shard.key, n) not in self._seen]
+        self.bytes_read += sum(piece.data.nbytes for _, piece in new)
+        found = for_all(checksum, [piece.data for _, piece in new], self.threads)
+        for (number, piece), is_now in zip(new, found, strict=True):
+            if is_now != shard.checksums[number]:
                 raise InputError(
                     f"the checksum of {name}{region_text(piece.region)} is wrong",
                     where=f"{self.folder / shard.file}, {shard.key}",
                     fix="load an older checkpoint; verify=False reads what is there",
                 )
-        return piece
+            self._seen.add((shard.file, shard.key, number))
 
 
 class _Wanted:
@@ -199,17 +204,21 @@ class _Source:
 
     def pieces(self, region: Region) -> Iterator[Piece]:
         for shard in self.stored.shards:
-            if overlap(region, shard.region) is None:
+            wanted = overlap(region, shard.region)
+            if wanted is None:
                 continue
             data = self.reader.file(shard.file).read(shard.key, self.stored.dtype, shard.shape)
-            for number, tile in enumerate(cut(shard.region, shard.tile)):
-                wanted = overlap(region, tile)
-                if wanted is None:
-                    continue
-                if self.reader.verify:
-                    part: tuple[Any, ...] = inside(tile, shard.region)
-                    yield self.reader.tile(self.name, shard, number, Piece(tile, data[(*part, ...)]))
-                else:
-                    exact: tuple[Any, ...] = inside(wanted, shard.region)
-                    self.reader.bytes_read += volume(wanted) * data.dtype.itemsize
-                    yield Piece(wanted, data[(*exact, ...)])
+            if not self.reader.verify:
+                self.reader.bytes_read += volume(wanted) * data.dtype.itemsize
+                yield _seen(wanted, shard.region, data)
+                continue
+            tiles = enumerate(cut(shard.region, shard.tile))
+            parts = {n: _seen(t, shard.region, data) for n, t in tiles if overlap(wanted, t) is not None}
+            self.reader.checked(self.name, shard, parts)
+            yield from parts.values()
+
+
+def _seen(part: Region, whole: Region, data: NDArray[Any]) -> Piece:
+    """``part`` of ``data``, which is ``whole``."""
+    place: tuple[Any, ...] = inside(part, whole)
+    return Piece(part, data[(*place, ...)])

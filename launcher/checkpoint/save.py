@@ -19,10 +19,11 @@ from shardc.launcher.array import Array
 from shardc.launcher.checkpoint import folders
 from shardc.launcher.checkpoint.files import safetensors, stored, write_file
 from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
+from shardc.launcher.checkpoint.threads import for_all
 from shardc.launcher.checkpoint.together import Together
 from shardc.launcher.checkpoint.tree import Flat, flatten
 from shardc.launcher.compiled import job_config
-from shardc.launcher.job import job_transport
+from shardc.launcher.job import job_transport, threads_per_process
 from shardc.launcher.layout import Layout, Region
 from shardc.launcher.pieces import cut, inside, region_text, volume, whole_region
 from shardc.launcher.placement import as_dtype, layout_of
@@ -202,6 +203,7 @@ def _file_name(transport: Transport, generation: int) -> str:
 
 
 def _write(place: Path, name: str, plan: _Plan, step: int) -> _Written:
+    threads = threads_per_process(job_config())
     mine = [p for p in plan.parts if p.owner == plan.rank]
     if not mine:
         return _Written(name, 0, ())
@@ -211,18 +213,20 @@ def _write(place: Path, name: str, plan: _Plan, step: int) -> _Written:
         assert part.data is not None
         dtype = plan.layouts[part.name].dtype
         arrays[part.key] = stored(part.data, dtype)
-        shards.append((part.name, _described(name, part, part.data)))
+        shards.append((part.name, _described(name, part, part.data, threads)))
     nbytes = write_file(place / name, arrays, {"format": "shardc", "step": str(step)})
     return _Written(name, nbytes, tuple(shards))
 
 
-def _described(file: str, part: _Part, data: NDArray[Any]) -> StoredShard:
+def _described(file: str, part: _Part, data: NDArray[Any], threads: int) -> StoredShard:
     tile = tile_of(data.shape, data.dtype.itemsize)
-    checksums = []
-    for region in cut(part.region, tile):
+
+    def of(region: Region) -> str:
         place: tuple[Any, ...] = inside(region, part.region)
-        checksums.append(checksum(data[(*place, ...)]))
-    return StoredShard(file, part.key, tuple(s.start for s in part.region), data.shape, tile, tuple(checksums))
+        return checksum(data[(*place, ...)])
+
+    checksums = tuple(for_all(of, list(cut(part.region, tile)), threads))
+    return StoredShard(file, part.key, tuple(s.start for s in part.region), data.shape, tile, checksums)
 
 
 def tile_of(dims: tuple[int, ...], nbytes: int) -> tuple[int, ...]:

@@ -156,6 +156,21 @@ def test_programs_take_it_without_a_copy() -> None:
     assert a._layout.same_data(type(a._layout).of(spec, 4))
 
 
+def test_other_element_types() -> None:
+    a = shardc.array(X, (MESH, P("y", "x"))).astype("bfloat16")
+    assert a.sharding == shardc.array(X, (MESH, P("y", "x"))).sharding
+    check(a, X.astype(ml_dtypes.bfloat16))
+    check(shardc.array(a, (MESH, P("x")), dtype=np.int64), X.astype(np.int64))
+
+
+def test_jit_takes_64_bits_as_32() -> None:
+    a = shardc.array(np.arange(8), (MESH, P("x")))
+    assert a.dtype == np.int64
+    out = shardc.jit(lambda v: v + 1, mesh=MESH)(a)
+    assert out.dtype == np.int32
+    np.testing.assert_array_equal(out, np.arange(1, 9))
+
+
 def test_trees_are_put() -> None:
     key = jax.random.key(1)
     tree = {"w": X, "rest": [shardc.array(X, (MESH, P("x"))), 2.5, None, key]}

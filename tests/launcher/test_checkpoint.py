@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,14 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import shardc
 from shardc import Mesh, P
 from shardc.collectives.local import LocalTransport
-from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
+from shardc.hlo.errors import EnvironmentProblem, InputError, ShardcError, UnsupportedError
 from shardc.hlo.types import DTYPES
 from shardc.launcher.checkpoint.index import Index
 from shardc.launcher.checkpoint.load import Reader
@@ -120,6 +122,7 @@ def test_part_of_a_tree(tmp_path: Path) -> None:
         shardc.load_checkpoint(tmp_path, like={"params": X})
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_across_meshes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any mesh and sharding to any other, for tensors of any shape: the same bits."""
@@ -206,6 +209,7 @@ def part_source(of: Reader, name: str) -> Any:
     return _Source(of, name, of.index.tensors[name])
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 5000), max_size=4), st.sampled_from([1, 2, 4, 16]))
 def test_tiles_are_small(dims: list[int], nbytes: int) -> None:
     tile = tile_of(tuple(dims), nbytes)
@@ -283,3 +287,22 @@ def test_keep_and_overwrite(tmp_path: Path) -> None:
         assert len(list(path.iterdir())) == 2
     assert shardc.latest_checkpoint(tmp_path) == tmp_path / "step-200000000"
     assert shardc.latest_checkpoint(tmp_path / "none") is None
+
+
+def test_neither_jax_nor_mpi_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np, shardc\n"
+        "tree = {'w': shardc.array(np.ones((4, 4)), (shardc.Mesh({'x': 2}), shardc.P('x'))), 'n': (1, None)}\n"
+        f"shardc.save_checkpoint({str(tmp_path)!r}, tree, step=0)\n"
+        f"assert shardc.load_checkpoint({str(tmp_path)!r}, like=tree).tree['n'] == (1, None)\n"
+        "print([m for m in ('jax', 'mpi4py.MPI') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_package_is_named_when_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(EnvironmentProblem, match="need the package safetensors") as e:
+        shardc.save_checkpoint(tmp_path, {"w": X}, step=0)
+    assert "shardc[checkpoint]" in str(e.value.fix)
