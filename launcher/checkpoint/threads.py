@@ -8,7 +8,8 @@ from typing import TypeVar
 
 __all__ = ["for_all"]
 
-A, R = TypeVar("A"), TypeVar("R")
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 def for_all(action: Callable[[A], R], items: Sequence[A], threads: int) -> list[R]:
