@@ -96,11 +96,11 @@ class Driver:
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
         self._step = step
         self._calls = {c.index: c for c in executable.collectives}
-        self._tables = tables = StepTables(executable, self.devices, transport)
+        masks = _passed_by(executable, self.devices)
+        self._tables = tables = StepTables(executable, self.devices, transport, masks)
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
-        masks = _passed_by(executable, self.devices)
         self._running = [
             _Device(
                 d, tables.arguments.of(i), tables.results.of(i), self._constants, transport.empty(arena_bytes), mask
@@ -226,7 +226,7 @@ class Driver:
                 f"{self.executable.name} takes {len(layouts)} arguments, {len(arguments)} were given",
                 fix=f"its parameters are: {names or '(none)'}",
             )
-        if not self.executable.donated:
+        if not self.executable.donated or len(set(map(id, arguments))) == len(arguments):
             return
         places: dict[int, list[int]] = {}
         for k, a in enumerate(arguments):

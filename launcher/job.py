@@ -15,9 +15,11 @@ from shardc.collectives.shared_transport import SharedTransport
 from shardc.collectives.transport import Transport
 from shardc.compiler.cache import kept_object
 from shardc.hlo.config import Config
+from shardc.launcher.accelerators import keep_jax_on_cpu
 from shardc.launcher.affinity import processors_here, threads_for
 from shardc.launcher.failures import install_abort_hook
 from shardc.launcher.mpi_environment import detect_launcher, start_mpi
+from shardc.launcher.shared_files import forget_shared_files
 from shardc.native.target import Target
 
 __all__ = ["job_transport", "process_count", "process_index", "threads_per_process"]
@@ -44,12 +46,17 @@ def job_transport(config: Config) -> Transport:
 
 def process_index() -> int:
     """The rank of this process in its MPI job, 0 without one."""
-    return job_transport(Config.from_environment()).process_index
+    return _this_job().process_index
 
 
 def process_count() -> int:
     """The number of processes of the MPI job, 1 without one."""
-    return job_transport(Config.from_environment()).process_count
+    return _this_job().process_count
+
+
+@cache
+def _this_job() -> Transport:
+    return job_transport(Config.from_environment())
 
 
 def threads_per_process(config: Config) -> int:
@@ -75,6 +82,7 @@ class _Kept:
 @cache
 def _end_together(rank: int) -> None:
     install_abort_hook(rank)
+    keep_jax_on_cpu()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +130,7 @@ def _local_processors() -> tuple[frozenset[int], ...]:
     mpi = start_mpi()
     node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
     local = tuple(node.allgather(processors_here()))
+    if node.Get_rank() == 0:
+        forget_shared_files()
     node.Free()
     return local

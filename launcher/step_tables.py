@@ -43,13 +43,19 @@ class _Table:
 class _Result:
     """One result: how its shards lie, and whose memory it may take over.
 
-    A device whose shard another one has too writes it to ``scratch``, or not at all (then it reads the other's).
+    A device whose shard another one has too writes it where nobody looks; one that is ``idle`` never writes it, and
+    reads the other's.
     """
 
-    def __init__(self, layout: Layout, arrangement: Arrangement, source: int, shared: bool) -> None:
+    def __init__(
+        self, layout: Layout, arrangement: Arrangement, idle: NDArray[np.bool_], source: int, shared: bool
+    ) -> None:
         self.layout, self.arrangement, self.source = layout, arrangement, source
-        self.alone = bool(arrangement.firsts.all())
-        self.takes_over = source >= 0 and (shared or self.alone)
+        #: Who has memory of its own that the others never see.
+        self.followers = ~(arrangement.firsts | idle)
+        #: Who is told where the shards are.
+        self.told = None if not self.followers.any() else ~self.followers
+        self.takes_over = source >= 0 and (shared or bool(arrangement.firsts.all()))
 
     def fits(self, shards: Shards) -> bool:
         """May the result be written over these? Equal shards must share a block as the result's do."""
@@ -58,9 +64,12 @@ class _Result:
 
 
 class StepTables:
-    """Arguments and results of ``executable`` on ``devices`` of this process."""
+    """Arguments and results of ``executable`` on ``devices`` of this process; ``passed_by`` are by device the groups of
+    `Executable.once` that another device computes for it, as bits."""
 
-    def __init__(self, executable: Executable, devices: tuple[int, ...], transport: Transport) -> None:
+    def __init__(
+        self, executable: Executable, devices: tuple[int, ...], transport: Transport, passed_by: Sequence[int] = ()
+    ) -> None:
         self._devices, self._transport = devices, transport
         self.pool = BufferPool(transport.empty)
         self.layouts = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
@@ -75,14 +84,16 @@ class StepTables:
         for k, spec in enumerate(executable.results):
             layout = Layout.of(spec, executable.num_devices)
             arrangement = Arrangement.of(layout, devices)
-            self._results.append(_Result(layout, arrangement, sources.get(k, -1), k in executable.shared))
+            group = executable.result_classes[k] if executable.result_classes else -1
+            idle = np.array([group >= 0 and bool(mask >> group & 1) for mask in passed_by or [0] * len(devices)])
+            self._results.append(_Result(layout, arrangement, idle, sources.get(k, -1), k in executable.shared))
         self._scratch = self._followers()
 
     def _followers(self) -> Block:
         """Memory for what nobody reads: the copies of devices whose shards others have too."""
         offset, places = 0, []
         for column, result in zip(self.results.columns, self._results, strict=True):
-            for i in np.flatnonzero(~result.arrangement.firsts):
+            for i in np.flatnonzero(result.followers):
                 places.append((column, i, offset))
                 offset += -(-result.layout.local_bytes // _ALIGNMENT) * _ALIGNMENT
         memory = self._transport.empty(offset)
@@ -145,10 +156,10 @@ class StepTables:
             shards = held[result.source]
         else:
             shards = Shards.fresh(result.arrangement, self.pool.lease(result.arrangement.nbytes))
-        if result.alone:
+        if result.told is None:
             column[:] = shards.addresses
         else:
-            np.copyto(column, shards.addresses, where=result.arrangement.firsts)
+            np.copyto(column, shards.addresses, where=result.told)
         return shards
 
     def put(self, number: int, value: Any) -> Array:
