@@ -7,9 +7,6 @@ abstract mesh where one is given, so a mesh may have more devices than the machi
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -24,6 +21,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.refine import refine_shapes
 from shardc.hlo.types import array_shape, dtype_of
+from shardc.launcher.accelerators import keep_jax_on_cpu
 from shardc.launcher.jax_effects import lowering_refused
 from shardc.launcher.jax_program import JaxLeaf, JaxProgram, JaxSignature
 
@@ -31,8 +29,6 @@ __all__ = [
     "JaxLeaf", "JaxLowering", "JaxProgram", "exported_from_bytes", "lower", "lower_function", "module_from_jax",
     "require_jax",
 ]  # fmt: skip
-
-log = logging.getLogger("shardc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
                 fix="it has its arguments already: pass it alone",
             )
         if isinstance(obj, jax.stages.Traced):
-            _stay_on_cpu(jax)
+            keep_jax_on_cpu()
             obj = obj.lower(lowering_platforms=("cpu",))
         return _lowering(jax, obj).read()
     if not callable(obj):
@@ -180,25 +176,6 @@ def require_jax() -> Any:
     return jax
 
 
-def _stay_on_cpu(jax: Any) -> None:
-    """Lowering asks JAX for a device, and JAX then opens every accelerator it finds, in every rank. So where JAX has
-    opened nothing yet and nobody chose a platform, choose the CPU; no need without an accelerator's plug-in."""
-    if jax.config.jax_platforms or not _accelerator_plugins():
-        return
-    try:
-        from jax._src.xla_bridge import backends_are_initialized
-    except ImportError:
-        return
-    if not backends_are_initialized():
-        jax.config.update("jax_platforms", "cpu")
-        log.warning("JAX stays on the CPU in this process; set JAX_PLATFORMS to use an accelerator beside shardc")
-
-
-def _accelerator_plugins() -> bool:
-    found = bool(importlib.metadata.entry_points(group="jax_plugins"))
-    return found or any(importlib.util.find_spec(name) is not None for name in ("jax_plugins", "libtpu"))
-
-
 def _export_module(jax: Any) -> Any:
     try:
         from jax import export
@@ -233,7 +210,7 @@ def _lower_jitted(
         return jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x, keep_shardings), tree)
 
     positional = [a if i in numbers else abstract(a) for i, a in enumerate(args)]
-    _stay_on_cpu(jax)
+    keep_jax_on_cpu()
     named = {k: v if k in static[1] else abstract(v) for k, v in kwargs.items()}
     traced = None
     try:

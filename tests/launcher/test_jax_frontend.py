@@ -251,8 +251,8 @@ def test_more_devices_than_the_machine_has() -> None:
 def test_accelerators_are_not_opened() -> None:
     code = """
 import logging, jax, numpy as np
-from shardc.launcher import jax_frontend
-jax_frontend._accelerator_plugins = lambda: True
+from shardc.launcher import accelerators, jax_frontend
+accelerators._plugins = lambda: True
 jax_frontend.module_from_jax(lambda x: x + 1, np.ones(3, np.float32))
 assert jax.config.jax_platforms == "cpu", jax.config.jax_platforms
 """
