@@ -11,11 +11,14 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import collective_steps
 import compiler_speed
 import cpu_steps
 import device_steps
 import numpy_chains
+import overlap
 import partitioning
+import phases
 import propagation
 import training_steps
 from tables import insert, table
@@ -51,6 +54,24 @@ def _devices() -> str:
     return _machine() + table(head, device_steps.rows())
 
 
+def _collectives() -> str:
+    found = collective_steps.measure(mpi=os.environ.get("SHARDC_BENCH_MPI", ""))
+    return (
+        _machine()
+        + table(*collective_steps.rows(found))
+        + "\n"
+        + table(collective_steps.RATIOS, collective_steps.ratios(found))
+    )
+
+
+def _phases() -> str:
+    return _machine() + table(phases.HEAD, phases.rows())
+
+
+def _overlap() -> str:
+    return _machine() + table(overlap.HEAD, overlap.rows())
+
+
 def _own_speed() -> str:
     head = ("layers", "instructions", "devices", "read HLO text", "propagate", "partition", "XLA, all of it")
     text = table(("instructions", "read HLO text", "print"), compiler_speed.text_rows())
@@ -75,6 +96,9 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "compile": _compile,
     "virtual-devices": _virtual,
     "devices": _devices,
+    "collectives": _collectives,
+    "phases": _phases,
+    "overlap": _overlap,
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
