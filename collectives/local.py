@@ -13,10 +13,15 @@ from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.membership import Ownership, check_call
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.virtual import VirtualPerformer
+from shardc.collectives.virtual_sections import VirtualSections
 from shardc.collectives.work import Keep, work_code
+from shardc.native.pages import private_pages
 from shardc.native.pool import Pool, Row
 
 __all__ = ["LocalTransport"]
+
+#: Bytes from which on memory is whole pages.
+_PAGES = 64 << 10
 
 
 class LocalTransport:
@@ -42,10 +47,11 @@ class LocalTransport:
         sections: Sequence[SharedSection] = (),
     ) -> VirtualPerformer:
         members = [check_call(call, num_devices) for call in calls]
-        return VirtualPerformer(calls, members, rows, pool, work_code(keep=self._keep))
+        shared = VirtualSections(rows, sections, num_devices)
+        return VirtualPerformer(calls, members, rows, pool, work_code(keep=self._keep), shared)
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
-        return aligned_bytes(nbytes)
+        return private_pages(nbytes) if nbytes >= _PAGES else aligned_bytes(nbytes)
 
     def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
         return [value]

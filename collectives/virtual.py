@@ -9,6 +9,7 @@ from functools import cache
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.memory import wants_result
+from shardc.collectives.virtual_sections import VirtualSections
 from shardc.collectives.work import MadeCall, WorkCode, cell_of, make_object
 from shardc.hlo.errors import RunError
 from shardc.native.jit import Loaded, load_object
@@ -42,7 +43,8 @@ class _Made:
 class VirtualPerformer:
     """Does ``calls`` among the devices of ``rows``, which are all there are.
 
-    ``members`` are the groups (or pairs) of each call. Rows and their tables stay where they are.
+    ``members`` are the groups (or pairs) of each call. Rows and their tables stay where they are. What lies in
+    ``sections`` is written by one device of a group.
     """
 
     def __init__(
@@ -52,15 +54,17 @@ class VirtualPerformer:
         rows: ctypes.Array[Row],
         pool: Pool,
         code: WorkCode,
+        sections: VirtualSections,
     ) -> None:
         self._loaded = _load(code, pool)
         self.function = self._loaded.address(VIRTUAL)
         by_device = {int(row.device): row for row in rows}
-        self._made = [_make(call, groups, by_device, code) for call, groups in zip(calls, members, strict=True)]
+        places = _Places(by_device, sections)
+        self._made = [places.make(call, groups, code) for call, groups in zip(calls, members, strict=True)]
         self._table = (VirtualCall * (1 + max((c.index for c in calls), default=0)))()
         for call, made in zip(calls, self._made, strict=True):
             self._table[call.index] = made.record
-        self._keep = (rows, code, pool)
+        self._keep = (rows, code, pool, sections)
         self.state = ctypes.addressof(self._table)
 
     def tick(self) -> None:
@@ -80,52 +84,52 @@ def _load(code: WorkCode, pool: Pool) -> Loaded:
     return load_object(made, [VIRTUAL], addresses)
 
 
-def _make(call: CollectiveCall, members: Sequence[Sequence[int]], rows: Mapping[int, Row], code: WorkCode) -> _Made:
-    operands, results = (
-        _permuted(call, members, rows) if call.op == "collective-permute" else _grouped(call, members, rows)
-    )
-    size = len(members[0]) if members and call.op != "collective-permute" else 1
-    groups = len(operands) // max(1, size * len(call.operands))
-    made = code.call(call, size)
-    cells = (Cell * max(1, 2 * len(operands)))(*operands, *results)
-    pointers = (ctypes.c_void_p * len(cells))()
-    resolve = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)
-    resolve(cells, len(cells), pointers)
-    refs = [r for o in call.operands for r in (o.operand, o.result)]
-    moved = made.record.bytes * groups
-    shares = -(-made.record.bytes // _SHARE) if moved >= _PARALLEL else 0
-    record = VirtualCall(
-        made.address,
-        groups,
-        size * len(call.operands),
-        ctypes.addressof(pointers),
-        ctypes.addressof(cells),
-        0 if all(r.space in _FIXED for r in refs) else len(cells),
-        shares,
-        moved * 1000 // _SPEED,
-    )
-    return _Made(record, made, cells, pointers)
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Where the operands and results of the devices of ``rows`` lie."""
 
+    rows: Mapping[int, Row]
+    sections: VirtualSections
 
-def _grouped(
-    call: CollectiveCall, members: Sequence[Sequence[int]], rows: Mapping[int, Row]
-) -> tuple[list[Cell], list[Cell]]:
-    """Cells of operands and of results: group by group, operand by operand, member by member."""
-    operands = [cell_of(rows[d], o.operand) for group in members for o in call.operands for d in group]
-    results = [_result_of(rows[d], o) for group in members for o in call.operands for d in group]
-    return operands, results
+    def make(self, call: CollectiveCall, members: Sequence[Sequence[int]], code: WorkCode) -> _Made:
+        """The record of ``call``, which has something to do for each of the groups (or pairs) in ``members``."""
+        permutes = call.op == "collective-permute"
+        operands, results = self._permuted(call, members) if permutes else self._grouped(call, members)
+        size = len(members[0]) if members and not permutes else 1
+        groups = len(operands) // max(1, size * len(call.operands))
+        made = code.call(call, size)
+        cells = (Cell * max(1, 2 * len(operands)))(*operands, *results)
+        pointers = (ctypes.c_void_p * len(cells))()
+        resolve = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)
+        resolve(cells, len(cells), pointers)
+        refs = [r for o in call.operands for r in (o.operand, o.result)]
+        moved = made.record.bytes * groups
+        shares = -(-made.record.bytes // _SHARE) if moved >= _PARALLEL else 0
+        record = VirtualCall(
+            made.address,
+            groups,
+            size * len(call.operands),
+            ctypes.addressof(pointers),
+            ctypes.addressof(cells),
+            0 if all(r.space in _FIXED for r in refs) else len(cells),
+            shares,
+            moved * 1000 // _SPEED,
+        )
+        return _Made(record, made, cells, pointers)
 
+    def _grouped(self, call: CollectiveCall, members: Sequence[Sequence[int]]) -> tuple[list[Cell], list[Cell]]:
+        """Cells of operands and of results: group by group, operand by operand, member by member."""
+        order = [(o, d) for group in members for o in call.operands for d in group]
+        return [cell_of(self.rows[d], o.operand) for o, d in order], [self._result(d, o) for o, d in order]
 
-def _result_of(row: Row, operand: CollectiveOperand) -> Cell:
-    return cell_of(row, operand.result) if wants_result(row, operand) else _NOBODY
+    def _permuted(self, call: CollectiveCall, pairs: Sequence[Sequence[int]]) -> tuple[list[Cell], list[Cell]]:
+        """The same with every device as a target; who has no source gets zeros."""
+        source_of = {target: source for source, target in pairs}
+        order = [(o, d) for d in self.rows for o in call.operands]
+        operands = [cell_of(self.rows[source_of[d]], o.operand) if d in source_of else _NOBODY for o, d in order]
+        return operands, [self._result(d, o) for o, d in order]
 
-
-def _permuted(
-    call: CollectiveCall, pairs: Sequence[Sequence[int]], rows: Mapping[int, Row]
-) -> tuple[list[Cell], list[Cell]]:
-    """The same with every device as a target; who has no source gets zeros."""
-    source_of = {target: source for source, target in pairs}
-    operands = [
-        cell_of(rows[source_of[d]], o.operand) if d in source_of else _NOBODY for d in rows for o in call.operands
-    ]
-    return operands, [_result_of(rows[d], o) for d in rows for o in call.operands]
+    def _result(self, device: int, operand: CollectiveOperand) -> Cell:
+        row = self.rows[device]
+        needed = wants_result(row, operand) and not self.sections.follows(row, operand.result)
+        return cell_of(row, operand.result) if needed else _NOBODY
