@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shardc.native import jit
-from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
+from shardc.native.pool import PARALLEL, Pool, Row, pool, pool_ir, pool_object
 from shardc.native.target import Target
 
 #: ``many(counters, count, times, nested)``: so many jobs, each adding 1 to ``count`` counters; with ``nested`` every
@@ -94,6 +94,24 @@ def test_every_index_once_per_job(futex: bool, workers: int, spin: int) -> None:
         assert (counters[:count] == 20).all()
         assert not counters[count:].any()
     assert made(futex)[0].started() >= workers
+
+
+@pytest.mark.parametrize("count", [1, 3, 100, 513])
+@pytest.mark.parametrize("nanoseconds", [0, 5_000, 40_000, 1_000_000_000])
+def test_every_row_once_however_many_go_together(count: int, nanoseconds: int) -> None:
+    threads = pool(pool_object())
+    threads.configure(2)
+    counters = np.zeros(count, np.int32)
+
+    def step(arena: int, arguments: int, results: int, constants: int, device: int) -> int:
+        counters[device] += 1
+        return device + 7
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 4, ctypes.c_int32)(step)
+    rows = (Row * count)(*(Row(0, 0, 0, 0, d, -1) for d in range(count)))
+    threads.advance(ctypes.cast(function, ctypes.c_void_p).value or 0, rows, nanoseconds)
+    assert (counters == 1).all()
+    assert [r.answer for r in rows] == [d + 7 for d in range(count)]
 
 
 @HOW
