@@ -6,7 +6,7 @@ See `shardc.collectives.shared_code` for how a collective goes, `shardc.collecti
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -137,7 +137,8 @@ class SharedPerformer:
             parallel=pool.address(),
         )
         self.state = ctypes.addressof(self._record)
-        builder.fill(self._record, plans, channels)
+        records = builder.fill(self._record, plans, channels)
+        self._asynchronous = {n: records[n] for n, c in self._calls.items() if c.asynchronous}
         self.function = node.code.function
         helps = node.helper and any(p.call.asynchronous and p.direct for p in plans)
         self._memory.attend(self._record, helps=helps)
@@ -150,6 +151,15 @@ class SharedPerformer:
     @program.setter
     def program(self, number: int) -> None:
         self._record.program = number
+
+    def transfers(self) -> Mapping[int, tuple[int, int]]:
+        """For each asynchronous collective by index: how often this process completed it, and the nanoseconds that its
+        transfers took in all.
+
+        Where a thread does the transfers, one takes from its start to the end of this process's work on it; otherwise
+        it takes as long as the last one came later than this process, and the work.
+        """
+        return {n: (int(r.transfers), int(r.transfer_ns)) for n, r in self._asynchronous.items()}
 
     def tick(self) -> None:
         """Nothing: the driver's watchdog knows what is waited for."""
@@ -197,15 +207,18 @@ class _Builder:
     memory: ProgramMemory
     keep: list[Any]
 
-    def fill(self, state: StateRecord, plans: Sequence[CallPlan], channels: Sequence[Channel]) -> None:
-        """All channels and collectives."""
-        records = {c.processes: self._channel(c) for c in channels}
+    def fill(self, state: StateRecord, plans: Sequence[CallPlan], channels: Sequence[Channel]) -> dict[int, CallRecord]:
+        """All channels and collectives; returns the latter by index."""
+        connected = {c.processes: self._channel(c) for c in channels}
         calls = (ctypes.c_void_p * max(1, 1 + max((p.call.index for p in plans), default=-1)))()
+        records = {}
         for plan, staging in zip(plans, self.memory.staging, strict=True):
-            calls[plan.call.index] = ctypes.addressof(self._call(plan, records[plan.processes], staging))
+            record = records[plan.call.index] = self._call(plan, connected[plan.processes], staging)
+            calls[plan.call.index] = ctypes.addressof(record)
         state.calls, state.count = self._kept(calls), len(calls)
         entries = 1 << len(plans).bit_length()
         state.queue, state.mask = self._kept((ctypes.c_void_p * entries)()), entries - 1
+        return records
 
     def _channel(self, channel: Channel) -> ChannelRecord:
         heaps = [self.node.heaps.addresses[p] for p in channel.processes]

@@ -35,7 +35,7 @@ from shardc.collectives.shared_records import (
     StateRecord,
 )
 from shardc.native.drive import DONE_PHASE, START
-from shardc.native.flow import at_byte, counted, define, number, row_of
+from shardc.native.flow import at_byte, counted, define, greatest, number, row_of
 from shardc.native.jit import TargetModule, new_module
 from shardc.native.meeting import ARRIVE, NOW
 from shardc.native.meeting import WAIT_SHARING as WAIT
@@ -184,7 +184,7 @@ def _emit_publish(module: ir.Module) -> None:
     entries, own, sizes = call.get("entries"), call.get("own"), call.get("sizes")
     b.call(_function(module, RESOLVE), [call.get("cells"), entries, own])
     record = run.record_of(channel.get("position"))
-    for n, name in enumerate(("sequence", "index", "signature")):
+    for n, name in enumerate(("sequence", "index", "signature", "when")):
         b.store(call.get(name), _entry(b, record, number(n)))
     body, offset = at_byte(b, record, number(HEAD)), b.alloca(I64)
     copy = _function(module, COPY)
@@ -220,6 +220,7 @@ def _emit_collect(module: ir.Module) -> None:
     entries_of, heaps = call.get("entries_of"), channel.get("heaps")
     direct = b.icmp_signed("!=", call.get("direct"), number(0))
     heads = [call.get(name) for name in ("sequence", "index", "signature")]
+    call.put("latest", 0)
     with counted(b, number(0), channel.get("members")) as m:
         record = run.record_of(m)
         b.store(record, b.gep(at, [m], source_etype=PTR))
@@ -231,6 +232,8 @@ def _emit_collect(module: ir.Module) -> None:
             for name, value in zip(("member", "sequence", "index", "signature"), (m, *found), strict=True):
                 run.state.put(f"found_{name}", value)
             _answer(b, MISMATCH)
+        when = row_of(b, record, number(len(heads)), I64)
+        call.put("latest", greatest(b, call.get("latest"), when))
         with b.if_then(direct):
             heap = row_of(b, heaps, m, I64)
             row = b.gep(imported, [b.mul(m, width)], source_etype=I64)
@@ -317,8 +320,17 @@ def _emit_complete(module: ir.Module) -> None:
         code = b.call(_function(module, "collect"), [state, address])
         with b.if_then(b.icmp_signed("!=", code, constant(I32, 0)), likely=False):
             b.ret(code)
+        begin = b.call(_function(module, NOW), [])
         b.call(_function(module, "work"), [state, address])
         b.call(_function(module, ARRIVE), [finished, run.target(1)])
+        with b.if_then(b.icmp_signed("!=", call.get("started"), number(0))):
+            end_of_work = b.call(_function(module, NOW), [])
+            skew = greatest(b, b.sub(call.get("latest"), call.get("when")), number(0))
+            alone = b.add(skew, b.sub(end_of_work, begin))
+            helped = b.sub(end_of_work, call.get("when"))
+            taken = b.select(_is(b, call.get("handed"), 0), alone, helped)
+            call.put("transfers", b.add(call.get("transfers"), number(1)))
+            call.put("transfer_ns", b.add(call.get("transfer_ns"), taken))
         call.put("stage", WORKED)
     with b.if_then(b.and_(direct, b.icmp_signed(">", run.channel.get("members"), number(1)))):
         wait_for(finished, FINISHING, b.call(_function(module, NOW), []))
@@ -364,6 +376,7 @@ def _emit_begin(module: ir.Module) -> None:
     run = _Run.of(b, state, address)
     call, channel = run.call, run.channel
     with b.if_then(_is(b, call.get("stage"), IDLE)):
+        call.put("started", 0)
         sequence = channel.get("sequence")
         call.put("sequence", sequence)
         channel.put("sequence", b.add(sequence, number(1)))
@@ -384,6 +397,7 @@ def _emit_begin(module: ir.Module) -> None:
             call.put("resumed", 1)
         _answer(b, 1)
     call.put("resumed", 0)
+    call.put("when", now)
     b.call(_function(module, "publish"), [state, address])
     b.store(address, pending)
     call.put("stage", ANNOUNCED)
@@ -446,6 +460,7 @@ def _emit_perform(module: ir.Module) -> None:
                 with goes_on, b.if_then(starts):
                     _answer(b, UNFINISHED)
     with b.if_then(starts):
+        call.put("started", 1)
         b.call(_function(module, "hand_over"), [state, address])
         b.store(number(COMPUTING), place)
         _answer(b, 0)

@@ -2,8 +2,8 @@
 
 All fields are words of 8 bytes. A *channel* are the processes that a collective connects; they count its collectives,
 and number n uses slot ``n % SLOTS`` of it. A slot has two meetings (`shardc.native.meeting`): who has come, who has
-done his share. A process's *record* of a slot has a head (`HEAD` bytes: sequence, index, signature of the collective)
-and behind that its operands (a small collective), or where in its heap its operands and results lie (a *direct* one).
+done his share. A process's *record* of a slot has a head (`HEAD` bytes: sequence, index, signature, time) and behind
+that its operands (a small collective), or where in its heap its operands and results lie (a *direct* one).
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class CallRecord(ctypes.Structure):
     they lie, ``own`` are their addresses in this run, ``sizes`` their bytes, ``staging`` memory in the heap for those
     outside, ``mail`` where in a record an operand goes.
 
+    This process announced it at ``when``, the last one at ``latest``. ``transfers`` counts how often it was ``started``
+    and completed, ``transfer_ns`` is how long that took, see `shardc.collectives.shared.SharedPerformer.transfers`.
+
     ``at`` has the members' records of this run, ``imported`` their entries' addresses, ``width`` words for each member.
     """
 
@@ -108,6 +111,11 @@ class CallRecord(ctypes.Structure):
         ("done", _N),
         ("runs", _N),
         ("answer", _N),
+        ("started", _N),
+        ("when", _N),
+        ("latest", _N),
+        ("transfers", _N),
+        ("transfer_ns", _N),
     )
 
 

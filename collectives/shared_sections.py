@@ -123,7 +123,9 @@ def map_sections(
     heap, mapped = heaps.mine, []
     for row in rows:
         arena = heap.offset_of(row.arena) if int(row.device) in willing else None
-        for plan in plans if arena is not None else ():
+        if arena is None:
+            continue
+        for plan in plans:
             process, at = found[plan.number, plan.first[int(row.device)]]
             start = arena + plan.section.offset
             heap.remap(start, plan.nbytes, heaps.others[process], at)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +18,7 @@ from shardc.collectives.call import BufferRef, CollectiveCall, SharedSection
 from shardc.collectives.heap import open_heaps
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.mpi import MpiTransport
-from shardc.collectives.shared import Node, shared_code
+from shardc.collectives.shared import Node, SharedPerformer, shared_code
 from shardc.collectives.shared_transport import SharedTransport
 from shardc.collectives.transport import Transport
 from shardc.native.drive import DONE_PHASE, START, WHOLE
@@ -34,7 +36,7 @@ def transport_of(small: int, *, helper: bool = False, node: Node | None = None) 
     heaps = open_heaps(WORLD.allgather, WORLD.size) if node is None else node.heaps
     assert not isinstance(heaps, str), heaps
     ranks = tuple(range(WORLD.size))
-    return SharedTransport(
+    return Watched(
         messages, Node(heaps, ranks, WORLD.allgather, shared_code(), spin=1000, cores=2, helper=helper), small=small
     )
 
@@ -148,6 +150,24 @@ def unfinished() -> None:
     perform(transport, [call], 4, {transport.process_index: memory}, order=[(0, START), (0, START)])
 
 
+class Watched(SharedTransport):
+    """Remembers the last performer."""
+
+    performer: SharedPerformer
+
+    def connect(self, *arguments: Any, **options: Any) -> SharedPerformer:
+        self.performer = super().connect(*arguments, **options)
+        return self.performer
+
+
+def check_transfers(transport: SharedTransport, calls: list[CollectiveCall], times: int) -> None:
+    """What was started and done was counted."""
+    assert isinstance(transport, Watched)
+    found = transport.performer.transfers()
+    assert {n: count for n, (count, _) in found.items()} == {c.index: times for c in calls if c.asynchronous}
+    assert all(0 < ns < 60e9 for _, ns in found.values())
+
+
 def many() -> None:
     """More collectives under way than a channel has slots; memory and threads of programs come back."""
     transport = transport_of(0, helper=True)
@@ -165,7 +185,7 @@ def many() -> None:
     me = transport.process_index
     for _ in range(4):
         memory = memory_of(cases, me, transport, np.random.default_rng(me))
-        perform(transport, calls, 4, {me: memory}, order * 3)
+        perform(transport, calls, 4, {me: memory}, order * 3, look=partial(check_transfers, transport, calls, 3))
         for case in cases:
             assert_same(case, me, memory, expected(case)[me])
         del memory
