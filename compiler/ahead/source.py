@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.collectives.call import BufferRef, CollectiveCall
-from shardc.collectives.membership import check_call, overlaps
+from shardc.collectives.membership import check_call
 from shardc.compiler.ahead.program import AheadProgram, c_string
 from shardc.compiler.executable import ARENA_HEADER, ArraySpec
 from shardc.hlo.errors import UnsupportedError
@@ -114,7 +114,7 @@ int {name}_run_mpi(MPI_Comm comm, void *const *const *args, void *const *const *
 def _call(call: CollectiveCall, table: str, members: tuple[tuple[int, ...], ...]) -> str:
     size = len(members[0]) if members else 1
     reduction = f"SHARDC_{(call.reduction or 'add').upper()}"
-    numbers = f"{len(members)}, {size}, {len(call.operands)}, {int(overlaps(call))}"
+    numbers = f"{len(members)}, {size}, {len(call.operands)}"
     where = f"{call.name} {call.source}".replace("*/", "* /")
     return f"    {{{_OPS[call.op]}, {reduction}, {numbers}, {table}, operands{call.index}}}, /* {where} */"
 

@@ -209,22 +209,8 @@ static int finish_messages(state *s) {
   return SHARDC_DONE;
 }
 
-/* Operands of the devices here, copied where results may overwrite them. */
-static const byte *operand_of(const state *s, byte *const *copies, int device, const shardc_call *c, int i) {
-  if (copies) return copies[(device - s->first) * c->num_operands + i];
+static const byte *operand_of(const state *s, int device, const shardc_call *c, int i) {
   return at(s, device, &c->operands[i].operand);
-}
-
-static byte *const *copy_operands(state *s, const shardc_call *c) {
-  if (!c->overlaps) return NULL;
-  byte **copies = take(s, sizeof(byte *) * s->count * c->num_operands);
-  for (int k = 0; k < s->count; k++)
-    for (int i = 0; i < c->num_operands; i++) {
-      const shardc_place *p = &c->operands[i].operand;
-      byte *copy = copies[k * c->num_operands + i] = take(s, p->nbytes);
-      memcpy(copy, at(s, s->first + k, p), p->nbytes);
-    }
-  return copies;
 }
 
 /* A group with members here: for each of its ranks the first position (its leader), in order. */
@@ -261,14 +247,14 @@ static void share_of(const shardc_operand *o, const group *g, int j, int64_t *lo
 static int is_shared(const shardc_operand *o, const group *g) { return g->ranks > 1 && o->count * o->item > SMALL; }
 
 /* Members' pieces for one reduction: those here in place, the others received. */
-static const byte **pieces_of(state *s, const shardc_call *c, byte *const *copies, const group *g, int i, int64_t low,
+static const byte **pieces_of(state *s, const shardc_call *c, const group *g, int i, int64_t low,
                               int64_t high) {
   const shardc_operand *o = &c->operands[i];
   const byte **pieces = take(s, sizeof(byte *) * g->size);
   for (int p = 0; p < g->size; p++) {
     int device = g->devices[p];
     if (is_here(s, device)) {
-      pieces[p] = operand_of(s, copies, device, c, i) + low * o->item;
+      pieces[p] = operand_of(s, device, c, i) + low * o->item;
     } else {
       byte *room = take(s, (size_t)(high - low) * o->item);
       receive_from(s, room, (size_t)(high - low) * o->item, owner(s, device));
@@ -278,7 +264,7 @@ static const byte **pieces_of(state *s, const shardc_call *c, byte *const *copie
   return pieces;
 }
 
-static int all_reduce(state *s, const shardc_call *c, byte *const *copies, group *groups) {
+static int all_reduce(state *s, const shardc_call *c, group *groups) {
   const byte ***pieces = take(s, sizeof(byte **) * c->groups * c->num_operands);
   int64_t low, high;
   for (int n = 0; n < c->groups; n++)
@@ -289,11 +275,11 @@ static int all_reduce(state *s, const shardc_call *c, byte *const *copies, group
         for (int j = 0; j < g->ranks && is_here(s, g->devices[p]); j++) {
           if (j == g->mine) continue;
           share_of(o, g, j, &low, &high);
-          const byte *from = operand_of(s, copies, g->devices[p], c, i) + low * o->item;
+          const byte *from = operand_of(s, g->devices[p], c, i) + low * o->item;
           send_to(s, from, (size_t)(high - low) * o->item, rank_of(s, g, j));
         }
       share_of(o, g, g->mine, &low, &high);
-      pieces[n * c->num_operands + i] = pieces_of(s, c, copies, g, i, low, high);
+      pieces[n * c->num_operands + i] = pieces_of(s, c, g, i, low, high);
     }
   if (finish_messages(s)) return SHARDC_MPI_FAILED;
   for (int n = 0; n < c->groups; n++)
@@ -314,7 +300,7 @@ static int all_reduce(state *s, const shardc_call *c, byte *const *copies, group
   return finish_messages(s);
 }
 
-static int all_gather(state *s, const shardc_call *c, byte *const *copies, group *groups) {
+static int all_gather(state *s, const shardc_call *c, group *groups) {
   for (int n = 0; n < c->groups; n++)
     for (int i = 0; i < c->num_operands && groups[n].mine >= 0; i++) {
       group *g = &groups[n];
@@ -326,7 +312,7 @@ static int all_gather(state *s, const shardc_call *c, byte *const *copies, group
           receive_from(s, result + p * nbytes, nbytes, owner(s, device));
           continue;
         }
-        const byte *operand = operand_of(s, copies, device, c, i);
+        const byte *operand = operand_of(s, device, c, i);
         for (int j = 0; j < g->ranks; j++)
           if (j != g->mine) send_to(s, operand, nbytes, rank_of(s, g, j));
         memcpy(result + p * nbytes, operand, nbytes);
@@ -349,24 +335,24 @@ static void spread(const state *s, const shardc_call *c, const group *groups) {
 }
 
 /* Chunk q of each operand goes to the member at position q: sends, in the order in which they are received. */
-static void send_chunks(state *s, const shardc_call *c, byte *const *copies, const group *g, int i, size_t nbytes) {
+static void send_chunks(state *s, const shardc_call *c, const group *g, int i, size_t nbytes) {
   for (int q = 0; q < g->size; q++)
     for (int p = 0; p < g->size && !is_here(s, g->devices[q]); p++)
       if (is_here(s, g->devices[p]))
-        send_to(s, operand_of(s, copies, g->devices[p], c, i) + q * nbytes, nbytes, owner(s, g->devices[q]));
+        send_to(s, operand_of(s, g->devices[p], c, i) + q * nbytes, nbytes, owner(s, g->devices[q]));
 }
 
-static int reduce_scatter(state *s, const shardc_call *c, byte *const *copies, group *groups) {
+static int reduce_scatter(state *s, const shardc_call *c, group *groups) {
   const byte ***pieces = take(s, sizeof(byte **) * s->count * c->num_operands);
   for (int n = 0; n < c->groups; n++)
     for (int i = 0; i < c->num_operands && groups[n].mine >= 0; i++) {
       group *g = &groups[n];
       int64_t count = c->operands[i].count / g->size;
-      send_chunks(s, c, copies, g, i, (size_t)count * c->operands[i].item);
+      send_chunks(s, c, g, i, (size_t)count * c->operands[i].item);
       for (int q = 0; q < g->size; q++)
         if (is_here(s, g->devices[q]))
           pieces[(g->devices[q] - s->first) * c->num_operands + i] =
-              pieces_of(s, c, copies, g, i, q * count, (q + 1) * count);
+              pieces_of(s, c, g, i, q * count, (q + 1) * count);
     }
   if (finish_messages(s)) return SHARDC_MPI_FAILED;
   for (int k = 0; k < s->count; k++)
@@ -378,18 +364,18 @@ static int reduce_scatter(state *s, const shardc_call *c, byte *const *copies, g
   return SHARDC_DONE;
 }
 
-static int all_to_all(state *s, const shardc_call *c, byte *const *copies, group *groups) {
+static int all_to_all(state *s, const shardc_call *c, group *groups) {
   for (int n = 0; n < c->groups; n++)
     for (int i = 0; i < c->num_operands && groups[n].mine >= 0; i++) {
       group *g = &groups[n];
       size_t nbytes = (size_t)c->operands[i].operand.nbytes / g->size;
-      send_chunks(s, c, copies, g, i, nbytes);
+      send_chunks(s, c, g, i, nbytes);
       for (int q = 0; q < g->size; q++) {
         if (!is_here(s, g->devices[q])) continue;
         byte *result = at(s, g->devices[q], &c->operands[i].result);
         for (int p = 0; p < g->size; p++)
           if (is_here(s, g->devices[p]))
-            memcpy(result + p * nbytes, operand_of(s, copies, g->devices[p], c, i) + q * nbytes, nbytes);
+            memcpy(result + p * nbytes, operand_of(s, g->devices[p], c, i) + q * nbytes, nbytes);
           else
             receive_from(s, result + p * nbytes, nbytes, owner(s, g->devices[p]));
       }
@@ -398,7 +384,7 @@ static int all_to_all(state *s, const shardc_call *c, byte *const *copies, group
 }
 
 /* Devices that nobody sends to get zeros. */
-static int permute(state *s, const shardc_call *c, byte *const *copies) {
+static int permute(state *s, const shardc_call *c) {
   byte *filled = take(s, s->count);
   memset(filled, 0, s->count);
   for (int n = 0; n < c->groups; n++) {
@@ -410,11 +396,11 @@ static int permute(state *s, const shardc_call *c, byte *const *copies) {
         byte *result = at(s, target, &o->result);
         filled[target - s->first] = 1;
         if (is_here(s, source))
-          memcpy(result, operand_of(s, copies, source, c, i), nbytes);
+          memcpy(result, operand_of(s, source, c, i), nbytes);
         else
           receive_from(s, result, nbytes, owner(s, source));
       } else if (is_here(s, source)) {
-        send_to(s, operand_of(s, copies, source, c, i), nbytes, owner(s, target));
+        send_to(s, operand_of(s, source, c, i), nbytes, owner(s, target));
       }
     }
   }
@@ -426,22 +412,21 @@ static int permute(state *s, const shardc_call *c, byte *const *copies) {
 
 static int perform(state *s, const shardc_call *c) {
   s->used = 0;
-  byte *const *copies = copy_operands(s, c);
-  if (c->op == SHARDC_PERMUTE) return permute(s, c, copies);
+  if (c->op == SHARDC_PERMUTE) return permute(s, c);
   group *groups = take(s, sizeof(group) * c->groups);
   for (int n = 0; n < c->groups; n++) groups[n] = group_of(s, c, n, take(s, sizeof(int32_t) * c->size));
   int code = SHARDC_DONE;
   switch (c->op) {
     case SHARDC_ALL_REDUCE:
-      code = all_reduce(s, c, copies, groups);
+      code = all_reduce(s, c, groups);
       spread(s, c, groups);
       break;
     case SHARDC_ALL_GATHER:
-      code = all_gather(s, c, copies, groups);
+      code = all_gather(s, c, groups);
       spread(s, c, groups);
       break;
-    case SHARDC_REDUCE_SCATTER: code = reduce_scatter(s, c, copies, groups); break;
-    default: code = all_to_all(s, c, copies, groups);
+    case SHARDC_REDUCE_SCATTER: code = reduce_scatter(s, c, groups); break;
+    default: code = all_to_all(s, c, groups);
   }
   return code;
 }
@@ -449,7 +434,7 @@ static int perform(state *s, const shardc_call *c) {
 /* Room: the most that `perform` takes for any call, and the requests of its messages. */
 
 static size_t scratch_bytes(const state *s, const shardc_call *c, size_t *requests) {
-  size_t total = ALIGNED(sizeof(byte *) * s->count * c->num_operands) * 2 + ALIGNED(s->count);
+  size_t total = ALIGNED(sizeof(byte *) * s->count * c->num_operands) + ALIGNED(s->count);
   size_t members = c->op == SHARDC_PERMUTE ? 1 : c->size, pieces = ALIGNED(sizeof(byte *) * members), sent = 0;
   total += ALIGNED(sizeof(group) * c->groups) + c->groups * ALIGNED(sizeof(int32_t) * c->size);
   total += ALIGNED(sizeof(byte **) * c->groups * c->num_operands);
@@ -464,7 +449,7 @@ static size_t scratch_bytes(const state *s, const shardc_call *c, size_t *reques
     else if (c->op == SHARDC_ALL_REDUCE && bytes > SMALL && ranks > 1)
       room = bytes / 2 + o->item;
     if (s->ranks == 1) room = 0;
-    total += s->count * ((c->overlaps ? ALIGNED(bytes) : 0) + pieces + members * ALIGNED(room));
+    total += s->count * (pieces + members * ALIGNED(room));
     sent += 2 * s->count * members * (most / MESSAGE + 1);
   }
   if (sent > *requests) *requests = sent;

@@ -43,9 +43,9 @@ typedef struct {
 } shardc_operand;
 
 /* `members` has `groups` rows of `size` device numbers; for SHARDC_PERMUTE the rows are (source, target).
- * `overlaps`: a result lies where an operand is still to be read. */
+ * Results lie apart from operands, but an all-reduce's may be its operand. */
 typedef struct {
-  int32_t op, reduction, groups, size, num_operands, overlaps;
+  int32_t op, reduction, groups, size, num_operands;
   const int32_t *members;
   const shardc_operand *operands;
 } shardc_call;
