@@ -170,8 +170,13 @@ def _kernel(
             clones[i] = i.replace(operands=tuple(clones[o] for o in i.operands))
         body.append(clones[i])
     whole = root is inner.root
+    product = next((i for i in body if i.opcode == "dot"), None)
+    if product is not None and product is clones[root]:
+        return root.replace(operands=tuple(outside[o.attrs["index"]] for o in product.operands))
     name = fusion.name if whole else f"early_{root.opcode.replace('-', '_')}"
     kind = "kInput" if any(i.opcode == "reduce" for i in body) else "kLoop"
+    if product is not None:  # still one of `FuseProducts`, whose parts are products or what is computed from them
+        kind = fusion.attrs["kind"]
     return Instruction(
         "fusion",
         root.shape,

@@ -6,6 +6,7 @@ import pytest
 
 from shardc.compiler.lower.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse import Fuse
+from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.order import Order, peak_bytes_of
 from shardc.hlo.ir import Module
 from shardc.hlo.simplify.simplify import Simplify
@@ -56,6 +57,32 @@ def test_a_long_sum_is_begun_where_its_terms_are() -> None:
     before, after = before_and_after(module)
     assert peak_bytes_of(before.entry) >= 7 * N * N * 4
     assert peak_bytes_of(after.entry) <= 5 * N * N * 4
+
+
+def test_products_stay_products() -> None:
+    """Both early ones of which nothing but the product is kept, and what is left of a product and its readers."""
+    tall = f"f32[{8 * N},{N}]"
+    over_rows = "lhs_contracting_dims={0}, rhs_contracting_dims={0}"
+    lines = [f"x = {tall} parameter(0)", f"y = {tall} parameter(1)"]
+    lines += [f"w{n} = {SIDE} parameter({n + 2})" for n in range(6)]
+    for n in range(6):
+        lines += [f"a{n} = {tall} sine({f'b{n - 1}' if n else 'x'})", f"b{n} = {tall} multiply(a{n}, y)"]
+        lines += [f"g{n} = {SIDE} dot(a{n}, b{n}), {over_rows}"]
+    lines += ["zero = f32[] constant(0)", "t = f32[] reduce(b5, zero), dimensions={0,1}, to_apply=sum"]
+    lines += [f"tt = {SIDE} broadcast(t), dimensions={{}}"]
+    for n in range(6):
+        lines += [f"h{n} = {SIDE} multiply(g{n}, tt)", f"r{n} = {SIDE} subtract(w{n}, h{n})"]
+    results = ", ".join(f"r{n}" for n in range(6))
+    shape = ", ".join([SIDE] * 6)
+    module = program("\n".join([*lines, f"ROOT r = ({shape}) tuple({results})"]), SUM)
+    check(module, tolerance=1e-4)
+    before = Order().run(Fuse().run(FuseProducts().run(Simplify().run(module))))
+    after = ComputeEarly().run(before)
+    assert peak_bytes_of(after.entry) < peak_bytes_of(before.entry)
+    for i in after.entry:
+        if i.opcode == "fusion" and any(j.opcode == "dot" for j in i.attrs["calls"]):
+            assert i.attrs["kind"] == "kOutput"
+    assert any(i.opcode == "dot" for i in after.entry)
 
 
 def test_kernels_are_split_only_where_that_lowers_the_peak() -> None:
