@@ -1,6 +1,6 @@
 """Training under MPI: one program for all ranks, two-layer perceptron, data x model parallel.
 
-    shardc mpiexec -n 4 python examples/mpi_train.py
+    shardc mpiexec -n 4 python examples/mpi_train.py        (or mpirun, or srun --mpi=pmi2)
 
 Without a launcher the four devices are virtual and the numbers are the same, bit for bit.
 """
@@ -12,9 +12,7 @@ import numpy as np
 import shardc
 from shardc import Mesh, P
 
-MESH = Mesh({"data": 2, "model": 2})
-STEPS, BATCH, RATE = 60, 64, 0.05
-
+MESH, ROWS, STEPS, BATCH, RATE = Mesh({"data": 2, "model": 2}), P("data"), 60, 64, 0.05
 # Columns of w1 and rows of w2 are split over "model", the batch over "data"; the rest follows.
 WEIGHTS = {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
 
@@ -24,34 +22,39 @@ def loss(weights, x, y):
     return jnp.mean((hidden @ weights["w2"] + weights["b2"] - y) ** 2)
 
 
-def step(weights, x, y):
+def step(weights, x, y, rate):
     value, gradients = jax.value_and_grad(loss)(weights, x, y)
-    return jax.tree.map(lambda w, g: w - RATE * g, weights, gradients), value
+    return jax.tree.map(lambda w, g: w - rate * g, weights, gradients), value
 
 
-SHARDINGS = {"in_shardings": (WEIGHTS, P("data"), P("data")), "out_shardings": (WEIGHTS, P())}
-train = shardc.jit(step, mesh=MESH, donate_argnums=0, **SHARDINGS)
+IN = (WEIGHTS, ROWS, ROWS, None)
+train = shardc.jit(step, mesh=MESH, donate_argnums=0, in_shardings=IN, out_shardings=(WEIGHTS, P()))
+evaluate = shardc.jit(loss, mesh=MESH, in_shardings=IN[:3])
+
+
+def batch(number):
+    """Every rank makes (or reads) only the rows that its devices hold."""
+
+    def rows(at):  # a tuple of slices
+        return np.stack([np.random.default_rng([number, r]).normal(0, 1, 16) for r in range(BATCH)[at[0]]]).astype("f4")
+
+    x = shardc.array_from_callback((BATCH, 16), "float32", (MESH, ROWS), rows)
+    return x, shardc.array_from_callback((BATCH, 4), "float32", (MESH, ROWS), lambda at: np.sin(rows(at)[:, 3:7]))
 
 
 def main() -> None:
-    rng = np.random.default_rng(0)  # the same seed, hence the same global values, on every rank
-    f32 = np.float32
-    weights = {
-        "w1": rng.normal(0, 0.3, (16, 128)).astype(f32),
-        "b1": np.zeros(128, f32),
-        "w2": rng.normal(0, 0.1, (128, 4)).astype(f32),
-        "b2": np.zeros(4, f32),
-    }
-    target = rng.normal(0, 1, (16, 4)).astype(f32)
+    rng = np.random.default_rng(0)  # the same seed, hence the same weights, on every rank
+    w1, w2 = (rng.normal(0, 0.2, shape).astype("f4") for shape in ((16, 128), (128, 4)))
+    weights = {"w1": w1, "b1": np.zeros(128, "f4"), "w2": w2, "b2": np.zeros(4, "f4")}
     for number in range(STEPS):
-        x = rng.normal(0, 1, (BATCH, 16)).astype(f32)
-        weights, value = train(weights, x, np.sin(x @ target))
-        if number % 20 == 0 and shardc.process_index() == 0:
-            print(f"step {number:3d}  loss {value:.4f}")  # the loss is replicated: no communication
+        weights, value = train(weights, *batch(number), RATE / (1 + number / STEPS))
+        if number % 20 == 0:  # every rank takes part in what runs on the mesh; rank 0 prints what is replicated
+            held_out = evaluate(weights, *batch(STEPS))
+            if shardc.process_index() == 0:
+                print(f"step {number:3d}  loss {value:.4f}  held out {held_out:.4f}")
     w1 = shardc.gather(weights["w1"])  # sharded: every rank takes part
     if shardc.process_index() == 0:
         print(f"done on {shardc.process_count()} processes, |w1| = {np.linalg.norm(w1):.4f}, loss {value:.4f}")
 
 
-if __name__ == "__main__":
-    main()
+main()
