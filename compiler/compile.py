@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.schedule import check_schedule
 from shardc.compiler.cache import bypasses_cache, cached, code_settings, module_key
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.probe import Probe
@@ -22,6 +23,7 @@ from shardc.compiler.lower.linearise import array_leaves
 from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
 from shardc.compiler.measured import program_key
+from shardc.compiler.schedule_of import schedule_of
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import need_computable
@@ -107,6 +109,9 @@ def build_executable(
         compilation.add(first)
         clock.mark("emit")
         objects = compilation.objects()
+    collectives = tuple(_call(c, lowered) for c in lowered.collectives)
+    schedule = schedule_of(lowered.module, lowered.steps)
+    check_schedule(schedule, collectives, _num_devices(module))
     recorded = None if probe is None else replace(probe.plan(), program=program_key(module))
     clock.mark("native")
     return Executable(
@@ -119,7 +124,8 @@ def build_executable(
         results=_result_specs(module),
         arena_bytes=lowered.plan.arena_bytes if recorded is None else recorded.offset + recorded.nbytes,
         constants=lowered.constants.data,
-        collectives=tuple(_call(c, lowered) for c in lowered.collectives),
+        collectives=collectives,
+        schedule=schedule,
         donated=_donated(module),
         seconds=clock.seconds,
         aliases=lowered.plan.aliases,

@@ -22,6 +22,7 @@ from typing import Any
 
 from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.memory import PASSED_BY
+from shardc.collectives.schedule import Schedule
 from shardc.compiler.profile import ProfilePlan
 from shardc.hlo.errors import RunError
 from shardc.hlo.groups import AxisGroups
@@ -94,8 +95,9 @@ class Executable:
     ``once`` are groups of devices that compute some of the program's values alike, so that the first of each in a
     process may do it alone (`PASSED_BY` says who goes past). Aliases of results in ``shared`` hold even where devices
     share the argument: the first of them writes. ``result_classes`` are by result the number in ``once`` of the groups
-    of which only the first device writes its memory, -1 where all do (empty: all do). ``sections`` of the arena may be one memory for a
-    group of devices.
+    of which only the first device writes its memory, -1 where all do (empty: all do). ``sections`` of
+    the arena may be one memory for a group of devices. ``schedule`` is the order of the collectives, without what has
+    none.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Executable:
     shared: tuple[int, ...] = ()
     result_classes: tuple[int, ...] = ()
     sections: tuple[SharedSection, ...] = ()
+    schedule: Schedule = ()
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

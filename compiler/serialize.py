@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
+from shardc.collectives.schedule import Await, Begin, Choice, Perform, Repeat
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable
 from shardc.compiler.profile import ProfilePlan, Site
 from shardc.hlo.errors import InputError
@@ -28,7 +29,7 @@ from shardc.hlo.types import DTYPES, DType, Layout, Shape
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 6
+FORMAT = 7
 
 _MANIFEST, _CONSTANTS = "manifest.json", "constants.bin"
 
@@ -41,8 +42,11 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             AxisGroups,
             AxisPairs,
             AxisRef,
+            Await,
+            Begin,
             BufferRef,
             CheckSite,
+            Choice,
             CollectiveCall,
             CollectiveOperand,
             DimSharding,
@@ -51,7 +55,9 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             ListGroups,
             ListPairs,
             Mesh,
+            Perform,
             ProfilePlan,
+            Repeat,
             Shape,
             SharedSection,
             Sharding,

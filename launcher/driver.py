@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.control import program_number
 from shardc.collectives.memory import aligned_bytes
+from shardc.collectives.schedule import check_schedule
 from shardc.collectives.transport import Transport
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
 from shardc.compiler.load import step_drive
@@ -94,6 +95,7 @@ class Driver:
         self.transport = transport
         self._number = program_number(_agree(executable, transport))
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
+        check_schedule(executable.schedule, executable.collectives, executable.num_devices, self.devices)
         self._step = step
         self._calls = {c.index: c for c in executable.collectives}
         masks = _passed_by(executable, self.devices)

@@ -116,11 +116,11 @@ class Watchdog:
         if not self._claimed():
             self._end_quietly()
         found = self._look()
+        if error is not None and not strayed(found):
+            time.sleep(_LOOK)  # the others may be about to come to where the ways part
+            found = self._look()
         made = verdict(found, self._plans, why) if error is None or strayed(found) else error
         self._dump(made, found)
-        for s in culprits(found, self._plans):
-            if s.process == STOPPED:
-                os.kill(s.peer.pid, signal.SIGKILL)
         return made
 
     def claim_failure(self) -> bool:
@@ -139,11 +139,17 @@ class Watchdog:
         """The thread: end this process when the job has failed and nothing else ends it."""
         while not self._over.wait(_LOOK):
             if self._said():
-                self._leave(_OWN_PATIENCE if self._mine else _PATIENCE)
+                self._leave(_OWN_PATIENCE if self._mine else 0.0)
             elif self._dead() and not self._over.wait(2 * _DEATH) and not self._said():
                 self._end_for_all()
 
     def _leave(self, patience: float) -> None:
+        """The job has failed, and its launcher ends everybody; if not, this process ends itself, and the stopped."""
+        if self._over.wait(_PATIENCE):
+            return
+        for peer in self._near:
+            if process_state(peer) == STOPPED:
+                os.kill(peer.pid, signal.SIGKILL)
         if not self._over.wait(patience):
             os._exit(1)
 
@@ -197,7 +203,7 @@ class Watchdog:
 
     def _end_quietly(self) -> NoReturn:
         sys.stdout.flush()
-        time.sleep(_PATIENCE)
+        self._leave(0.0)
         os._exit(1)
 
     def _dump(self, error: BaseException, found: Sequence[Standing]) -> None:

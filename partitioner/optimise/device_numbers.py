@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.ir import Computation, Instruction, Module
 
 __all__ = ["DeviceNumbers"]
 
@@ -82,6 +83,8 @@ class DeviceNumbers:
             return np.full(self.devices, int(i.attrs["literal"].array.reshape(-1)[0]), np.int64)
         if i.opcode == "dynamic-slice":
             return self._looked_up(i, given)
+        if i.opcode == "fusion":
+            return self._inside(i.attrs["calls"], given)
         operands = [g for g in given if g is not None]
         if len(operands) != len(given):
             return None
@@ -97,6 +100,12 @@ class DeviceNumbers:
         if i.opcode == "clamp":
             return np.minimum(np.maximum(operands[1], operands[0]), operands[2])
         return None
+
+    def _inside(self, computation: Computation, given: list[Numbers | None]) -> Numbers | None:
+        """The root of a computation that is called with ``given``."""
+        inner = copy(self)
+        inner._known = dict(zip(computation.parameters, given, strict=True))
+        return inner.of(computation.root)
 
     def _looked_up(self, i: Instruction, given: list[Numbers | None]) -> Numbers | None:
         """One element of a constant list."""

@@ -1,0 +1,46 @@
+"""The schedule of a lowered program's collectives, for the proof that it cannot hang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.collectives.schedule import Await, Begin, Choice, Perform, Repeat, Schedule
+from shardc.compiler.lower import lowered as low
+from shardc.hlo.ir import Module
+from shardc.partitioner.optimise.device_numbers import DeviceNumbers
+
+__all__ = ["schedule_of"]
+
+
+def schedule_of(module: Module, steps: Sequence[low.Step]) -> Schedule:
+    """Where the ``steps`` of ``module`` start, await and perform collectives; blocks without any are left out."""
+    return _block(steps, DeviceNumbers(module))
+
+
+def _block(steps: Sequence[low.Step], numbers: DeviceNumbers) -> Schedule:
+    found: list[Perform | Begin | Await | Repeat | Choice] = []
+    for step in steps:
+        match step:
+            case low.Collective():
+                found.append(Begin(step.index) if step.asynchronous else Perform(step.index))
+            case low.Await():
+                found.append(Await(step.collective.index))
+            case low.Loop():
+                body = _block((*step.condition, *step.body), numbers)
+                found += [Repeat(body)] if body else []
+            case low.Branch():
+                branches = tuple(_block(b, numbers) for b in step.branches)
+                found += [Choice(branches, _taken(step, numbers))] if any(branches) else []
+    return tuple(found)
+
+
+def _taken(step: low.Branch, numbers: DeviceNumbers) -> tuple[int, ...] | None:
+    """The branch of each device, where it is known and not the same on all."""
+    selector = step.instruction.operands[0]
+    known = numbers.of(selector)
+    if known is None or (known == known[0]).all():
+        return None
+    last = len(step.branches) - 1
+    if selector.shape.dtype.kind == "pred":
+        return tuple(0 if value else last for value in known.tolist())
+    return tuple(value if 0 <= value <= last else last for value in known.tolist())
