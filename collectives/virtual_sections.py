@@ -20,6 +20,9 @@ from shardc.native.pool import Row
 
 __all__ = ["VirtualSections"]
 
+#: Places that are mapped at most: systems bound how many parts an address space may have.
+_MOST = 8192
+
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
@@ -50,7 +53,9 @@ class VirtualSections:
     """
 
     def __init__(self, rows: Iterable[Row], sections: Sequence[SharedSection], num_devices: int) -> None:
-        self._sections = [s for s in sections if s.nbytes] if can_share() else []
+        rows = list(rows)
+        possible = can_share() and len(rows) * len(sections) <= _MOST
+        self._sections = [s for s in sections if s.nbytes] if possible else []
         self._mapped: list[_Mapped] = []
         self._followers: set[tuple[int, int]] = set()
         for section in self._sections:
