@@ -114,7 +114,8 @@ class Driver:
         #: The loop over collectives; None for one device that has none.
         self._watchdog: Watchdog | None = None
         self._loop: Prepared | None = None
-        if len(self._running) > 1 or self._calls:
+        # The same answer on all ranks, of which some may have one device and others two: connecting is collective.
+        if executable.num_devices > transport.process_count or self._calls:
             self._loop = self._connected(pool or process_pool(pool_object()), config)
         # Threads that share cores with others sleep at once instead of watching for work.
         self._helpers = None if pool is None else (pool, threads - 1, SPIN if threads <= _cores() else 0)

@@ -165,10 +165,14 @@ def _hops(source: Layout, target: Layout) -> tuple[_Identity | _Permutation, ...
     here, there = (_spread(layout, dimension) for layout in (source, target))
     assert here.sharding is not None
     assert there.sharding is not None
-    hops: list[_Identity | _Permutation] = [_Identity(source, here, source.sharding, here.sharding)]
+    hops: list[_Identity | _Permutation] = []
+    if not source.same_data(here):
+        hops.append(_Identity(source, here, source.sharding, here.sharding))
     if not here.same_data(there):
         hops.append(_Permutation(here, there))
-    return (*hops, _Identity(there, target, there.sharding, target.sharding))
+    if not there.same_data(target):
+        hops.append(_Identity(there, target, there.sharding, target.sharding))
+    return tuple(hops)
 
 
 def _spread(layout: Layout, dimension: int) -> Layout:
