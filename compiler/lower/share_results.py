@@ -7,12 +7,14 @@ members have come to it, and so have read what lay there before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shardc.collectives.call import SECTION_ALIGNMENT
 from shardc.compiler.lower.assign_buffers import assign_buffers
 from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.linearise import Linear
 from shardc.compiler.lower.liveness import reads_of, writes_of
-from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, leaf_steps
+from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
 from shardc.hlo.groups import ReplicaGroups
 
 __all__ = ["ALIKE", "share_results"]
@@ -21,27 +23,38 @@ __all__ = ["ALIKE", "share_results"]
 ALIKE = frozenset({"all-reduce", "all-gather"})
 #: Bytes of a result that are worth it.
 _LEAST = 64 << 10
-#: How often fewer are tried when the arena would grow.
-_TRIES = 4
 
 
 def share_results(linear: Linear, plan: BufferPlan) -> BufferPlan:
-    """``plan`` or one that shares results, with an arena that is no larger (but for a page per section)."""
+    """``plan`` or one that shares results, with an arena that is no larger (but for a page per section).
+
+    First those that share no place in ``plan`` with what they are made of or what is made of them: for the others
+    memory is needed twice.
+    """
+    best = plan
     wished = _wished(linear, plan)
-    for _ in range(_TRIES):
-        if not wished:
+    joined = {b for step in leaf_steps(linear.steps) for b in _in_place(step, plan)} if wished else set()
+    alone = {b: groups for b, groups in wished.items() if b not in joined}
+    for shared in (alone, wished) if len(alone) < len(wished) else (alone,):
+        found = assign_buffers(linear, shared) if shared else plan
+        if not shared or found.arena_bytes > plan.arena_bytes + SECTION_ALIGNMENT * len(found.sections):
             break
-        found = assign_buffers(linear, wished)
-        if found.arena_bytes <= plan.arena_bytes + SECTION_ALIGNMENT * len(found.sections):
-            return found
-        # Most often the largest one was written over its operand before.
-        most = max(b.nbytes for b in wished)
-        wished = {b: groups for b, groups in wished.items() if b.nbytes < most}
-    return plan
+        best = found
+    return best
+
+
+def _in_place(step: Step, plan: BufferPlan) -> Iterator[Buffer]:
+    """Operands and results of ``step`` that ``plan`` puts in one place."""
+    if isinstance(step, Kernel | Collective):
+        for result, operand in step.in_place:
+            pair = (step.results[result], step.operands[operand])
+            if plan.ref(pair[0]) == plan.ref(pair[1]):
+                yield from pair
 
 
 def _wished(linear: Linear, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
-    """Results in the arena that one collective writes, and that no copy and no update in place is to do without."""
+    """Results in the arena that one collective writes, and that no copy and no update in place is to do without; with
+    the collective's groups."""
     wished: dict[Buffer, ReplicaGroups] = {}
     writer: dict[Buffer, Collective] = {}
     for step in leaf_steps(linear.steps):
