@@ -2,16 +2,18 @@
 
 One processor runs the instructions in order; transfers go on beside it, one after the other on each channel (a level
 of links). `timeline` says how long an order then takes. `schedules` makes orders by list scheduling (Graham, "Bounds on
-Multiprocessing Timing Anomalies", 1969; priorities by the longest path to the end, as Hu, 1961): whenever
-the processor is free it begins a transfer that may begin, else the best instruction that waits for nothing, and only
-where there is none it waits for the transfer that ends first. Overlap by decomposed collectives (Wang et al., "Overlap
-Communication with Dependent Computation via Decomposition", ASPLOS 2023) needs no more than that: the parts of a ring
-are permutes like any others.
+Multiprocessing Timing Anomalies", 1969): whenever the processor is free it begins a transfer that may begin, else the
+best instruction that waits for nothing, and only where there is none it waits for the transfer that ends first. Best is
+what came first, or what is on the longest way to the end (Hu, 1961), or what lets a transfer begin soonest; whoever
+asks takes the best of these orders. Overlap by decomposed collectives (Wang et al., "Overlap Communication with
+Dependent Computation via Decomposition", ASPLOS 2023) needs no more than that: the parts of a ring are permutes like
+any others.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -129,13 +131,15 @@ def schedules(
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Who waits for whom; ``tail`` is the longest way from the beginning of an instruction to the end, in seconds."""
+    """Who waits for whom; ``tail`` is the longest way from the beginning of an instruction to the end, in seconds,
+    ``ahead`` the shortest to a transfer that may then begin (infinite where there is none)."""
 
     instructions: Order
     number: Mapping[Instruction, int]
     before: Mapping[Instruction, tuple[Instruction, ...]]
     users: Mapping[Instruction, Sequence[Instruction]]
     tail: Mapping[Instruction, float]
+    ahead: Mapping[Instruction, float]
     done: Mapping[Instruction, Instruction]
 
     @staticmethod
@@ -151,19 +155,23 @@ class _Graph:
             for o in before[i]:
                 users[o].append(i)
         tail: dict[Instruction, float] = {}
+        ahead: dict[Instruction, float] = {}
         for i in reversed(instructions):
+            nearest = min((0.0 if is_start(u) else ahead[u] for u in users[i]), default=math.inf)
+            ahead[i] = costs.seconds(i) + nearest
             transfer = costs.transfer(i)
             own = costs.seconds(i) + (0.0 if transfer is None else transfer.seconds)
             tail[i] = own + max((tail[u] for u in users[i]), default=0.0)
         done = {i.operands[0]: i for i in instructions if is_done(i)}
         number = {i: n for n, i in enumerate(instructions)}
-        return _Graph(instructions, number, before, users, tail, done)
+        return _Graph(instructions, number, before, users, tail, ahead, done)
 
     def orders(self, costs: Costs, limits: Sequence[int]) -> Iterator[Order]:
         yield self.adjacent()
         for limit in limits:
             yield _ListSchedule(self, costs, limit, lambda i: 0.0).order()
             yield _ListSchedule(self, costs, limit, lambda i: -self.tail[i]).order()
+            yield _ListSchedule(self, costs, limit, self.ahead.__getitem__).order()
 
     def adjacent(self) -> Order:
         """The order that is given, every done right behind its start."""

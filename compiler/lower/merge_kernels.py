@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
+from shardc.compiler.lower.delays import Delays
 from shardc.compiler.lower.fusion_rules import is_alias, is_block
 from shardc.compiler.lower.merged import body_of, merged_kernel, source_of, value_of
 from shardc.compiler.lower.order import Judged, Order, loop_bodies
@@ -37,7 +38,7 @@ class MergeKernels:
     """Join kernels of at most ``limit`` members together that stand at most ``window`` instructions apart.
 
     What merging does to memory is weighed in computations of up to ``weighed`` instructions; in longer ones no kernel
-    comes to hold more results at once.
+    comes to hold more results at once. With ``eager`` nothing that a collective takes is made later by a merge.
     """
 
     name: str = "merge-kernels"
@@ -45,6 +46,7 @@ class MergeKernels:
     limit: int = 128
     window: int = 256
     weighed: int = 2000
+    eager: bool = False
 
     def run(self, module: Module) -> Module:
         bodies = loop_bodies(module)
@@ -118,6 +120,7 @@ class _Merging:
         self.grew = False
         self.options = options
         self.users = users_of(computation)
+        self.delays = Delays(computation, self.users) if options.eager else None
         self.fixed = [i for i in computation if i.opcode in ("parameter", "constant")]
         self.kernels: dict[Cluster, _Kernel] = {}
         self.clusters = ClusterOrder(_clusters(computation), self.users, options.window)
@@ -187,6 +190,8 @@ class _Merging:
     def _join(self, a: Cluster, b: Cluster) -> bool:
         both = _joined(self.kernels[a], self.kernels[b])
         if both is None or both.size > self.options.limit:
+            return False
+        if self.delays is not None and self.delays.between(a.members, b.members):
             return False
         makes = {v: spot for v, spot in both.makes.items() if self._read_outside(v, a, b)}
         kernel = replace(both, makes=makes)

@@ -116,10 +116,14 @@ def _overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tu
     if not any(i.opcode in COLLECTIVES for i in module.instructions()):
         return passes
     overlap = overlap_of(config, program_key(module) if config.profile is not None else "")
-    return tuple(
-        replace(p, overlap=overlap) if isinstance(p, ConvertAsync | Schedule) and p.overlap is None else p
-        for p in passes
-    )
+    eager = overlap is not None and overlap.transfers > 0
+
+    def told(p: Pass) -> Pass:
+        if isinstance(p, ConvertAsync | Schedule) and p.overlap is None:
+            return replace(p, overlap=overlap)
+        return replace(p, eager=eager) if isinstance(p, MergeKernels) else p
+
+    return tuple(map(told, passes))
 
 
 def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, ...] = PASSES) -> Lowered:
