@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.collectives.call import CollectiveCall
-from shardc.collectives.control import OUTSIDE, ControlTable
+from shardc.collectives.control import ControlTable
 from shardc.collectives.membership import Ownership, connected_processes, members_of
 from shardc.native.drive import JOB_BYTES, RING, events_of, made_by
 
@@ -22,6 +22,7 @@ __all__ = [
     "DEAD",
     "RUNNING",
     "STOPPED",
+    "UNKNOWN",
     "Peer",
     "Plan",
     "Site",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 RUNNING, STOPPED, DEAD = "running", "stopped", "dead"
+#: The state of a process that shows nothing.
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ class Standing:
 
     peer: Peer
     process: str
-    state: int = OUTSIDE
+    state: int = UNKNOWN
     program: int = 0
     channel: int = 0
     sequence: int = 0

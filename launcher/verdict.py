@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shardc.collectives.control import ARRIVING, COMPUTING, FINISHING, GONE, OUTSIDE, WORKING
 from shardc.hlo.errors import RunError
-from shardc.launcher.standing import DEAD, STOPPED, Plan, Site, Standing
+from shardc.launcher.standing import DEAD, STOPPED, UNKNOWN, Plan, Site, Standing
 from shardc.native.drive import DONE_PHASE, START
 
 __all__ = ["culprits", "strayed", "verdict"]
@@ -77,7 +77,11 @@ def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> R
     else:
         what = f"{_names(guilty)} failed ({why})"
     lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans)}" for s in guilty]
-    lines += [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * astray}" for s in found if s not in guilty]
+    lines += [
+        f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * astray}"
+        for s in found
+        if s not in guilty and s.state != UNKNOWN
+    ]
     where = site.place if site is not None else _last_place(guilty, plans)
     return RunError("\n  ".join([what, *lines]), where=where or None, fix=_remedy(guilty, astray))
 
@@ -116,7 +120,7 @@ def _doing(s: Standing, plans: Mapping[int, Plan]) -> str:
             GONE: f"it has ended, {before}",
         }.get(s.state, f"it is in state {s.state}")
     if s.process == DEAD and s.state != GONE:
-        return "it is dead; " + doing.replace("it is ", "it was ").replace("it waits", "it waited", 1)
+        return "it is dead" + ("" if s.state == UNKNOWN else f"; last seen: {doing}")
     return ("it is stopped (state T); " if s.process == STOPPED else "") + doing
 
 
