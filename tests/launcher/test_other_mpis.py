@@ -14,14 +14,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import job_folders
 import pytest
+from job_folders import FOLDERS, library_below
 
 from shardc.launcher.mpi_environment import MpiLibrary, find_library
 from shardc.launcher.mpiexec import find_mpiexec, job_environment
 
 pytestmark = pytest.mark.mpi
 
-FOLDERS = [Path(p) for p in os.environ.get("SHARDC_TEST_MPI", "").split(os.pathsep) if p]
 NONE = pytest.param(None, marks=pytest.mark.skip(reason="SHARDC_TEST_MPI names no folder with another MPI"))
 WORKER = ("-m", "tests.launcher.job_worker")
 
@@ -31,15 +32,13 @@ def library(request: pytest.FixtureRequest, tmp_path: Path) -> MpiLibrary:
     """A library below a path with a space."""
     home = tmp_path / "another mpi"
     home.symlink_to(request.param)
-    places = [home / "lib", *home.glob("lib/*-linux-gnu"), home / "lib64"]
-    found = find_library({"MPI4PY_LIBMPI": os.pathsep.join(map(str, places))})
+    found = library_below(home)
     assert found is not None, f"no MPI library in {request.param}"
     return found
 
 
 def environment(library: MpiLibrary, repository: Path, **more: str) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (str(repository), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "MPI4PY_LIBMPI": str(library.path), "PYTHONPATH": path, **more}
+    return {**job_folders.environment("", repository), "MPI4PY_LIBMPI": str(library.path), **more}
 
 
 def run(line: list[str], cwd: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
