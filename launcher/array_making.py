@@ -161,6 +161,12 @@ def array_from_process_local_data(
 def array_of(layout: Layout, source: Source, *, copy: bool | None = None, transport: Transport | None = None) -> Array:
     """An `Array` whose shards on this process are read from ``source``; the same shard is read once."""
     transport = transport or job_transport(job_config())
+    if layout.num_devices < transport.process_count:
+        name = layout.name or f"{layout.dtype}{list(layout.dims)}"
+        raise InputError(
+            f"{name} would lie on {layout.num_devices} devices, the job has {transport.process_count} ranks",
+            fix=f"give a mesh of at least {transport.process_count} devices; (mesh, P()) replicates it",
+        )
     made: dict[tuple[int, ...], tuple[Block, bool]] = {}
     blocks: dict[int, Block] = {}
     for device in transport.ownership(layout.num_devices).devices(transport.process_index):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,6 @@ from shardc.launcher.placement import as_sharding, layout_of
 
 __all__ = ["load_safetensors"]
 
-_PATIENCE = 60.0
 #: What lists the files of a model that is kept in several.
 _WEIGHT_MAP = "*.safetensors.index.json"
 
@@ -40,10 +39,12 @@ def load_safetensors(
     """
     transport = job_transport(job_config())
     out: dict[str, Any] = {}
+    files: list[Path] = []
     given = dict(shardings or {})
+    Together(transport).do("finding safetensors", lambda: files.extend(_files(Path(path))))
 
     def read() -> None:
-        found = _tensors(Path(path))
+        found = _tensors(files)
         unused = [p for p in given if not any(n == p or fnmatchcase(n, p) for n in found)]
         if unused:
             raise AnnotationError(
@@ -52,7 +53,8 @@ def load_safetensors(
         wanted = {n: f for n, f in sorted(found.items()) if fnmatchcase(n, names)}
         out.update((n, _tensor(f, n, _given(n, given), mesh, transport)) for n, f in wanted.items())
 
-    Together(transport, _PATIENCE).do("reading safetensors", read)
+    nbytes = sum(f.stat().st_size for f in files if f.is_file())
+    Together(transport, nbytes).do("reading safetensors", read)
     return out
 
 
@@ -66,10 +68,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _tensors(path: Path) -> dict[str, TensorFile]:
+def _tensors(files: Sequence[Path]) -> dict[str, TensorFile]:
     """Which file each tensor is in."""
     out: dict[str, TensorFile] = {}
-    for file in (TensorFile(p) for p in _files(path)):
+    for file in map(TensorFile, files):
         for name in file.keys:
             if name in out:
                 raise InputError(f"the tensor {name} is there twice", where=f"{out[name].path}, {file.path}")

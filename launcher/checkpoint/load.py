@@ -32,8 +32,6 @@ from shardc.sharding.axes import check_axes
 
 __all__ = ["Loaded", "Reader", "load_checkpoint"]
 
-_PATIENCE = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -67,7 +65,7 @@ def load_checkpoint(
     Example: ``state = shardc.load_checkpoint("run", like=state, mesh=Mesh({"data": 8})).tree``.
     """
     transport = job_transport(job_config())
-    everybody = Together(transport, _PATIENCE)
+    everybody = Together(transport)
     found = everybody.on_first("finding a checkpoint", lambda: folders.resolve(Path(path)).name)
     place = Path(path) if (Path(path) / INDEX).is_file() else Path(path) / str(found)
     made: list[Any] = []
@@ -77,6 +75,7 @@ def load_checkpoint(
         raise InputError("the ranks see different checkpoints", where=str(place), fix="use a folder that all share")
     over, threads = None if mesh is None else as_mesh(mesh), threads_per_process(job_config())
     reader = Reader(place, index, verify, over, transport, threads)
+    everybody = Together(transport, sum(index.files.values()))
     everybody.do("reading a checkpoint", lambda: made.append(reader.tree(like, shardings)))
     return Loaded(made.pop(), index.step, index.metadata, place, reader.bytes_read)
 

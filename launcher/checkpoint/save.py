@@ -32,8 +32,6 @@ __all__ = ["TILE_BYTES", "checksum", "save_checkpoint"]
 
 #: About what is read and checked at once: tiles of a tensor have at most so many bytes.
 TILE_BYTES = 4 << 20
-#: Waits while others write: so much longer than usual, and one more time for so many bytes.
-_PATIENCE, _BYTES_PER_PATIENCE = 20.0, 1 << 30
 
 
 def save_checkpoint(
@@ -58,11 +56,11 @@ def save_checkpoint(
     transport = job_transport(job_config())
     target = folders.checkpoint_path(Path(folder), _checked(step, keep, metadata))
     made: list[_Plan] = []
-    everybody = Together(transport, _PATIENCE)
+    everybody = Together(transport)
     everybody.do("preparing a checkpoint", lambda: made.append(_Plan.of(tree, transport)))
     plan = made.pop()
     _need_equal(transport.exchange_objects(plan.digest))
-    everybody = Together(transport, _PATIENCE + plan.most_bytes / _BYTES_PER_PATIENCE)
+    everybody = Together(transport, plan.most_bytes)
     generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
     place = target if generation else folders.staging(target)
     name = _file_name(transport, generation)

@@ -13,12 +13,16 @@ __all__ = ["Together"]
 T = TypeVar("T")
 
 
-class Together:
-    """The ranks of a job on ``transport``; ``patience`` is for those that are busy longer than the others."""
+#: Disks are waited for: so many times longer than usual, and one more time for so many bytes.
+_PATIENCE, _BYTES = 5.0, 1 << 30
 
-    def __init__(self, transport: Transport, patience: float) -> None:
+
+class Together:
+    """The ranks of a job on ``transport``, each of which reads or writes up to ``nbytes`` bytes meanwhile."""
+
+    def __init__(self, transport: Transport, nbytes: int = 0) -> None:
         self._transport = transport
-        self._patience = patience
+        self._patience = _PATIENCE + nbytes / _BYTES
         self.rank, self.ranks = transport.process_index, transport.process_count
 
     def do(self, what: str, action: Callable[[], T]) -> list[T]:

@@ -76,6 +76,12 @@ def main() -> None:
     six = shardc.jit(lambda a: a + 1, mesh=Mesh({"q": 6}), in_shardings=P(None, "q"), out_shardings=P(None, "q"))
     assert np.array_equal(shardc.gather(six(X)), X + 1)
     try:
+        shardc.array(X)
+    except InputError as e:
+        assert f"would lie on 1 devices, the job has {count} ranks" in str(e)
+    else:
+        raise AssertionError("one device for several ranks")
+    try:
         shardc.array(X, (mesh, P(None, ("x", "y")))).reshard((Mesh({"q": 5}), P("q")))
     except InputError as e:
         assert "lies on 4 devices, the new sharding on 5" in str(e)
