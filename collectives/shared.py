@@ -30,8 +30,10 @@ from shardc.native.work import COPY, RESOLVE, WORK, Cell
 
 __all__ = ["Node", "SharedCode", "SharedPerformer", "shared_code"]
 
-#: Bytes of a share from which on the pool's threads take part, and of each piece then.
+#: Bytes that a process moves from which on the pool's threads take part; bytes of a piece of the work, about.
 _SEVERAL, _PIECE = 1 << 20, 1 << 18
+#: The most pieces of a group's work for each process.
+_PIECES = 16
 #: Bytes per nanosecond that one thread moves, about.
 _SPEED = 8
 
@@ -197,6 +199,12 @@ class SharedPerformer:
         return f"collective {index}" if call is None else f"{call.op} %{call.name} (collective {index})"
 
 
+def pieces_of(nbytes: int, lines: int, processes: int) -> int:
+    """Into how many pieces to cut the work of a group that moves ``nbytes`` in ``lines`` cache lines."""
+    wanted = min(max(nbytes // _PIECE, processes), _PIECES * processes)
+    return max(1, min(wanted, lines))
+
+
 @dataclass(frozen=True)
 class _Builder:
     """Makes the records of a program's collectives; what they point to goes to ``keep``."""
@@ -227,6 +235,7 @@ class _Builder:
             records=self._words(self.memory.records[channel.number]),
             heaps=self._words(heaps),
             pending=self._kept((ctypes.c_void_p * SLOTS)()),
+            bases=self._words([0] * SLOTS),
             members=len(channel.processes),
             position=channel.processes.index(self.node.position),
             stride=channel.stride,
@@ -259,26 +268,26 @@ class _Builder:
             signature=signature_of(call),
         )
         self.keep.append(record)
-        shares = self._shares(plan, record)
-        record.shares, record.share_count = self._kept(shares), len(shares)
+        self._add_shares(plan, record)
         return record
 
-    def _shares(self, plan: CallPlan, record: CallRecord) -> ctypes.Array[ShareRecord]:
+    def _add_shares(self, plan: CallPlan, record: CallRecord) -> None:
         wanted = plan.shares()
-        shares = (ShareRecord * len(wanted))()
+        shares = (ShareRecord * max(1, len(wanted)))()
         made: MadeCall | None = None
-        for row, share in zip(shares, wanted, strict=True):
+        processes = len(plan.processes)
+        for row, share in zip(shares, wanted, strict=False):
             made = made or self.node.code.work.call(plan.call, share.members)
             self.keep.append(made)
-            nbytes = made.record.bytes // share.parts
-            row.work, row.count = made.address, len(share.sources)
-            row.part, row.parts = share.part, share.parts
-            row.pieces = min(64, nbytes // _PIECE) if nbytes >= _SEVERAL else 1
-            row.nanoseconds = nbytes // _SPEED
+            row.work, row.count, row.first = made.address, len(share.sources), record.pieces
+            row.pieces = pieces_of(made.record.bytes, made.record.lines, processes)
             row.sources = self._cells([self._source(plan, record, p) for p in share.sources])
             row.targets = self._cells([self._target(plan, record, p) for p in share.targets])
             row.operands, row.results = (self._words([0] * len(share.sources)) for _ in range(2))
-        return shares
+            record.pieces += row.pieces if plan.direct else 0
+            record.nanoseconds += made.record.bytes // (processes * _SPEED)
+        record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
+        record.shares, record.share_count = self._kept(shares), len(wanted)
 
     def _source(self, plan: CallPlan, record: CallRecord, place: Place | None) -> Cell:
         if place is None:

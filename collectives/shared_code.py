@@ -4,8 +4,8 @@
 
 (`shardc.native.drive` says what is asked of it.) Every rank can address the heaps of the others
 (`shardc.collectives.heap`), so a collective is: tell the others where my operands and results lie, wait until all have,
-do my share of the work into everybody's results, wait until all have. Small operands are copied into memory that
-everybody reads, and every rank does all of the work for itself: one wait instead of two.
+do pieces of the work into everybody's results while there are any, wait until all are done. Small operands are copied
+into memory that everybody reads, and every rank does all of the work for itself: one wait instead of two.
 
 Where a program has started a collective and does something else meanwhile, the first half is done at the start, the
 rest at the end, or by a thread of its own (``shardc_shared_helper``) in between.
@@ -22,9 +22,13 @@ from llvmlite import ir
 from shardc.collectives.control import ARRIVING, COMPUTING, FINISHING, WORKING, row_offset
 from shardc.collectives.shared_records import (
     ANNOUNCED,
+    ARRIVED,
+    CLAIMED,
+    DONE,
     EARLY,
     HEAD,
     IDLE,
+    LEFT,
     REUSE,
     SLOT_BYTES,
     SLOTS,
@@ -53,9 +57,6 @@ MISMATCH, NO_CALL, UNFINISHED = -1, -2, -3
 
 #: Nanoseconds that a helper waits before it looks whether it shall end.
 _HELPER_PATIENCE = 20_000_000
-#: Where in a slot the meeting of those who have done their share lies.
-_FINISHED = SLOT_BYTES // 2
-
 _VOID = ir.VoidType()
 #: As many cores as one likes.
 _ANY = constant(I32, 2**31 - 1)
@@ -128,7 +129,7 @@ def shared_module(target: Target | None = None) -> TargetModule:
     ):
         ir.Function(module, ir.FunctionType(result, arguments), name)
     for emit in (
-        _emit_mark, _emit_publish, _emit_collect, _emit_piece, _emit_work, _emit_unstage, _emit_complete, _emit_await,
+        _emit_mark, _emit_publish, _emit_collect, _emit_pieces, _emit_work, _emit_unstage, _emit_complete, _emit_await,
         _emit_begin, _emit_hand_over, _emit_perform, _emit_helper,
     ):  # fmt: skip
         emit(module)
@@ -186,6 +187,7 @@ def _emit_publish(module: ir.Module) -> None:
     record = run.record_of(channel.get("position"))
     for n, name in enumerate(("sequence", "index", "signature", "when")):
         b.store(call.get(name), _entry(b, record, number(n)))
+    b.store(number(0), at_byte(b, record, number(CLAIMED)))
     body, offset = at_byte(b, record, number(HEAD)), b.alloca(I64)
     copy = _function(module, COPY)
     with b.if_else(_is(b, call.get("direct"), 0)) as (small, direct):
@@ -244,38 +246,86 @@ def _emit_collect(module: ir.Module) -> None:
     _answer(b, 0)
 
 
-def _emit_piece(module: ir.Module) -> None:
-    """``void piece(ptr share, i64 begin, i64 end)``: some pieces of a share, as the pool calls it."""
-    _, b = define(module, "piece", [PTR, I64, I64], internal=True)
-    address, begin, end = b.function.args
-    share = _View(b, address, ShareRecord)
-    pieces = share.get("pieces")
-    first, parts = b.mul(share.get("part"), pieces), b.mul(share.get("parts"), pieces)
-    tables = [share.get(n) for n in ("work", "operands", "results")]
-    with counted(b, begin, end) as k:
-        b.call(_function(module, WORK), [*tables, b.add(first, k), parts])
+def _emit_pieces(module: ir.Module) -> None:
+    """``void pieces(ptr call, i64, i64)``: do pieces of a direct collective's work while there are any, as the pool
+    calls it.
+
+    The pieces of all its groups are numbered, and every member has a range of them. Who takes the next one of a range
+    says so in the member's record; a process begins with its own and goes on with those of who comes after it. One that
+    comes late finds everything done by those who would have waited for it.
+    """
+    _, b = define(module, "pieces", [PTR, I64, I64], internal=True)
+    address = b.function.args[0]
+    run = _Run.of(b, address, address)
+    call, channel = run.call, run.channel
+    done, total, members = run.meeting(DONE), call.get("pieces"), channel.get("members")
+    target = b.trunc(b.add(call.get("base"), total), I32)
+    take = _emit_take(module)
+    with counted(b, number(0), members) as k:
+        member = b.srem(b.add(channel.get("position"), k), members)
+        first, end = (b.sdiv(b.mul(total, m), members) for m in (member, b.add(member, number(1))))
+        claimed = at_byte(b, row_of(b, call.get("at"), member), number(CLAIMED))
+        b.call(take, [call.get("shares"), claimed, first, b.sub(end, first), done, target])
     b.ret_void()
 
 
+def _emit_take(module: ir.Module) -> ir.Function:
+    """``void take(ptr shares, ptr claimed, i64 first, i64 count, ptr done, i32 target)``: pieces of one range."""
+    function, b = define(module, "take", [PTR, PTR, I64, I64, PTR, I32], internal=True)
+    shares, claimed, first, count, done, target = function.args
+    place = b.alloca(PTR)
+    look, claim, mine, find, further, work, over = (
+        b.append_basic_block(n) for n in ("look", "claim", "mine", "find", "further", "work", "over")
+    )
+    b.branch(look)
+    b.position_at_end(look)
+    b.cbranch(b.icmp_signed("<", b.load_atomic(claimed, "monotonic", 8, typ=I64), count), claim, over)
+    b.position_at_end(claim)
+    taken = b.atomic_rmw("add", claimed, number(1), "acq_rel")
+    b.cbranch(b.icmp_signed("<", taken, count), mine, over)
+    b.position_at_end(mine)
+    piece = b.add(first, taken)
+    b.store(shares, place)
+    b.branch(find)
+    b.position_at_end(find)
+    share = _View(b, b.load(place, typ=PTR), ShareRecord)
+    inside = b.sub(piece, share.get("first"))
+    b.cbranch(b.icmp_signed("<", inside, share.get("pieces")), work, further)
+    b.position_at_end(further)
+    b.store(at_byte(b, share.address, number(ctypes.sizeof(ShareRecord))), place)
+    b.branch(find)
+    b.position_at_end(work)
+    tables = [share.get(n) for n in ("work", "operands", "results")]
+    b.call(_function(module, WORK), [*tables, inside, share.get("pieces")])
+    b.call(_function(module, ARRIVE), [done, target])
+    b.branch(look)
+    b.position_at_end(over)
+    b.ret_void()
+    return function
+
+
 def _emit_work(module: ir.Module) -> None:
-    """``void work(ptr state, ptr call)``: my shares of the work of the groups that I have to do with."""
+    """``void work(ptr state, ptr call)``: pieces of the work of all groups; of a small collective that of my groups."""
     _, b = define(module, "work", [PTR, PTR], internal=True)
     state, address = b.function.args
     call, process = _View(b, address, CallRecord), _View(b, state, StateRecord)
-    resolve, piece = _function(module, RESOLVE), _function(module, "piece")
+    resolve, pieces = _function(module, RESOLVE), _function(module, "pieces")
     kind = ir.FunctionType(_VOID, [PTR, PTR, I64, I64])
     parallel = b.inttoptr(b.load(process.at("parallel"), typ=I64), kind.as_pointer())
     shares, step = call.get("shares"), number(ctypes.sizeof(ShareRecord))
+    direct, threads = b.icmp_signed("!=", call.get("direct"), number(0)), call.get("threads")
     with counted(b, number(0), call.get("share_count")) as k:
         share = _View(b, at_byte(b, shares, b.mul(k, step)), ShareRecord)
-        count, pieces = share.get("count"), share.get("pieces")
         for cells, out in (("sources", "operands"), ("targets", "results")):
-            b.call(resolve, [share.get(cells), count, share.get(out)])
-        with b.if_else(b.icmp_signed(">", pieces, number(1))) as (several, one):
-            with several:
-                b.call(parallel, [piece, share.address, pieces, share.get("nanoseconds")])
-            with one:
-                b.call(piece, [share.address, number(0), number(1)])
+            b.call(resolve, [share.get(cells), share.get("count"), share.get(out)])
+        with b.if_then(b.not_(direct)):
+            tables = [share.get(n) for n in ("work", "operands", "results")]
+            b.call(_function(module, WORK), [*tables, number(0), number(1)])
+    with b.if_then(direct), b.if_else(b.icmp_signed(">", threads, number(1))) as (several, one):
+        with several:
+            b.call(parallel, [pieces, address, threads, call.get("nanoseconds")])
+        with one:
+            b.call(pieces, [address, number(0), number(1)])
     b.ret_void()
 
 
@@ -302,27 +352,25 @@ def _emit_complete(module: ir.Module) -> None:
     run = _Run.of(b, state, address)
     call, spin, cores = run.call, run.state.get("spin"), b.trunc(run.state.get("cores"), I32)
     wait, mark = _function(module, WAIT), _function(module, "mark")
-    finished = run.meeting(_FINISHED)
     direct = b.icmp_signed("!=", call.get("direct"), number(0))
 
-    def wait_for(meeting: ir.Value, what: int, since: ir.Value) -> None:
+    def wait_for(meeting: ir.Value, target: ir.Value, what: int, since: ir.Value) -> None:
         with b.if_then(_is(b, call.get("resumed"), 0)):
             b.call(mark, [place, state, address, number(what), since])
-        met = b.call(wait, [meeting, run.target(1), spin, end, cores])
+        met = b.call(wait, [meeting, target, spin, end, cores])
         with b.if_then(b.not_(met), likely=False):
             call.put("resumed", 1)
             _answer(b, 1)
         call.put("resumed", 0)
 
     with b.if_then(_is(b, call.get("stage"), ANNOUNCED)):
-        wait_for(run.meeting(0), ARRIVING, now)
+        wait_for(run.meeting(ARRIVED), run.target(1), ARRIVING, now)
         b.call(mark, [place, state, address, number(WORKING), now])
         code = b.call(_function(module, "collect"), [state, address])
         with b.if_then(b.icmp_signed("!=", code, constant(I32, 0)), likely=False):
             b.ret(code)
         begin = b.call(_function(module, NOW), [])
         b.call(_function(module, "work"), [state, address])
-        b.call(_function(module, ARRIVE), [finished, run.target(1)])
         with b.if_then(b.icmp_signed("!=", call.get("started"), number(0))):
             end_of_work = b.call(_function(module, NOW), [])
             skew = greatest(b, b.sub(call.get("latest"), call.get("when")), number(0))
@@ -333,8 +381,10 @@ def _emit_complete(module: ir.Module) -> None:
             call.put("transfer_ns", b.add(call.get("transfer_ns"), taken))
         call.put("stage", WORKED)
     with b.if_then(b.and_(direct, b.icmp_signed(">", run.channel.get("members"), number(1)))):
-        wait_for(finished, FINISHING, b.call(_function(module, NOW), []))
+        everything = b.trunc(b.add(call.get("base"), call.get("pieces")), I32)
+        wait_for(run.meeting(DONE), everything, FINISHING, b.call(_function(module, NOW), []))
         b.call(_function(module, "unstage"), [state, address])
+    b.call(_function(module, ARRIVE), [run.meeting(LEFT), run.target(1)])
     call.put("stage", IDLE)
     count = at_byte(b, place, number(row_offset("completed") - row_offset("state")))
     b.store(b.add(b.load(count, typ=I64), number(1)), count)
@@ -380,6 +430,10 @@ def _emit_begin(module: ir.Module) -> None:
         sequence = channel.get("sequence")
         call.put("sequence", sequence)
         channel.put("sequence", b.add(sequence, number(1)))
+        base = b.gep(channel.get("bases"), [run.slot], source_etype=I64)
+        before = b.load(base, typ=I64)
+        call.put("base", before)
+        b.store(b.add(before, call.get("pieces")), base)
         call.put("stage", REUSE)
     pending = b.gep(channel.get("pending"), [run.slot], source_etype=PTR)
     earlier = b.load(pending, typ=PTR)
@@ -389,7 +443,7 @@ def _emit_begin(module: ir.Module) -> None:
             b.ret(code)
         _View(b, earlier, CallRecord).put("stage", EARLY)
     cores = b.trunc(run.state.get("cores"), I32)
-    arguments = [run.meeting(_FINISHED), run.target(0), run.state.get("spin"), end, cores]
+    arguments = [run.meeting(LEFT), run.target(0), run.state.get("spin"), end, cores]
     met = b.call(_function(module, WAIT), arguments)
     with b.if_then(b.not_(met), likely=False):
         with b.if_then(_is(b, call.get("resumed"), 0)):
@@ -401,7 +455,7 @@ def _emit_begin(module: ir.Module) -> None:
     b.call(_function(module, "publish"), [state, address])
     b.store(address, pending)
     call.put("stage", ANNOUNCED)
-    b.call(_function(module, ARRIVE), [run.meeting(0), run.target(1)])
+    b.call(_function(module, ARRIVE), [run.meeting(ARRIVED), run.target(1)])
     _answer(b, 0)
 
 

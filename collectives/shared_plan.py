@@ -19,7 +19,7 @@ from shardc.collectives.shared_records import HEAD, SLOT_BYTES, SLOTS
 __all__ = ["SMALL", "Block", "CallPlan", "Channel", "Place", "Share", "layout_of", "plan_calls", "signature_of"]
 
 #: Bytes of all operands of a collective, over the processes that it connects, up to which they are copied to all.
-SMALL = 1 << 15
+SMALL = 1 << 12
 
 _LINE = 64
 
@@ -34,13 +34,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a process does for one group (one pair of a permute), by operand and position; None: nothing there."""
+    """The work of one group (one target of a permute), by operand and position; None: nothing there."""
 
     members: int
     sources: tuple[Place | None, ...]
     targets: tuple[Place | None, ...]
-    part: int
-    parts: int
 
 
 @dataclass(frozen=True)
@@ -93,26 +91,25 @@ class CallPlan:
         return max(8 * self.entries(m) if self.direct else self.mail_bytes(m) for m in members)
 
     def shares(self) -> list[Share]:
-        """This process's part of the work."""
-        mine = set(self.devices[self.position])
+        """The work of all groups of these processes; of a small collective what this process needs of it."""
+        wanted = {d for devices in self.devices for d in devices} if self.direct else set(self.devices[self.position])
         if self.call.op in GROUP_OPS:
-            return [self._of_group(g) for g in self.groups if not mine.isdisjoint(g)]
+            return [self._of_group(g) for g in self.groups if not wanted.isdisjoint(g)]
         source = {target: s for s, target in self.groups}
-        return [self._of_target(d, source.get(d)) for d in self.devices[self.position]]
+        return [self._of_target(d, source.get(d)) for d in sorted(wanted)]
 
     def _of_group(self, group: Sequence[int]) -> Share:
-        owners = sorted({self._owner[d][0] for d in group})
         count = range(len(self.call.operands))
         sources = tuple(self._place(d, k, 0) for k in count for d in group)
         targets = tuple(self._place(d, k, 1) for k in count for d in group)
         if self.direct:
-            return Share(len(group), sources, targets, owners.index(self.position), len(owners))
-        return Share(len(group), sources, tuple(t if t.member == self.position else None for t in targets), 0, 1)
+            return Share(len(group), sources, targets)
+        return Share(len(group), sources, tuple(t if t.member == self.position else None for t in targets))
 
     def _of_target(self, device: int, source: int | None) -> Share:
         count = range(len(self.call.operands))
         sources = tuple(None if source is None else self._place(source, k, 0) for k in count)
-        return Share(1, sources, tuple(self._place(device, k, 1) for k in count), 0, 1)
+        return Share(1, sources, tuple(self._place(device, k, 1) for k in count))
 
     @cached_property
     def _owner(self) -> dict[int, tuple[int, int]]:

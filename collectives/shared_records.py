@@ -1,9 +1,10 @@
 """What the native performer of ranks of one node works on; see `shardc.collectives.shared_code`.
 
 All fields are words of 8 bytes. A *channel* are the processes that a collective connects; they count its collectives,
-and number n uses slot ``n % SLOTS`` of it. A slot has two meetings (`shardc.native.meeting`): who has come, who has
-done his share. A process's *record* of a slot has a head (`HEAD` bytes: sequence, index, signature, time) and behind
-that its operands (a small collective), or where in its heap its operands and results lie (a *direct* one).
+and number n uses slot ``n % SLOTS`` of it. A slot has three meetings (`shardc.native.meeting`): who has come, how many
+pieces of the work are done, who has left. A process's *record* of a slot has a head (`HEAD` bytes: sequence, index,
+signature, time; at `CLAIMED`, how many of its pieces of the work somebody has taken) and behind that its operands (a
+small collective), or where in its heap its operands and results lie (a *direct* one).
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import ctypes
 
 __all__ = [
     "ANNOUNCED",
+    "ARRIVED",
+    "CLAIMED",
+    "DONE",
     "EARLY",
     "HEAD",
     "IDLE",
+    "LEFT",
     "REUSE",
     "SLOTS",
     "SLOT_BYTES",
@@ -25,13 +30,14 @@ __all__ = [
     "StateRecord",
 ]
 
-#: Collectives of a channel that may be under way at a time, a power of two; bytes of a slot: a line for each meeting.
-SLOTS, SLOT_BYTES = 16, 256
-#: Bytes of a record's head.
-HEAD = 64
+#: Collectives of a channel that may be under way at a time, a power of two; bytes of a slot, and where in it what lies.
+SLOTS, SLOT_BYTES = 16, 192
+ARRIVED, DONE, LEFT = range(0, SLOT_BYTES, 64)
+#: Bytes of a record's head, and where in it the claims on a line of their own lie.
+HEAD, CLAIMED = 128, 64
 
-#: ``CallRecord.stage``: not under way; waits until all have left its slot; the others know my part; my share of the
-#: work is done; all is done, before anybody asked.
+#: ``CallRecord.stage``: not under way; waits until all have left its slot; the others know my part; nobody need begin
+#: with a piece of the work; all is done, before anybody asked.
 IDLE, REUSE, ANNOUNCED, WORKED, EARLY = range(5)
 
 _P, _N = ctypes.c_void_p, ctypes.c_int64
@@ -39,13 +45,15 @@ _P, _N = ctypes.c_void_p, ctypes.c_int64
 
 class ChannelRecord(ctypes.Structure):
     """``records`` and ``heaps`` are tables of addresses by member (heaps as this process maps them), ``pending`` one of
-    `CallRecord` by slot. ``position`` is this process's among ``members``."""
+    `CallRecord` by slot, ``bases`` the pieces of work that a slot has seen. ``position`` is this process's among
+    ``members``."""
 
     _fields_ = (
         ("slots", _P),
         ("records", _P),
         ("heaps", _P),
         ("pending", _P),
+        ("bases", _P),
         ("members", _N),
         ("position", _N),
         ("sequence", _N),
@@ -55,7 +63,7 @@ class ChannelRecord(ctypes.Structure):
 
 
 class ShareRecord(ctypes.Structure):
-    """This process's share of the work of one group (``part`` of ``parts``, maybe cut into ``pieces`` for threads).
+    """The work of one group, in ``pieces`` of which the ``first`` has that number among all of the collective's.
 
     ``work`` is a `shardc.native.work.WorkCall`; ``sources`` and ``targets`` are ``count`` cells each, which become the
     pointers in ``operands`` and ``results``.
@@ -68,10 +76,8 @@ class ShareRecord(ctypes.Structure):
         ("operands", _P),
         ("results", _P),
         ("count", _N),
-        ("part", _N),
-        ("parts", _N),
+        ("first", _N),
         ("pieces", _N),
-        ("nanoseconds", _N),
     )
 
 
@@ -79,6 +85,9 @@ class CallRecord(ctypes.Structure):
     """A collective. Its ``entries`` are the operands, then the results, of this process's devices: ``cells`` say where
     they lie, ``own`` are their addresses in this run, ``sizes`` their bytes, ``staging`` memory in the heap for those
     outside, ``mail`` where in a record an operand goes.
+
+    A direct collective has ``pieces`` of work, and its slot has seen ``base`` before; ``threads`` may take part, for
+    about ``nanoseconds``.
 
     This process announced it at ``when``, the last one at ``latest``. ``transfers`` counts how often it was ``started``
     and completed, ``transfer_ns`` is how long that took, see `shardc.collectives.shared.SharedPerformer.transfers`.
@@ -98,6 +107,10 @@ class CallRecord(ctypes.Structure):
         ("entries_of", _P),
         ("shares", _P),
         ("share_count", _N),
+        ("pieces", _N),
+        ("base", _N),
+        ("threads", _N),
+        ("nanoseconds", _N),
         ("entries", _N),
         ("operands", _N),
         ("width", _N),
