@@ -10,7 +10,8 @@ pid, rank    the process, and its number in the job
 failed       in the row at position 0: 1 + the rank that said first that the job has failed, 0 if nobody has
 recorder     where in its heap the `shardc.native.drive.Job` that ran last lies, with its flight recorder; 0: nowhere
 state        `OUTSIDE` of any step; `COMPUTING` in a step; `ARRIVING`: waits until all have come to a collective;
-             `WORKING` on one; `FINISHING`: waits until all have done their share; `GONE`: ended in good order
+             `WORKING` on one; `FINISHING`: waits until all have done their share; `GONE`: ended in good order;
+             `EXPECTING`: waits in a collective for messages of other nodes
 program      a number of the program (`program_number`), the same on all ranks
 channel      which processes the collective connects: the n-th set of them in the program
 sequence     how many collectives of the channel came before this one
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 __all__ = [
     "ARRIVING",
     "COMPUTING",
+    "EXPECTING",
     "FINISHING",
     "GONE",
     "OFFSET",
@@ -45,7 +47,7 @@ __all__ = [
     "row_offset",
 ]
 
-OUTSIDE, ARRIVING, WORKING, FINISHING, COMPUTING, GONE = range(6)
+OUTSIDE, ARRIVING, WORKING, FINISHING, COMPUTING, GONE, EXPECTING = range(7)
 
 _PLACE = ("state", "program", "channel", "sequence", "index", "phase", "completed", "since")
 #: A row; native code takes the offsets from ``ROW.fields[name][1]``.

@@ -12,16 +12,22 @@ from functools import partial
 from typing import Any
 
 from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.control import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, row_offset
 from shardc.collectives.memory import aligned_bytes
+from shardc.collectives.node_memory import Meeting, NodeMemory
 from shardc.collectives.plan_messages import Plan
+from shardc.collectives.shared import Node
 from shardc.collectives.steps import (
     Arrive,
     Await,
     Begin,
+    BringBack,
     Check,
     Copy,
     Header,
+    Import,
     Place,
+    Publish,
     Receive,
     Reduce,
     Send,
@@ -37,6 +43,25 @@ from shardc.native.meeting import meeting_ir, meeting_object
 from shardc.native.pool import PARALLEL, Pool, Row
 
 __all__ = ["Channel", "MessagesPerformer", "MpiFunctions", "Planned", "described", "mpi_functions"]
+
+
+#: A process that was not asked for this many seconds was stopped itself: the time does not count.
+_PAUSE = 2.0
+
+_BEHIND = {
+    name: row_offset(name) - row_offset("state")
+    for name in ("program", "channel", "sequence", "index", "phase", "completed", "since")
+}
+_SHOWN = native.Shown(ARRIVING, EXPECTING, WORKING, FINISHING, COMPUTING, **_BEHIND)
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A wait: since when (its native clock), when it was looked at last, and the seconds of it that do not count."""
+
+    since: int
+    last: float
+    lost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,37 +103,30 @@ def mpi_functions(mpi: Any) -> MpiFunctions:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Channel:
-    """A communicator for messages among ``ranks`` of the job, in this order."""
+    """The ``ranks`` that some collectives connect, and a communicator of all ranks of the job for their messages alone:
+    ranks may post messages of different channels in different orders."""
 
-    def __init__(self, mpi: Any, communicator: Any, ranks: Sequence[int]) -> None:
-        communicator.Set_errhandler(mpi.ERRORS_RETURN)
-        self._communicator = communicator
-        self.ranks = tuple(ranks)
-        self.position = {rank: k for k, rank in enumerate(ranks)}
-        self.record = native.Channel(mpi._handleof(communicator), 0)
-
-    @property
-    def address(self) -> int:
-        return ctypes.addressof(self.record)
+    communicator: Any
+    handle: int
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A checked collective, what this process does in it, and where its messages go; ``meetings`` are the addresses
-    of those at its beginning and its end, with how many processes, if any."""
+    """A checked collective, what this process does in it, where its messages go, and with whom of its node it meets."""
 
     call: CollectiveCall
     plan: Plan
     channel: Channel
-    meetings: tuple[int, int, int] = (0, 0, 0)
+    meeting: Meeting | None = None
 
 
 class MessagesPerformer:
-    """Performs ``planned`` collectives on the devices of ``rows``.
+    """Performs ``planned`` collectives on the devices of ``rows``; with those of the ``node`` in its memory.
 
-    ``others`` gives the cell of a place that belongs to another process of this node. ``timeout`` and ``spin`` are
-    seconds, see `shardc.collectives.mpi.MpiTransport`.
+    ``timeout`` and ``spin`` are seconds, see `shardc.collectives.mpi.MpiTransport`.
     """
 
     def __init__(
@@ -121,15 +139,20 @@ class MessagesPerformer:
         *,
         timeout: float,
         spin: float,
-        others: Callable[[CollectiveCall, Place], native.Cell] | None = None,
+        node: Node | None = None,
     ) -> None:
         self._planned = {p.call.index: p for p in planned}
         self._functions = functions
         self._code = code
         self._rows = {int(row.device): row for row in rows}
-        self._others = others
         self._timeout = timeout
+        self._node = node
         self._keep: list[Any] = [rows, pool]
+        meetings = [p.meeting for p in planned if p.meeting is not None]
+        alone = node is None or len(node.ranks) == 1
+        self._near = None if node is None or alone else NodeMemory(node, meetings, self._rows)
+        self._channels: dict[Channel, native.Channel] = {}
+        self._entries: dict[int, tuple[int, int]] = {}
         shared = max((p.plan.scratch for p in planned if not p.call.asynchronous), default=0)
         self._scratch = self._pointer(self._memory(shared))
         self._calls: dict[int, native.Call] = {}
@@ -140,34 +163,48 @@ class MessagesPerformer:
         f = functions
         numbers = (pool.address(PARALLEL), f.byte, f.request_bytes, int(spin * 1e9), ctypes.addressof(table))
         self._state = native.State(f.isend, f.irecv, f.testall, *numbers)
+        if node is not None:
+            self._state.heap, self._state.heap_bytes = node.heap.address, node.heap.size
+            self._state.watch, self._state.cores = node.spin, node.cores
+            self._state.row = node.control.address + row_offset("state")
         self._loaded = _loaded(code)
         self._keep.append(table)
         self.function = self._loaded.address(native.MESSAGES_SYMBOL)
         self.state = ctypes.addressof(self._state)
-        self._waiting: tuple[int, int, float] | None = None
+        self._wait = _Wait(0, 0.0, 0.0)
+
+    @property
+    def program(self) -> int:
+        """The program's number in the control table."""
+        return int(self._state.program)
+
+    @program.setter
+    def program(self, number: int) -> None:
+        self._state.program = number
 
     def tick(self) -> None:
         """Raise `RunError` when a collective has waited too long."""
-        waiting = next(((i, c.cursor) for i, c in self._calls.items() if c.since or c.goal), None)
         now = time.monotonic()
-        if waiting is None:
-            self._waiting = None
-        elif self._waiting is None or self._waiting[:2] != waiting:
-            self._waiting = (*waiting, now)
-        elif self._timeout and now - self._waiting[2] > self._timeout:
-            raise self._late(self._planned[waiting[0]])
+        index, since = next(((i, c.since) for i, c in self._calls.items() if c.since), (-1, 0))
+        if self._wait.since != since:
+            self._wait = _Wait(since, now, 0.0)
+        elif now - self._wait.last > _PAUSE:
+            self._wait.lost += now - self._wait.last
+        self._wait.last = now
+        if since and self._timeout and now - since / 1e9 - self._wait.lost > self._timeout:
+            raise self._late(self._planned[index])
 
     def failure(self, code: int, index: int) -> RunError:
         """What a negative answer means."""
         p = self._planned[index]
         me = self._me(p)
         if code == native.DIVERGED:
-            peer = p.channel.ranks[self._state.peer]
+            peer = self._rank_of(p, self._state.peer)
             seen = self._planned.get(self._state.seen_index)
             other = described(seen.call) if seen else f"collective {self._state.seen_index}"
             return RunError(
-                f"rank {peer} is in {other} (exchange {self._state.seen_sequence}), rank {me} in "
-                f"{described(p.call)} (exchange {self._calls[index].sequence})",
+                f"rank {peer} is in {other}, its exchange {self._state.seen_sequence}, rank {me} in "
+                f"{described(p.call)}, its exchange {self._calls[index].sequence}",
                 where=place_of(p.call),
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
             )
@@ -181,7 +218,9 @@ class MessagesPerformer:
         )
 
     def close(self) -> None:
-        """The memory stays as long as messages may come."""
+        """What messages may still come to stays; the node's memory is free when all have closed."""
+        if self._near is not None:
+            self._near.close()
 
     def missing(self, index: int) -> list[int]:
         """The ranks whose messages of collective ``index`` have not come, or that have not taken ours."""
@@ -202,30 +241,57 @@ class MessagesPerformer:
 
     def _made(self, p: Planned) -> native.Call:
         scratch = self._pointer(self._memory(p.plan.scratch)) if p.call.asynchronous else self._scratch
-        cells = _Cells(p, self._rows, scratch, self._others)
+        cells = _Cells(p, self._rows, scratch, self._near)
+        channel = self._channel(p)
+        imports = self._near.imports(p.meeting) if self._near is not None and p.meeting is not None else (0, 0)
         steps = (native.Step * (len(p.plan.steps) + 1))()
-        met = posted = most = 0
+        posted = most = 0
         for row, step in zip(steps, p.plan.steps, strict=False):
-            if isinstance(step, Arrive | Await):
-                address, _, count = (p.meetings[min(met, 1)], 0, p.meetings[2])
-                met += isinstance(step, Await)
-                row.op = native.Op.ARRIVE if isinstance(step, Arrive) else native.Op.AWAIT
-                row.base, row.nbytes = address, count
-                continue
             posted = 0 if isinstance(step, Wait) else posted + isinstance(step, Send | Receive)
             most = max(most, posted)
             self._fill(row, step, p, cells)
+            self._fill_near(row, step, p, imports)
         f = self._functions
         requests, statuses = (aligned_bytes(max(1, most) * n) for n in (f.request_bytes, f.status_bytes))
-        self._keep += [steps, requests, statuses, p.channel]
+        self._keep += [steps, requests, statuses]
         return native.Call(
             steps=ctypes.addressof(steps),
             requests=requests.ctypes.data,
             statuses=statuses.ctypes.data,
-            channel=p.channel.address,
+            channel=ctypes.addressof(channel),
             index=p.call.index,
             signature=_signature(p.call),
+            meetings=0 if self._near is None or p.meeting is None else self._near.address_of(p.meeting),
         )
+
+    def _channel(self, p: Planned) -> native.Channel:
+        """The record of a channel; a program has its own, with its own numbers."""
+        found = self._channels.get(p.channel)
+        if found is None:
+            found = self._channels[p.channel] = native.Channel(p.channel.handle, members=1)
+            if self._near is not None and p.meeting is not None:
+                self._near.fill(found, p.meeting)
+        return found
+
+    def _fill_near(self, row: native.Step, step: Step, p: Planned, imports: tuple[int, int]) -> None:
+        """The steps that have to do with the node."""
+        match step:
+            case Arrive(last) | Await(last):
+                row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, Arrive) else native.Op.AWAIT, int(last)
+            case Import():
+                row.op = native.Op.IMPORT
+                row.table = self._list(0, *imports)
+            case Publish() | BringBack():
+                assert self._near is not None and p.meeting is not None
+                row.op = native.Op.PUBLISH if isinstance(step, Publish) else native.Op.BRING_BACK
+                entries = self._entries.setdefault(p.call.index, self._near.entries(p.meeting))
+                row.table = self._list(self._code.copy, *entries)
+
+    def _list(self, function: int, records: int, count: int) -> int:
+        """A table of other records."""
+        table = native.Table(function=function, sources=count, cells=records)
+        self._keep.append(table)
+        return ctypes.addressof(table)
 
     def _fill(self, row: native.Step, step: Step, p: Planned, cells: _Cells) -> None:
         def at(place: Place) -> None:
@@ -240,12 +306,12 @@ class MessagesPerformer:
                 at(place)
             case Send(process, place, nbytes, kind) | Receive(process, place, nbytes, kind):
                 row.op = native.Op.SEND if isinstance(step, Send) else native.Op.RECEIVE
-                row.peer, row.kind, row.nbytes = p.channel.position[process], kind, nbytes
+                row.peer, row.kind, row.nbytes = process, kind, nbytes
                 at(place)
             case Wait(nbytes):
                 row.op, row.nbytes = native.Op.WAIT, nbytes
             case Check(process, place):
-                row.op, row.peer = native.Op.CHECK, p.channel.position[process]
+                row.op, row.peer = native.Op.CHECK, process
                 at(place)
             case Zero(place, nbytes):
                 row.op, row.nbytes = native.Op.ZERO, nbytes
@@ -284,6 +350,12 @@ class MessagesPerformer:
 
     # Messages for people.
 
+    def _rank_of(self, p: Planned, peer: int) -> int:
+        """Of a peer as native code says it: a rank, or -1 - a place among those who meet in the node."""
+        if peer >= 0 or p.meeting is None or self._node is None:
+            return peer
+        return self._node.ranks[p.meeting.mates[-1 - peer]]
+
     def _me(self, p: Planned) -> int:
         return int(self._functions.mpi.COMM_WORLD.Get_rank())
 
@@ -303,11 +375,11 @@ class MessagesPerformer:
 def _loaded(code: WorkCode) -> Loaded:
     """The native function, from where ``code`` keeps objects."""
     target = code.target
-    texts = {native.messages_ir(target): native.messages_object, meeting_ir(target): meeting_object}
-    made = [
-        make(target) if code.keep is None else code.keep(text, target, partial(make, target))
-        for text, make in texts.items()
-    ]
+    texts = {
+        native.messages_ir(_SHOWN, target): partial(native.messages_object, _SHOWN, target),
+        meeting_ir(target): partial(meeting_object, target),
+    }
+    made = [make() if code.keep is None else code.keep(text, target, make) for text, make in texts.items()]
     return native.load_messages(made[0], made[1])
 
 
@@ -318,7 +390,7 @@ class _Cells:
     planned: Planned
     rows: Mapping[int, Row]
     scratch: int
-    others: Callable[[CollectiveCall, Place], native.Cell] | None
+    near: NodeMemory | None
 
     def all(self, places: Sequence[Place]) -> list[native.Cell]:
         return [self.of(place) for place in places]
@@ -326,14 +398,12 @@ class _Cells:
     def of(self, place: Place) -> native.Cell:
         if place.space == "scratch":
             return native.Cell(self.scratch, place.offset)
-        row = self.rows.get(place.device)
-        if row is None:
-            assert self.others is not None
-            return self.others(self.planned.call, place)
+        if self.near is not None and self.planned.meeting is not None:
+            return self.near.cell(self.planned.call, place)
         o = self.planned.call.operands[place.index]
         ref: BufferRef = o.operand if place.space == "operand" else o.result
-        cell = cell_of(row, ref)
-        return native.Cell(cell.base, cell.offset + place.offset)
+        cell = cell_of(self.rows[place.device], ref)
+        return native.Cell(cell.base or 0, cell.offset + place.offset)
 
 
 def described(call: CollectiveCall) -> str:

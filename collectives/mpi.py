@@ -1,9 +1,7 @@
-"""MPI ranks, through mpi4py: communicators per set of replica groups, messages of bytes, a bounded wait.
+"""MPI ranks: collectives by messages of bytes, between nodes or between all ranks, with a bounded wait.
 
-Ranks that exchange data in a collective, directly or through others, share one communicator. It is created by
-all ranks together before the first step, in program order, and kept for every collective over the same sets, so
-that creation cannot deadlock. The caller starts MPI (`shardc.launcher.mpi_environment`) and passes
-``MPI.COMM_WORLD``; this module never imports ``mpi4py.MPI`` itself.
+The caller starts MPI (`shardc.launcher.mpi_environment`) and passes ``MPI.COMM_WORLD``; this module never imports
+``mpi4py.MPI`` itself.
 
 Collectives run in native code that calls MPI by address (`shardc.collectives.messages`); Python's part are the small
 exchanges around a program. The first message between two ranks in a collective starts with the number of the exchange
@@ -16,23 +14,26 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call import CollectiveCall, SharedSection
+from shardc.collectives.control import ControlTable
 from shardc.collectives.membership import Ownership, check_call, connected_processes
 from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.messages import Channel, MessagesPerformer, Planned, mpi_functions
+from shardc.collectives.node_memory import Meeting
 from shardc.collectives.plan_messages import Limits, Topology, plan_messages
+from shardc.collectives.shared import Node
 from shardc.collectives.work import Keep, work_code
 from shardc.hlo.errors import InputError, RunError
 from shardc.native.pool import Pool, Row
 
-__all__ = ["MpiTransport"]
+__all__ = ["MpiTransport", "Nodes"]
 
 Bytes = NDArray[np.uint8]
 
@@ -42,16 +43,27 @@ _BLOCK = 1 << 28
 _SLOWEST = 50e6
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """The node of each rank of a job, and this process's own with the memory that its ranks share."""
+
+    by_rank: tuple[int, ...]
+    mine: Node
+
+    def mates(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Which of ``ranks`` belong to this node, as positions in it."""
+        return tuple(p for r in ranks for p, mine in enumerate(self.mine.ranks) if r == mine)
+
+
 class MpiTransport:
     """A job of MPI ranks, each with a contiguous block of the program's devices.
+
+    Ranks of a node meet in its memory, and messages go between nodes; without ``nodes`` each rank is one.
 
     ``timeout`` bounds the seconds spent waiting in one exchange (0: no bound); when it passes, `RunError` names
     rank, collective and source line. ``spin`` is how long a wait polls without sleeping: long when every local
     rank has a core of its own, short when ranks share cores.
     """
-
-    control = None
-    node_ranks = ()
 
     def __init__(
         self,
@@ -61,10 +73,12 @@ class MpiTransport:
         spin: float = 0.0,
         limits: Limits | None = None,
         keep: Keep | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         self._mpi = sys.modules[type(world).__module__]
         self._world = world.Dup()
         self._keep = keep
+        self._nodes = nodes
         self._timeout = timeout
         self._spin = spin
         self._limits = limits or Limits()
@@ -78,6 +92,16 @@ class MpiTransport:
     def process_count(self) -> int:
         return int(self._world.Get_size())
 
+    @property
+    def control(self) -> ControlTable | None:
+        """Where the ranks of this node are; see `shardc.collectives.control`."""
+        return None if self._nodes is None else self._nodes.mine.control
+
+    @property
+    def node_ranks(self) -> tuple[int, ...]:
+        """The ranks of this node by position."""
+        return () if self._nodes is None else self._nodes.mine.ranks
+
     def ownership(self, num_devices: int) -> Ownership:
         if num_devices < self.process_count:
             raise InputError(
@@ -87,22 +111,63 @@ class MpiTransport:
         return Ownership(num_devices, self.process_count)
 
     def connect(
-        self, calls: Sequence[CollectiveCall], num_devices: int, rows: ctypes.Array[Row], pool: Pool
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
     ) -> MessagesPerformer:
         functions = mpi_functions(self._mpi)
-        owner = self.ownership(num_devices).table()
-        topology = Topology(tuple(owner.tolist()), tuple(range(self.process_count)))
+        ownership = self.ownership(num_devices)
+        owner = ownership.table()
+        nodes = self._nodes
+        by_rank = tuple(range(self.process_count)) if nodes is None else nodes.by_rank
+        topology = Topology(tuple(owner.tolist()), by_rank)
+        numbers: dict[tuple[int, ...], int] = {}
         planned = []
         for call in calls:
             members = check_call(call, num_devices)
-            channel = self._channel(connected_processes(members, owner, self.process_count))
-            plan = plan_messages(call, members, topology, self.process_index, self._limits)
-            planned.append(Planned(call, plan, channel))
-        code = work_code(None, self._keep)
-        return MessagesPerformer(planned, rows, pool, functions, code, timeout=self._timeout, spin=self._spin)
+            components = connected_processes(members, owner, self.process_count)
+            channel = self._channel(components)
+            number = numbers.setdefault(components, len(numbers))
+            meeting = None if nodes is None else self._meeting(call, number, channel, nodes, ownership)
+            together = meeting is not None
+            plan = plan_messages(call, members, topology, self.process_index, self._limits, together=together)
+            planned.append(Planned(call, plan, channel, meeting))
+        return MessagesPerformer(
+            planned,
+            rows,
+            pool,
+            functions,
+            work_code(None, self._keep),
+            timeout=self._timeout,
+            spin=self._spin,
+            node=None if nodes is None else nodes.mine,
+        )
+
+    def _channel(self, components: tuple[int, ...]) -> Channel:
+        """A communicator for all collectives that connect the same ranks; all ranks come here in the same order."""
+        if components not in self._channels:
+            communicator = self._world.Dup()
+            communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
+            mine = components[self.process_index]
+            ranks = tuple(r for r, c in enumerate(components) if c == mine)
+            self._channels[components] = Channel(communicator, self._mpi._handleof(communicator), ranks)
+        return self._channels[components]
+
+    @staticmethod
+    def _meeting(
+        call: CollectiveCall, number: int, channel: Channel, nodes: Nodes, ownership: Ownership
+    ) -> Meeting | None:
+        """Whom of this node a collective of ``channel`` connects; None if that is this process alone."""
+        mates = nodes.mates(channel.ranks)
+        if len(mates) < 2:
+            return None
+        return Meeting(call, number, mates, tuple(ownership.devices(nodes.mine.ranks[m]) for m in mates))
 
     def empty(self, nbytes: int) -> Bytes:
-        return aligned_bytes(nbytes)
+        return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
 
     def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
         import pickle
@@ -138,15 +203,6 @@ class MpiTransport:
                 moved += piece.size
             self._wait(requests, _Doing("a gather"), moved)
         return out
-
-    def _channel(self, components: tuple[int, ...]) -> Channel:
-        """The communicator of my component; all ranks come here in the same order."""
-        if components not in self._channels:
-            me = self.process_index
-            ranks = [r for r, c in enumerate(components) if c == components[me]]
-            communicator = self._world.Split(components[me], me)
-            self._channels[components] = Channel(self._mpi, communicator, ranks)
-        return self._channels[components]
 
     def _wait(self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0) -> None:
         """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.

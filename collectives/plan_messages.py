@@ -30,10 +30,13 @@ from shardc.collectives.steps import (
     Arrive,
     Await,
     Begin,
+    BringBack,
     Check,
     Copy,
     Header,
+    Import,
     Place,
+    Publish,
     Receive,
     Reduce,
     Send,
@@ -341,8 +344,7 @@ class _Planner:
     def steps(self, together: bool) -> Iterator[Step]:
         yield Begin()
         if together:
-            yield Arrive()
-            yield Await()
+            yield from (Publish(), Arrive(False), Await(False), Import())
         yield from self.before
         yield from self._announced(self.first)
         for make in self.between:
@@ -353,8 +355,7 @@ class _Planner:
             yield Wait(_bytes_of(self.second.outgoing, self.second.incoming))
         yield from self.after
         if together:
-            yield Arrive()
-            yield Await()
+            yield from (Arrive(True), Await(True), BringBack())
 
     def _announced(self, mail: _Mail) -> Iterator[Step]:
         """An exchange of messages that say what they belong to: few bytes at once, more when all have been heard."""

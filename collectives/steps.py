@@ -14,10 +14,13 @@ __all__ = [
     "Arrive",
     "Await",
     "Begin",
+    "BringBack",
     "Check",
     "Copy",
     "Header",
+    "Import",
     "Place",
+    "Publish",
     "Receive",
     "Reduce",
     "Send",
@@ -119,13 +122,47 @@ class Zero:
 
 
 @dataclass(frozen=True, slots=True)
+class Publish:
+    """Show the processes of this node where our operands and results lie."""
+
+
+@dataclass(frozen=True, slots=True)
 class Arrive:
-    """Tell the processes of this node that we are here."""
+    """Tell the processes of this node that we are at the beginning of the collective, or at its end (``last``)."""
+
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Go on when all processes of this node have arrived as often as we have."""
+    """Go on when all processes of this node have arrived there."""
+
+    last: bool
 
 
-Step = Begin | Header | Send | Receive | Wait | Check | Reduce | Copy | Zero | Arrive | Await
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Look where the operands and results of this node's processes lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class BringBack:
+    """Bring results that others wrote elsewhere to their place."""
+
+
+Step = (
+    Begin
+    | Header
+    | Send
+    | Receive
+    | Wait
+    | Check
+    | Reduce
+    | Copy
+    | Zero
+    | Publish
+    | Arrive
+    | Await
+    | Import
+    | BringBack
+)

@@ -16,6 +16,7 @@ Every record below consists of words of eight bytes.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 
 from shardc.native.jit import Loaded, compile_ir, load_object
@@ -24,6 +25,8 @@ from shardc.native.target import Target, host_target
 
 __all__ = [
     "DIVERGED",
+    "HEADS",
+    "MEETING_BYTES",
     "MESSAGES_SYMBOL",
     "MPI_FAILED",
     "STARTED_TWICE",
@@ -31,7 +34,10 @@ __all__ = [
     "Call",
     "Cell",
     "Channel",
+    "Entry",
+    "Import",
     "Op",
+    "Shown",
     "State",
     "Step",
     "Table",
@@ -45,14 +51,20 @@ MESSAGES_SYMBOL = "shardc_messages"
 #: Answers besides 0: call again; `State.code` is MPI's error; a header is another collective's; a start without done.
 WAITING, MPI_FAILED, DIVERGED, STARTED_TWICE = 1, -1, -2, -3
 
+#: Bytes of the two meetings of a collective: a line of its own, and the next one, for each.
+MEETING_BYTES = 256
+#: The newest headers that a process shows on a channel, a power of two.
+HEADS = 64
+
 #: Reductions and copies that touch more bytes than this use the thread pool, in pieces of so many bytes.
 _PARALLEL_BYTES, _PIECE_BYTES = 1 << 19, 1 << 16
 
 
 class Op:
-    """`Step.op`. For the last two ``base`` is a meeting (`shardc.native.meeting`) of ``nbytes`` processes."""
+    """`Step.op`. Of `ARRIVE` and `AWAIT` ``nbytes`` is the meeting: 0 at the beginning, 1 at the end."""
 
     END, BEGIN, HEADER, SEND, RECEIVE, WAIT, CHECK, REDUCE, COPY, ZERO, ARRIVE, AWAIT = range(12)
+    PUBLISH, IMPORT, BRING_BACK = range(12, 15)
 
 
 def _words(*names: str) -> tuple[tuple[str, type], ...]:
@@ -79,29 +91,50 @@ class Table(ctypes.Structure):
     _fields_ = _words("function", "sources", "targets", "elements", "item", "cells", "pointers", "spare")
 
 
-class Channel(ctypes.Structure):
-    """A communicator and how many exchanges have begun on it."""
+class Entry(ctypes.Structure):
+    """An operand (``operand``: 1) or result of this process that others of its node use: its `Cell`, a stand-in of
+    ``nbytes`` in the heap (``staging``) for when it lies elsewhere, and the word where the others read its offset."""
 
-    _fields_ = _words("communicator", "sequence")
+    _fields_ = _words("base", "offset", "nbytes", "staging", "published", "effective", "real", "operand")
+
+
+class Import(ctypes.Structure):
+    """``out`` becomes the address of an entry: ``heap``, as mapped here, and what its word says."""
+
+    _fields_ = _words("word", "heap", "out")
+
+
+class Channel(ctypes.Structure):
+    """A communicator and how many exchanges have begun on it.
+
+    ``members`` processes of this node meet; ``heads`` are addresses by position, of headers of 64 bytes for the last
+    `HEADS` exchanges. ``number`` is for the control table."""
+
+    _fields_ = _words("communicator", "sequence", "heads", "members", "position", "number")
 
 
 class Call(ctypes.Structure):
     """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted``, the number of its
-    exchange, since when it waits, and which count ends its next meeting."""
+    exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this node's processes
+    at its beginning and its end (`shardc.native.meeting`), and in which of their ``rounds`` it is."""
 
     _fields_ = _words(
         *("steps", "cursor", "posted", "sequence", "requests", "statuses", "channel", "index", "signature"),
-        *("since", "goal", "spare", "reserve"),
+        *("since", "meetings", "rounds"),
     )
 
 
 class State(ctypes.Structure):
-    """Functions of MPI and of the pool, sizes and values of its handles, `Call` addresses by index; and what went
-    wrong: MPI's ``code``, or the header (``seen``) of ``peer``."""
+    """Functions of MPI and of the pool, sizes and values of its handles, `Call` addresses by index; what went wrong:
+    MPI's ``code``, or the header (``seen``) of ``peer`` (a rank of the communicator, or -1 - a position in the node);
+    the heap; where this process says what it does: a row of the control table from its state on; and for how
+    many nanoseconds it watches a meeting before it sleeps, if the missing are fewer than the ``cores``."""
 
     _fields_ = (
         *_words("isend", "irecv", "testall", "parallel", "byte", "request_bytes", "spin", "calls"),
-        *_words("code", "peer", "seen_sequence", "seen_index", "seen_signature"),
+        *_words(
+            "code", "peer", "seen_sequence", "seen_index", "seen_signature", "heap", "heap_bytes", "row", "program"
+        ),
     )
 
 
@@ -111,16 +144,36 @@ def load_messages(messages: bytes, meeting: bytes) -> Loaded:
     return load_object([messages, meeting], [MESSAGES_SYMBOL])
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a row of the control table says what a process does: values of its state, and offsets of its other fields in
+    bytes from there. ``expecting``: waits for messages; ``since`` is a time, the others are numbers."""
+
+    arriving: int
+    expecting: int
+    working: int
+    finishing: int
+    computing: int
+    program: int
+    channel: int
+    sequence: int
+    index: int
+    phase: int
+    completed: int
+    since: int
+
+
 @lru_cache(maxsize=8)
-def messages_object(target: Target | None = None) -> bytes:
+def messages_object(shown: Shown, target: Target | None = None) -> bytes:
     """The object file for ``target`` (default: this machine)."""
-    return compile_ir(messages_ir(target), target)
+    return compile_ir(messages_ir(shown, target), target)
 
 
-def messages_ir(target: Target | None = None) -> str:
+def messages_ir(shown: Shown, target: Target | None = None) -> str:
     """The IR text for ``target``."""
     triple = (target or host_target()).triple
-    values = {"PARALLEL": _PARALLEL_BYTES, "PIECE": _PIECE_BYTES}
+    values = {"PARALLEL": _PARALLEL_BYTES, "PIECE": _PIECE_BYTES, "MASK": HEADS - 1}
+    values |= {name.upper(): value for name, value in asdict(shown).items()}
     text = f'target triple = "{triple}"\n{MESSAGES}'
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))

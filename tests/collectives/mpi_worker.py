@@ -1,6 +1,7 @@
 """Runs on every rank of a job: random collectives by `MpiTransport` against the oracle.
 
-Arguments: how many cases; "diverge".
+Arguments: how many cases, or "diverge"; and the node of each rank, such as 0,0,1,1, where ranks are not nodes of their
+own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from shardc.collectives.mpi import MpiTransport
+from shardc.collectives.heap import open_heaps
+from shardc.collectives.mpi import MpiTransport, Nodes
 from shardc.collectives.plan_messages import Limits
+from shardc.collectives.shared import Node, shared_code
 from shardc.native.drive import WHOLE
 from tests.collectives.oracle import AXES, OPS, assert_same, expected, make_case, memory_for, perform
+from tests.collectives.shared_worker import run as run_program
 
 LIMITS = [Limits(), Limits(message=100, packed=32, whole=0), Limits(whole=1 << 40), Limits(packed=0, whole=-(1 << 30))]
 DTYPES = ["f32", "bf16", "f64", "s32", "u8", "c64", "pred"]
@@ -44,9 +48,22 @@ def run(transports: list[MpiTransport], seed: int) -> int:
     return len(mine)
 
 
-def diverge() -> None:
+def nodes_of(numbers: str) -> Nodes | None:
+    """Ranks with equal numbers share memory."""
+    if not numbers:
+        return None
+    by_rank = tuple(int(n) for n in numbers.split(","))
+    rank = MPI.COMM_WORLD.Get_rank()
+    ranks = tuple(r for r, n in enumerate(by_rank) if n == by_rank[rank])
+    near = MpiTransport(MPI.COMM_WORLD.Split(by_rank[rank], rank), timeout=100)
+    heaps = open_heaps(near.exchange_objects, len(ranks))
+    assert not isinstance(heaps, str), heaps
+    return Nodes(by_rank, Node(heaps, ranks, near.exchange_objects, shared_code(), spin=0, cores=1))
+
+
+def diverge(nodes: Nodes | None) -> None:
     """Odd ranks are in another collective over the same groups."""
-    transport = MpiTransport(MPI.COMM_WORLD, timeout=100)
+    transport = MpiTransport(MPI.COMM_WORLD, timeout=100, nodes=nodes)
     me = transport.process_index
     cases = [make_case(1, "all-reduce", 7, ("f32",), n, index=index) for index, n in ((0, 5), (1, 3000))]
     memory = memory_for(cases[me % 2], me)
@@ -54,12 +71,13 @@ def diverge() -> None:
 
 
 def main() -> None:
+    nodes = nodes_of(sys.argv[2] if len(sys.argv) > 2 else "")
     if sys.argv[1] == "diverge":
-        diverge()
+        diverge(nodes)
         return
-    transports = [MpiTransport(MPI.COMM_WORLD, timeout=100, limits=limits) for limits in LIMITS]
+    transports = [MpiTransport(MPI.COMM_WORLD, timeout=100, limits=limits, nodes=nodes) for limits in LIMITS]
     rank, ranks = transports[0].process_index, transports[0].process_count
-    done = sum(run(transports, seed) for seed in range(int(sys.argv[1])))
+    done = sum(run(transports, seed) + run_program(transports, seed) for seed in range(int(sys.argv[1])))
     assert transports[1].exchange_objects({"rank": rank, "pad": "x" * 100 * rank}) == [
         {"rank": r, "pad": "x" * 100 * r} for r in range(ranks)
     ]

@@ -25,15 +25,18 @@ def job(ranks: int, *arguments: str, cwd: Path, **environment: str) -> subproces
     )
 
 
-@pytest.mark.parametrize(("ranks", "cases"), [(4, 200), (3, 60), (2, 60)])
-def test_random_collectives(ranks: int, cases: int, repository: Path) -> None:
-    done = job(ranks, "-m", "tests.collectives.mpi_worker", str(cases), cwd=repository)
+@pytest.mark.parametrize(
+    ("ranks", "cases", "nodes"), [(4, 40, ""), (3, 30, ""), (4, 30, "0,0,1,1"), (5, 20, "0,1,0,0,2")]
+)
+def test_random_collectives(ranks: int, cases: int, nodes: str, repository: Path) -> None:
+    done = job(ranks, "-m", "tests.collectives.mpi_worker", str(cases), nodes, cwd=repository)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("compared ")
 
 
-def test_ranks_in_different_collectives_are_found_out(repository: Path) -> None:
-    done = job(4, "-m", "tests.collectives.mpi_worker", "diverge", cwd=repository)
+@pytest.mark.parametrize("nodes", ["", "0,0,1,1"])
+def test_ranks_in_different_collectives_are_found_out(nodes: str, repository: Path) -> None:
+    done = job(4, "-m", "tests.collectives.mpi_worker", "diverge", nodes, cwd=repository)
     assert done.returncode != 0
     assert "RunError" in done.stderr
     assert "different branch" in done.stderr
@@ -41,5 +44,6 @@ def test_ranks_in_different_collectives_are_found_out(repository: Path) -> None:
 
 @pytest.mark.full
 def test_many_random_collectives(repository: Path) -> None:
-    done = job(4, "-m", "tests.collectives.mpi_worker", "3000", cwd=repository)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for nodes in ("", "0,0,1,1", "0,1,0,1", "0,0,0,0"):
+        done = job(4, "-m", "tests.collectives.mpi_worker", "1000", nodes, cwd=repository)
+        assert done.returncode == 0, done.stdout + done.stderr
