@@ -30,7 +30,7 @@ from shardc.launcher.array import Array
 from shardc.launcher.standing import Plan
 from shardc.launcher.step_tables import StepTables
 from shardc.launcher.watchdog import Watchdog, start_watchdog
-from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, START, WAIT, WAITING, Prepared
+from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, PAUSED, START, WAIT, WAITING, Prepared
 from shardc.native.pool import SPIN, Pool, Row, pool_object
 from shardc.native.pool import pool as process_pool
 
@@ -189,10 +189,11 @@ class Driver:
         self._call_helpers()
         state = loop.run()
         try:
-            while state == WAITING:
-                self._performer.tick()
-                if self._watchdog is not None:
-                    self._watchdog.tick(loop.job.made, loop.history[-1].begin)
+            while state in (WAITING, PAUSED):
+                if state == WAITING:
+                    self._performer.tick()
+                    if self._watchdog is not None:
+                        self._watchdog.tick(loop.job.made, loop.history[-1].begin)
                 state = loop.run()
         finally:
             loop.abandon()

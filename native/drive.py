@@ -12,7 +12,8 @@ be worth it), and hands the collective to the performer::
 ``phase`` is `WHOLE`, `START` or `DONE_PHASE`. It answers 0 when that is done, 1 when it waited ``deadline`` nanoseconds
 for others (it is called again with the same arguments), a negative number when it failed. The loop returns `FINISHED`,
 `WAITING` (look at signals and at the other processes, then call again), `ANSWERED` (the rows' answers say what
-happened: they differ, a check is false, or there is no such collective) or `FAILED` (`Job.code` says why).
+happened: they differ, a check is false, or there is no such collective), `FAILED` (`Job.code` says why) or, between two
+collectives of a long step, `PAUSED` (look at signals, then call again).
 
 What a phase took the last times is remembered in ``Job.expected``: 2 * n + 1 numbers, for what follows the beginning,
 each collective (or its start), and each done. The newest `RING` collectives are in ``Job.events``, sums in
@@ -40,6 +41,7 @@ __all__ = [
     "FAILED",
     "FINISHED",
     "JOB_BYTES",
+    "PAUSED",
     "PERFORM_TYPE",
     "RING",
     "START",
@@ -65,13 +67,13 @@ WAIT = 1 << 30
 #: What a performer is asked for: a whole collective, its start, its done.
 WHOLE, START, DONE_PHASE = 0, 1, 2
 #: What the loop returns.
-FINISHED, WAITING, ANSWERED, FAILED = 0, 1, 2, 3
+FINISHED, WAITING, ANSWERED, FAILED, PAUSED = range(5)
 #: Events that are kept.
 RING = 256
 
 #: Nanoseconds that a phase may take that never ran, and below which other threads are not worth calling.
 _UNKNOWN, _TINY = 10_000_000, 1_500
-#: Nanoseconds until a waiting performer lets Python look at signals.
+#: Nanoseconds until Python looks at signals.
 _DEADLINE = 50_000_000
 #: Bytes at the start of an arena that hold the step's resume point.
 _HEADER = 8

@@ -262,20 +262,24 @@ entry:
   %first.row = getelementptr %row, ptr %rows, i64 0, i32 5
   %waiting = load i64, ptr %waiting.p, align 8
   store i64 0, ptr %waiting.p, align 8
-  %again = icmp ne i64 %waiting, 0
-  br i1 %again, label %resume, label %fresh
+  %entered = call i64 @now()
+  %python.due = add i64 %entered, %deadline
+  switch i64 %waiting, label %fresh [ i64 1, label %resume
+                                      i64 2, label %continue ]
 fresh:
   call void @rewind(ptr %rows, i64 %count)
   call void @show(ptr %job, i64 1)
   store i64 -1, ptr %stop.p, align 8
-  %beginning = call i64 @now()
+  br label %phase
+continue:
+  %stop.done = load i64, ptr %stop.p, align 8
   br label %phase
 resume:
   %stop.before = load i64, ptr %stop.p, align 8
   br label %split
 phase:
-  %from = phi i64 [ -1, %fresh ], [ %stop, %finished ]
-  %begin = phi i64 [ %beginning, %fresh ], [ %end, %finished ]
+  %from = phi i64 [ -1, %fresh ], [ %stop.done, %continue ], [ %stop, %finished ]
+  %begin = phi i64 [ %entered, %fresh ], [ %entered, %continue ], [ %end, %finished ]
   store i64 1, ptr %where.p, align 8
   %arrived = call i64 @advance(ptr %job, i64 %from, i64 %begin)
   %answer = load i64, ptr %first.row, align 8
@@ -323,7 +327,11 @@ call:
 finished:
   %end = call i64 @now()
   call void @finish(ptr %job, i64 %index, i64 %part, i64 %end)
-  br label %phase
+  %long = icmp sgt i64 %end, %python.due
+  br i1 %long, label %pause, label %phase
+pause:
+  store i64 2, ptr %waiting.p, align 8
+  ret i32 4
 unfinished:
   %pending = icmp sgt i32 %code, 0
   br i1 %pending, label %later, label %failed

@@ -12,6 +12,7 @@ from shardc.native.drive import (
     ANSWERED,
     FAILED,
     FINISHED,
+    PAUSED,
     PERFORM_TYPE,
     RING,
     WAIT,
@@ -45,7 +46,7 @@ class Program:
             return answer(device, place.value - 1)
 
         def performer(state: int, index: int, phase: int, deadline: int) -> int:
-            assert (state, deadline) == (77, 50_000_000)
+            assert (state, deadline) in ((77, 50_000_000), (77, 0))
             self.performed.append((index, phase))
             return perform(index, phase)
 
@@ -94,6 +95,18 @@ def test_a_waiting_performer_is_asked_again_for_the_same() -> None:
     assert [program.loop.run() for _ in range(4)] == [WAITING, WAITING, WAITING, FINISHED]
     assert program.performed == [(1, 0), (1, 0), (1, 0), (0, 0), (0, 0)]
     assert [(e.index, e.waits) for e in program.loop.history] == [(1, 2), (0, 1)]
+
+
+def test_a_long_step_pauses_between_collectives() -> None:
+    script = [1, 0, -1]
+    program = Program(lambda device, place: script[place], 2)
+    program.loop.job.deadline = 0
+    assert [program.loop.run() for _ in range(3)] == [PAUSED, PAUSED, FINISHED]
+    assert program.performed == [(1, 0), (0, 0)]
+    assert program.loop.run() == PAUSED
+    program.loop.abandon()
+    assert program.loop.run() == PAUSED
+    assert program.performed[3:] == [(1, 0)]
 
 
 def test_an_abandoned_wait_starts_anew() -> None:
