@@ -62,11 +62,10 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An order, how it runs, and the bytes that it needs."""
+    """An order and how it runs."""
 
     order: Order
     timeline: Timeline
-    peak: int
 
 
 def timeline(order: Sequence[Instruction], costs: Costs) -> Timeline:
@@ -110,23 +109,20 @@ class _Clock:
             self.hidden[i] = max(0.0, self._seconds[i] - waited)
 
 
-def schedules(
-    computation: Computation, costs: Costs, limits: Sequence[int], peak: Callable[[Order], int]
-) -> Iterator[Plan]:
+def schedules(computation: Computation, costs: Costs, limits: Sequence[int]) -> Iterator[Plan]:
     """Orders of ``computation`` with at most so many transfers in flight on a channel as ``limits`` say, one after the
-    other; ``peak`` tells the bytes that an order needs. Each keeps operands before users, starts before dones, and
-    what has side effects in order.
+    other. Each keeps operands before users, starts before dones, and what has side effects in order.
 
     The first one is the order that is given, every done right behind its start.
 
-    Example: ``min(schedules(c, costs, (2, 1), peak), key=lambda p: p.timeline.seconds)``.
+    Example: ``min(schedules(c, costs, (2, 1)), key=lambda p: p.timeline.seconds)``.
     """
     graph = _Graph.of(computation, costs)
     seen: set[Order] = set()
     for order in graph.orders(costs, limits):
         if order not in seen:
             seen.add(order)
-            yield Plan(order, timeline(order, costs), peak(order))
+            yield Plan(order, timeline(order, costs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,16 @@ class _Scheduling:
         return map_computations(module, schedule, only=step_computations(module))
 
     def _best(self, c: Computation, costs: KernelCosts, peak: Callable[[tuple[Instruction, ...]], int]) -> Computation:
-        plans = list(schedules(c, costs, self.limits, peak))
-        most = max(plans[0].peak * self.memory, plans[0].peak)
-        best = min(
-            (p for p in plans if p.peak <= most), key=lambda p: (p.timeline.seconds, p.peak)
-        )  # of equals the first
+        """The fastest order that memory has room for; the one that is given, if need be."""
+        given, *others = schedules(c, costs, self.limits)
+        best, most = given, 0.0
+        for plan in sorted(others, key=lambda p: p.timeline.seconds):
+            if plan.timeline.seconds >= given.timeline.seconds:
+                break
+            most = most or peak(given.order) * max(self.memory, 1.0)
+            if peak(plan.order) <= most:
+                best = plan
+                break
         return _joined(Computation(c.name, best.order, c.root), self._idle(best))
 
     def _idle(self, plan: Plan) -> set[Instruction]:
