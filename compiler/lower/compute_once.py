@@ -9,6 +9,7 @@ differ along no axis of either.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -62,7 +63,8 @@ def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
             found[step] = own
     groups = sorted(set(found.values()))[:_MOST_GROUPS]
     number = {own: n for n, own in enumerate(groups)}
-    steps = {step: number[own] for step, own in found.items() if own in number}
+    found = {step: own for step, own in found.items() if own in number}
+    steps = {step: number[own] for step, own in found.items()}
     received = {
         b: number[wanted.get(b, 0)]
         for step in leaf_steps(linear.steps)
@@ -75,7 +77,7 @@ def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
         steps=steps,
         wanted=received,
         results=_written_by(linear, plan, steps, received),
-        in_place=tuple(r for r, a in linear.aliases if flow.apart(r, a, linear, plan, found)),
+        in_place=flow.apart(linear, plan, found),
     )
 
 
@@ -221,24 +223,36 @@ class _Flow:
                     want(b, axes)
         return changed
 
-    def apart(self, r: int, a: int, linear: Linear, plan: BufferPlan, once: dict[Step, _Axes]) -> bool:
-        """May result ``r`` lie in argument ``a`` of all devices that share it? Its other readers are then behind a
-        stop, where devices wait for each other, when the first of them writes."""
-        sharding = self.parameters[a]
-        if sharding is None or sharding != self.results[r]:
-            return False
-        split = self._split(sharding)
-        last, first, stops = -1, len(linear.steps), []
+    def apart(self, linear: Linear, plan: BufferPlan, once: Mapping[Step, _Axes]) -> tuple[int, ...]:
+        """The results that may lie in a donated argument of all devices that share it: its other readers are then
+        behind a stop, where devices wait for each other, when the first of them writes."""
+        split = [self._split(sharding) for sharding in self.parameters]
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
+        stops: list[int] = []
         for n, step in enumerate(linear.steps):
             if isinstance(step, Collective | Await):
                 stops.append(n)
             for leaf in leaf_steps((step,)):
-                read = leaf.collective.operands if isinstance(leaf, Await) else reads_of(leaf)
-                if any(b.space == "argument" and b.index == a for b in read):
-                    last = n if once.get(leaf, self.axes.all) & ~split else last
-                if any((ref := plan.ref(b)).space == "result" and ref.index == r for b in writes_of(leaf)):
-                    first = min(first, n)
-        return last < 0 or any(last <= stop < first for stop in stops)
+                own = once.get(leaf, self.axes.all)
+                for b in leaf.collective.operands if isinstance(leaf, Await) else reads_of(leaf):
+                    if b.space == "argument" and own & ~split[b.index]:
+                        last[b.index] = n
+                for b in writes_of(leaf):
+                    if (ref := plan.ref(b)).space == "result":
+                        first.setdefault(ref.index, n)
+
+        def waits(read: int, written: int) -> bool:
+            following = bisect_left(stops, read)
+            return read < 0 or (following < len(stops) and stops[following] < written)
+
+        return tuple(
+            r
+            for r, a in linear.aliases
+            if self.parameters[a] is not None
+            and self.parameters[a] == self.results[r]
+            and waits(last.get(a, -1), first.get(r, len(linear.steps)))
+        )
 
 
 #: Collectives that give all members the same.

@@ -82,9 +82,9 @@ def test_replicated_updates_are_written_in_place_once() -> None:
     masks = [int(arena[8:16].view(np.uint64)[0]) & 1 for arena in compiled.driver.arenas.values()]
     assert masks == [0, 1, 1, 1]
     state, _ = compiled(_weights(), _batch())
-    before = {n: state[n]._blocks[0] for n in state}
+    before = {n: state[n]._blocks[0].ctypes.data for n in state}
     after, _ = compiled(state, _batch())
-    assert all(after[n]._blocks[d] is before[n] for n in before for d in range(4))
+    assert all(after[n]._blocks[d].ctypes.data == before[n] for n in before for d in range(4))
 
 
 def test_what_others_still_read_is_not_overwritten() -> None:
