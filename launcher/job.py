@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 from shardc.collectives.heap import open_heaps
 from shardc.collectives.local import LocalTransport
-from shardc.collectives.mpi import MpiTransport
+from shardc.collectives.mpi import MpiTransport, Nodes
 from shardc.collectives.shared import Node, shared_code
 from shardc.collectives.shared_transport import SharedTransport
 from shardc.collectives.transport import Transport
@@ -101,27 +101,41 @@ def _mpi_transport(settings: _Settings) -> Transport:
     local = _local_processors()
     cores = len(frozenset().union(*local))
     spin = _SPIN if len(local) <= cores else _SHORT_SPIN
-    messages = MpiTransport(world, timeout=settings.timeout, spin=spin, keep=settings.keep)
-    if not settings.shared_memory or not 1 < len(local) == world.Get_size():
+    make = partial(MpiTransport, timeout=settings.timeout, spin=spin, keep=settings.keep)
+    messages = make(world)
+    by_rank = tuple(messages.exchange_objects(_first_of_node()))
+    if not settings.shared_memory or len(set(by_rank)) == len(by_rank):
         return messages
-    heaps = open_heaps(messages.exchange_objects, len(local))
-    if isinstance(heaps, str):
+    alone = len(set(by_rank)) == 1
+    ranks = tuple(r for r, node in enumerate(by_rank) if node == by_rank[world.Get_rank()])
+    exchange = (messages if alone else make(world.Split(by_rank[world.Get_rank()]))).exchange_objects
+    heaps = open_heaps(exchange, len(ranks))
+    problems = [p for p in messages.exchange_objects(heaps if isinstance(heaps, str) else "") if p]
+    if isinstance(heaps, str) or problems:
         if world.Get_rank() == 0:
-            log.info("ranks send messages within the node: %s", heaps)
+            log.info("ranks send messages within the node: %s", problems[0])
         return messages
     helper = settings.transfer_thread
-    return SharedTransport(
-        messages,
-        Node(
-            heaps,
-            tuple(range(len(local))),
-            messages.exchange_objects,
-            shared_code(None, settings.keep),
-            spin=_WATCH if len(local) <= cores else _SHORT_WATCH,
-            cores=cores,
-            helper=cores >= 2 * len(local) if helper is None else helper,
-        ),
+    node = Node(
+        heaps,
+        ranks,
+        exchange,
+        shared_code(None, settings.keep),
+        spin=_WATCH if len(local) <= cores else _SHORT_WATCH,
+        cores=cores,
+        helper=cores >= 2 * len(local) if helper is None else helper,
     )
+    return SharedTransport(messages, node) if alone else make(world, nodes=Nodes(by_rank, node))
+
+
+@cache
+def _first_of_node() -> int:
+    """The first rank of this node."""
+    mpi = start_mpi()
+    node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+    first = int(node.bcast(mpi.COMM_WORLD.Get_rank()))
+    node.Free()
+    return first
 
 
 @cache

@@ -1,11 +1,12 @@
 """Runs on every rank of a job: random collectives by `MpiTransport` against the oracle.
 
-Arguments: how many cases, or "diverge"; and the node of each rank, such as 0,0,1,1, where ranks are not nodes of their
-own.
+Arguments: how many cases, or "diverge"; and the node of each rank, such as 0,0,1,1, or "hosts", where ranks are not
+nodes of their own.
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import numpy as np
@@ -52,7 +53,11 @@ def nodes_of(numbers: str) -> Nodes | None:
     """Ranks with equal numbers share memory."""
     if not numbers:
         return None
-    by_rank = tuple(int(n) for n in numbers.split(","))
+    if numbers == "hosts":
+        names = MPI.COMM_WORLD.allgather(socket.gethostname())
+        by_rank = tuple(names.index(name) for name in names)
+    else:
+        by_rank = tuple(int(n) for n in numbers.split(","))
     rank = MPI.COMM_WORLD.Get_rank()
     ranks = tuple(r for r, n in enumerate(by_rank) if n == by_rank[rank])
     near = MpiTransport(MPI.COMM_WORLD.Split(by_rank[rank], rank), timeout=100)
@@ -83,7 +88,7 @@ def main() -> None:
     ]
     total = MPI.COMM_WORLD.reduce(done, root=0)
     if rank == 0:
-        print(f"compared {total} devices", flush=True)
+        print(f"compared {total} devices on {len(set(nodes.by_rank)) if nodes else ranks} nodes", flush=True)
 
 
 if __name__ == "__main__":
