@@ -17,6 +17,8 @@ from tests.launcher.fault_program import COLLECTIVES
 pytestmark = pytest.mark.mpi
 
 RANKS = 4
+#: Seconds that ranks wait for each other.
+PATIENCE = 3
 FAULTS = ("kill", "stop", "raise", "exit", "skip")
 #: Each fault, each rank and the ends of the step; the rest is for `make test-full`.
 SAMPLE = [
@@ -55,7 +57,7 @@ def shared_files(folder: Path) -> set[str]:
 
 def check(fault: str, at: int, victim: int, folder: Path, repository: Path) -> str:
     """Run a case; what it said."""
-    code, said = run(fault, at, victim, folder, repository, timeout=3)
+    code, said = run(fault, at, victim, folder, repository, timeout=PATIENCE)
     assert code == 1, said
     if fault == "raise":
         assert f"[{victim}] ValueError: boom" in said
@@ -66,8 +68,8 @@ def check(fault: str, at: int, victim: int, folder: Path, repository: Path) -> s
         assert re.match(rf"rank {victim} \(pid \d+ on \S+\) ", told[0]), said
         assert " and rank " not in told[0], said
     if fault in ("stop", "freeze"):
-        where = r"did not come to [a-z-]+ %\w+ \(collective \d\), (group|pairs) [\d, to]+ \(after 3 s\)"
-        assert re.search(where, told[0]), said
+        where = r"did not come to [a-z-]+ %\w+ \(collective \d\), (group|pairs) [\d, to]+ "
+        assert re.search(where + rf"\(after {PATIENCE} s\)", told[0]), said
     pids = [int(p.read_text()) for p in folder.glob("rank*.pid")]
     assert len(pids) == RANKS
     deadline = time.monotonic() + 20
