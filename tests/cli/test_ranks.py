@@ -56,6 +56,50 @@ def test_ranks_and_virtual_devices_give_the_same_bits(folder: Path) -> None:
     assert joined["results"] == here["results"]
 
 
+GROUPS = "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum"
+PAIRS = f"""HloModule pairs, num_partitions=2
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  x = f32[256,256] parameter(0), sharding={{replicated}}
+  d = u32[] partition-id()
+  f = f32[] convert(d)
+  g = f32[256,256] broadcast(f), dimensions={{}}
+  y = f32[256,256] add(x, g)
+  s = f32[256,256] all-reduce-start(y), channel_id=1, {GROUPS}
+  p = f32[256,256] dot(y, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  t = f32[256,256] tanh(p)
+  r = f32[256,256] all-reduce-done(s)
+  e = f32[256,256] collective-permute(t), channel_id=2, source_target_pairs={{{{0,1}},{{1,0}}}}
+  q = f32[256,256] dot(t, r), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  h = f32[128,256] reduce-scatter(q), channel_id=3, dimensions={{0}}, {GROUPS}
+  k = f32[256,256] dot(e, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT o = (f32[256,256], f32[256,256], f32[128,256]) tuple(r, k, h)
+}}
+"""
+
+
+def test_transfers_beside_computing_give_the_same_bits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pairs.hlo").write_text(PAIRS)
+    monkeypatch.setenv("SHARDC_OVERLAP_MEMORY", "4")
+    plain = outcome(shardc(folder, "run", "pairs.hlo", "--json", "--overlap", "never"))
+    overlapped = [outcome(shardc(folder, "run", "pairs.hlo", "--json", "--overlap", "always"))]
+    for thread in ("0", "1"):
+        monkeypatch.setenv("SHARDC_TRANSFER_THREAD", thread)
+        overlapped.append(outcome(shardc(folder, "run", "pairs.hlo", "--json", "--overlap", "always", "--ranks", "2")))
+    assert [o["results"] for o in overlapped] == [plain["results"]] * 3
+    few = ("--steps", "2", "--warmup", "0")
+    timed = outcome(shardc(folder, "bench", "pairs.hlo", "--json", "--overlap", "always", "--ranks", "2", *few))
+    rows = timed["communication"]["collectives"]
+    assert any(r["asynchronous"] for r in rows)
+    assert all(r["hidden"] >= 0 and 0 < r["exposed"] <= r["slowest"] for r in rows)
+
+
 def test_files(folder: Path) -> None:
     x = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
     np.savez(folder / "in.npz", in0=x, in1=np.arange(7, dtype=np.int32))
