@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ from shardc.launcher.mpi_environment import RANKS_VARIABLE, MpiLibrary, check, d
 from shardc.launcher.orphans import end_with_parent
 from shardc.launcher.prefixed_output import OutputByRank
 from shardc.launcher.roll_call import RollCall
+from shardc.launcher.shared_files import sweep_shared_files
 
 __all__ = ["JobOptions", "find_mpiexec", "job_environment", "python_command", "start_job"]
 
@@ -96,13 +99,25 @@ def start_job(
         if len(hosts) > 1:
             line += family.exporting(job)
         output = OutputByRank(library.kind) if options.prefix else None
-        with RollCall() as call:
+        with RollCall() as call, _swept() as job_ended:
             code = _supervise([*line, *options.words, *command], job | call.environ, output)
+            job_ended(code)
         ended = call.first() if code not in (0, 130) else None
         if ended is not None:
             print(prefixed(ended[0], describe(ended[1])), file=sys.stderr, flush=True)
     killed = code in family.signals or code > 125 or code < 0
     return 1 if killed and code != 130 else code
+
+
+@contextlib.contextmanager
+def _swept() -> Iterator[Callable[[int], None]]:
+    """Remove what the ranks of a job left in shared memory, unless the job tells that it ended with code 0."""
+    begin, codes = time.time(), list[int]()
+    try:
+        yield codes.append
+    finally:
+        if codes != [0]:
+            sweep_shared_files(begin)
 
 
 def _supervise(line: Sequence[str], environ: Mapping[str, str], output: OutputByRank | None = None) -> int:

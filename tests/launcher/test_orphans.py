@@ -15,7 +15,7 @@ from job_folders import LIBRARIES, environment
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(sys.platform != "linux", reason="told by Linux's /proc")]
 
 #: Each rank writes its number, then sleeps where no Python runs.
-RANK = "import os, time; from mpi4py import MPI; open(f'pid-{os.getpid()}', 'w').close(); time.sleep(600)"
+RANK = "import os, time, shardc; shardc.process_count(); open(f'pid-{os.getpid()}', 'w').close(); time.sleep(600)"
 #: Seconds until all are gone: a launcher gets 5 to end its job.
 LIMIT = 15.0
 
