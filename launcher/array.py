@@ -16,6 +16,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.layout import Layout, Region
 from shardc.launcher.shards import Shards
+from shardc.launcher.trees import map_with_prefix
 
 __all__ = ["Array", "Shard", "gather"]
 
@@ -259,32 +260,10 @@ class Array(NDArrayOperatorsMixin):
 def gather(value: Any) -> Any:
     """The whole value as NumPy on every rank; *every* rank must call it, with the same arrays in the same order.
 
-    ``value`` is an `Array`, or nested tuples, lists and dictionaries (or, with JAX, any pytree) with arrays in
-    them. Example: ``w = shardc.gather(state["w1"])``, then ``if shardc.process_index() == 0: np.save(...)``.
+    ``value`` is an `Array`, or nested dictionaries, lists, tuples, dataclasses (or, with JAX, any pytree) with arrays
+    in them. Example: ``w = shardc.gather(state["w1"])``, then ``if shardc.process_index() == 0: np.save(...)``.
     """
-    if isinstance(value, Array):
-        return _gather_array(value)
-    if isinstance(value, dict):
-        return {k: gather(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        items = [gather(v) for v in value]
-        if hasattr(value, "_fields"):
-            return type(value)(*items)
-        return type(value)(items)
-    return _gather_pytree(value)
-
-
-def _gather_pytree(value: Any) -> Any:
-    import sys
-
-    if "jax" not in sys.modules or isinstance(value, np.ndarray | np.generic):
-        return value
-    import jax
-
-    leaves, tree = jax.tree.flatten(value)
-    if len(leaves) == 1 and leaves[0] is value:
-        return value
-    return jax.tree.unflatten(tree, [gather(leaf) for leaf in leaves])
+    return map_with_prefix(lambda leaf, _: _gather_array(leaf) if isinstance(leaf, Array) else leaf, value)
 
 
 def _gather_array(array: Array) -> NDArray[Any]:

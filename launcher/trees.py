@@ -79,7 +79,11 @@ def _key_name(key: Any) -> Any:
 
 
 def map_with_prefix(
-    function: Callable[[Any, Any], Any], tree: Any, prefix: Any, ends: Callable[[Any], bool], where: str = ""
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    prefix: Any = None,
+    ends: Callable[[Any], bool] = lambda _: True,
+    where: str = "",
 ) -> Any:
     """``tree`` with ``function(leaf, given)`` for its leaves; ``given`` is of ``prefix``, which may end earlier.
 

@@ -128,7 +128,9 @@ class _Plan:
         for name, shard in (found for part in written for found in part.shards):
             shards[name].append(shard)
         tensors = {
-            name: StoredTensor(p.dtype, p.dims, p.sharding, tuple(sorted(shards[name], key=lambda s: s.start)))
+            name: StoredTensor(
+                p.dtype, p.dims, None if p.maximal else p.sharding, tuple(sorted(shards[name], key=lambda s: s.start))
+            )
             for name, p in self.layouts.items()
         }
         files = {part.file: part.nbytes for part in written if part.shards}

@@ -36,6 +36,12 @@ def check(found: Any, step: int) -> None:
 def disturbed(folder: str, what: str) -> None:
     """Rank 1 (and 3) fails or dies in the middle of writing a second checkpoint."""
     whole, rank = save.write_file, shardc.process_index()
+    try:
+        shardc.save_checkpoint(folder, tree(2) | {"rank": rank}, step=2)
+    except ShardcError as e:
+        assert "ranks 0 and 1 save different trees" in str(e)
+    else:
+        raise AssertionError("different trees")
 
     def write(path: Any, arrays: Any, metadata: Any) -> int:
         if rank % 2:

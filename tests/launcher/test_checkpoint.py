@@ -24,6 +24,7 @@ import shardc
 from shardc import Mesh, P
 from shardc.collectives.local import LocalTransport
 from shardc.hlo.errors import EnvironmentProblem, InputError, ShardcError, UnsupportedError
+from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import DTYPES
 from shardc.launcher.checkpoint.index import Index
 from shardc.launcher.checkpoint.load import Reader
@@ -159,6 +160,15 @@ def test_which_sharding_counts(tmp_path: Path) -> None:
     assert found["b"].sharding.num_shards() == (2, 1)
     with pytest.raises(InputError, match="a was saved as"):
         shardc.load_checkpoint(tmp_path, mesh=Mesh({"q": 2}))
+
+
+def test_shardings_of_all_kinds_are_kept(tmp_path: Path) -> None:
+    shuffled = Mesh({"a": 4, "b": 2}, (7, 0, 3, 2, 1, 6, 5, 4))
+    halves = Sharding(shuffled, (DimSharding((AxisRef("a", 2, 2),)), DimSharding((AxisRef("b"), AxisRef("a", 1, 2)))))
+    shardc.save_checkpoint(tmp_path, {"a": shardc.array(X, halves)}, step=0)
+    found = shardc.load_checkpoint(tmp_path).tree
+    assert found["a"].sharding == halves
+    same(found["a"], X)
 
 
 def test_other_tools_read_the_files(tmp_path: Path) -> None:
