@@ -48,6 +48,9 @@ __all__ = ["Channel", "MessagesPerformer", "MpiFunctions", "Planned", "described
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
 _PAUSE = 2.0
 
+#: Seconds that messages of other nodes may take longer than the ranks of this node: those there know better why.
+_FAR = 2.0
+
 _BEHIND = {
     name: row_offset(name) - row_offset("state")
     for name in ("program", "channel", "sequence", "index", "phase", "completed", "since")
@@ -126,7 +129,7 @@ class Planned:
 class MessagesPerformer:
     """Performs ``planned`` collectives on the devices of ``rows``; with those of the ``node`` in its memory.
 
-    ``timeout`` and ``spin`` are seconds, see `shardc.collectives.mpi.MpiTransport`.
+    ``hosts`` are by rank, for messages; ``timeout`` and ``spin`` in seconds, see `shardc.collectives.mpi.MpiTransport`.
     """
 
     def __init__(
@@ -140,6 +143,7 @@ class MessagesPerformer:
         timeout: float,
         spin: float,
         node: Node | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         self._planned = {p.call.index: p for p in planned}
         self._functions = functions
@@ -147,6 +151,7 @@ class MessagesPerformer:
         self._rows = {int(row.device): row for row in rows}
         self._timeout = timeout
         self._node = node
+        self._hosts = hosts
         self._keep: list[Any] = [rows, pool]
         meetings = [p.meeting for p in planned if p.meeting is not None]
         alone = node is None or len(node.ranks) == 1
@@ -185,14 +190,19 @@ class MessagesPerformer:
     def tick(self) -> None:
         """Raise `RunError` when a collective has waited too long."""
         now = time.monotonic()
-        index, since = next(((i, c.since) for i, c in self._calls.items() if c.since), (-1, 0))
+        index, since = next(((i, c.since) for i, c in self._calls.items() if c.since and self._is_ours(c)), (-1, 0))
         if self._wait.since != since:
             self._wait = _Wait(since, now, 0.0)
         elif now - self._wait.last > _PAUSE:
             self._wait.lost += now - self._wait.last
         self._wait.last = now
-        if since and self._timeout and now - since / 1e9 - self._wait.lost > self._timeout:
-            raise self._late(self._planned[index])
+        waited = now - since / 1e9 - self._wait.lost
+        if since and self._timeout and waited > self._timeout + (0 if self._node is None else _FAR):
+            raise self._late(self._planned[index], waited)
+
+    def _is_ours(self, call: native.Call) -> bool:
+        """Is ``call``'s wait one for messages? Of who is missing in the node the job's watchdog knows more."""
+        return self._node is None or bool(call.posted)
 
     def failure(self, code: int, index: int) -> RunError:
         """What a negative answer means."""
@@ -359,9 +369,9 @@ class MessagesPerformer:
     def _me(self, p: Planned) -> int:
         return int(self._functions.mpi.COMM_WORLD.Get_rank())
 
-    def _late(self, p: Planned) -> RunError:
+    def _late(self, p: Planned, waited: float) -> RunError:
         return RunError(
-            f"rank {self._me(p)} waited {self._timeout:g} s in {described(p.call)} (exchange "
+            f"rank {self._me(p)} waited {waited:.0f} s in {described(p.call)} (exchange "
             f"{self._calls[p.call.index].sequence} of its group) for other ranks{self._missing_text(p)}",
             where=place_of(p.call),
             fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
@@ -369,7 +379,8 @@ class MessagesPerformer:
 
     def _missing_text(self, p: Planned) -> str:
         ranks = self.missing(p.call.index)
-        return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
+        named = [f"{r} on {self._hosts[r]}" if self._hosts else str(r) for r in ranks]
+        return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
 
 
 def _loaded(code: WorkCode) -> Loaded:

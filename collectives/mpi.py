@@ -62,7 +62,7 @@ class MpiTransport:
 
     ``timeout`` bounds the seconds spent waiting in one exchange (0: no bound); when it passes, `RunError` names
     rank, collective and source line. ``spin`` is how long a wait polls without sleeping: long when every local
-    rank has a core of its own, short when ranks share cores.
+    rank has a core of its own, short when ranks share cores. ``hosts`` are by rank, for messages.
     """
 
     def __init__(
@@ -74,11 +74,13 @@ class MpiTransport:
         limits: Limits | None = None,
         keep: Keep | None = None,
         nodes: Nodes | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         self._mpi = sys.modules[type(world).__module__]
         self._world = world.Dup()
         self._keep = keep
         self._nodes = nodes
+        self._hosts = hosts
         self._timeout = timeout
         self._spin = spin
         self._limits = limits or Limits()
@@ -144,6 +146,7 @@ class MpiTransport:
             timeout=self._timeout,
             spin=self._spin,
             node=None if nodes is None else nodes.mine,
+            hosts=self._hosts,
         )
 
     def _channel(self, components: tuple[int, ...]) -> Channel:

@@ -191,18 +191,27 @@ class Driver:
         try:
             while state in (WAITING, PAUSED):
                 if state == WAITING:
-                    self._performer.tick()
-                    if self._watchdog is not None:
-                        self._watchdog.tick(loop.job.made, loop.history[-1].begin)
+                    self._look_after(loop)
                 state = loop.run()
         finally:
             loop.abandon()
         if state == FINISHED:
             return
         if state == FAILED:
-            error = self._performer.failure(loop.job.code, loop.job.stop & ~WAIT)
-            raise error if self._watchdog is None else self._watchdog.failed(error)
+            raise self._failed(self._performer.failure(loop.job.code, loop.job.stop & ~WAIT))
         raise self._wrong([row.answer for row in loop.rows])
+
+    def _look_after(self, loop: Prepared) -> None:
+        """A collective waits: is there still hope?"""
+        try:
+            self._performer.tick()
+        except RunError as error:
+            raise self._failed(error) from None
+        if self._watchdog is not None:
+            self._watchdog.tick(loop.job.made, loop.history[-1].begin)
+
+    def _failed(self, error: BaseException) -> BaseException:
+        return error if self._watchdog is None else self._watchdog.failed(error)
 
     def _call_helpers(self) -> None:
         """Let as many threads help as this driver may use; others of the process may use more or fewer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -102,8 +103,10 @@ def _mpi_transport(settings: _Settings) -> Transport:
     cores = len(frozenset().union(*local))
     spin = _SPIN if len(local) <= cores else _SHORT_SPIN
     make = partial(MpiTransport, timeout=settings.timeout, spin=spin, keep=settings.keep)
+    everybody = make(world).exchange_objects((_first_of_node(), socket.gethostname()))
+    by_rank = tuple(first for first, _ in everybody)
+    make = partial(make, hosts=[host for _, host in everybody])
     messages = make(world)
-    by_rank = tuple(messages.exchange_objects(_first_of_node()))
     if not settings.shared_memory or len(set(by_rank)) == len(by_rank):
         return messages
     alone = len(set(by_rank)) == 1

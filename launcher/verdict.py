@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardc.collectives.control import ARRIVING, COMPUTING, FINISHING, GONE, OUTSIDE, WORKING
+from shardc.collectives.control import ARRIVING, COMPUTING, EXPECTING, FINISHING, GONE, OUTSIDE, WORKING
 from shardc.hlo.errors import RunError
 from shardc.launcher.standing import DEAD, STOPPED, UNKNOWN, Plan, Site, Standing
 from shardc.native.drive import DONE_PHASE, START
@@ -87,7 +87,7 @@ def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> R
 
 
 def _waits(s: Standing) -> bool:
-    return s.process not in (DEAD, STOPPED) and s.state in (ARRIVING, FINISHING)
+    return s.process not in (DEAD, STOPPED) and s.state in (ARRIVING, FINISHING, EXPECTING)
 
 
 def _site(s: Standing, plans: Mapping[int, Plan]) -> Site | None:
@@ -109,8 +109,9 @@ def _doing(s: Standing, plans: Mapping[int, Plan]) -> str:
     site, before = _site(s, plans), f"after {s.completed} collectives"
     phase = _PHASES.get(s.phase, "")
     at = f"{phase}{site}" if site is not None else f"collective {s.index}"
-    if s.state in (ARRIVING, FINISHING):
-        doing = f"it waits in {at}, {site.devices[s.rank]}, " if site is not None else f"it waits in {at} "
+    if s.state in (ARRIVING, FINISHING, EXPECTING):
+        doing = "it waits for messages of other nodes in " if s.state == EXPECTING else "it waits in "
+        doing += f"{at}, {site.devices[s.rank]}, " if site is not None else f"{at} "
         doing += f"for {s.waited / 1e9:.1f} s"
     else:
         doing = {
