@@ -106,6 +106,10 @@ class Compiled:
         config = replace(self.config, num_threads=threads_per_process(self.config))
         return Driver(self.share(), self.step, transport, config, self.step.pool)
 
+    def release(self) -> None:
+        """Give up the memory that steps work in; the next call takes it anew, in a job on all ranks together."""
+        self.__dict__.pop("driver", None)
+
     @cached_property
     def step(self) -> LoadedStep:
         """The native step, linked into this process."""

@@ -30,6 +30,8 @@ from shardc.launcher.trees import map_with_prefix
 __all__ = ["Held", "blocks_under", "reshard", "reshard_array", "reshard_to"]
 
 Block = NDArray[np.uint8]
+#: Programs that work in more memory than so many bytes give it up after each use.
+_KEPT = 1 << 25
 
 
 def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
@@ -215,11 +217,11 @@ class _Identity:
     def __call__(self, array: Array) -> Array:
         name = self.source.name
         compiled = _identity(self.source.dims, self.source.dtype, self.before, self.after)
-        found: Array = compiled.run([_relabelled(array, compiled.executable.arguments[0], name)])[0]
+        found = _moved(compiled, array, name)
         return Array(self.target, found._live_shards(), found._transport)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def _identity(dims: tuple[int, ...], dtype: DType, before: Sharding, after: Sharding) -> Any:
     from shardc.hlo.build import Builder, make_module
     from shardc.launcher.stages import Program
@@ -243,11 +245,11 @@ class _Permutation:
         holder = {position: device for device, position in enumerate(self.before.positions)}
         pairs = tuple((holder[position], device) for device, position in enumerate(self.after.positions))
         compiled = _permutation(self.before.local_bytes, pairs)
-        found: Array = compiled.run([_relabelled(array, compiled.executable.arguments[0], self.before.name)])[0]
+        found = _moved(compiled, array, self.before.name)
         return Array(self.after, found._live_shards(), found._transport)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def _permutation(nbytes: int, pairs: tuple[tuple[int, int], ...]) -> Any:
     from shardc.hlo.text.reader import read_hlo
     from shardc.launcher.stages import Program
@@ -267,6 +269,14 @@ ENTRY main {{
 }}
 """
     return Program(read_hlo(text, "permute_shards")).compile()
+
+
+def _moved(compiled: Any, array: Array, name: str) -> Array:
+    """The result of a program that takes and returns the shards of ``array``."""
+    found: Array = compiled.run([_relabelled(array, compiled.executable.arguments[0], name)])[0]
+    if compiled.executable.arena_bytes + found._layout.local_bytes > _KEPT:
+        compiled.release()
+    return found
 
 
 def _relabelled(array: Array, spec: Any, name: str) -> Array:

@@ -120,3 +120,17 @@ def test_ranks(ranks: int, repository: Path) -> None:
     done = mpiexec(ranks, sys.executable, "-m", "tests.launcher.reshard_worker", cwd=repository)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("resharded ")
+
+
+def test_programs_for_large_arrays_keep_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = Mesh({"a": 2})
+    before, after = (as_sharding((mesh, s), 2) for s in (P("a"), P(None, "a")))
+    assert before is not None
+    assert after is not None
+    a = array(X, (mesh, P("a")))
+    layout = layout_of(X.shape, a._layout.dtype, after)
+    compiled = module._identity(X.shape, a._layout.dtype, before, after)
+    for kept, remains in ((0, False), (1 << 25, True), (0, False)):
+        monkeypatch.setattr(module, "_KEPT", kept)
+        check(module._travelled(a, layout), X)
+        assert ("driver" in vars(compiled)) == remains
