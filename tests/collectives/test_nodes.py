@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +34,8 @@ def job(
     if library.kind != "mpich":
         pytest.skip(f"the hosts are entered by MPICH's launcher, the library is {library.title}")
     command = [*hosts.mpiexec(find_mpiexec(library), ranks), sys.executable, "-m", "mpi4py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("ranks", [(2, 2, 0), (1, 2, 1)])
@@ -52,3 +55,24 @@ def test_a_program_gives_the_bits_of_virtual_devices(hosts: Network, tmp_path: P
     assert there.returncode == 0, there.stdout + there.stderr
     found, wanted = json.loads(there.stdout), json.loads(here.stdout)
     assert (found["ranks"], found["results"]) == (4, wanted["results"])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "fault", "words"),
+    [
+        ((2, 2), "stop", ["rank 3 (pid", "stopped"]),
+        ((3, 1), "sleep", ["rank 3 on {0[1]}"]),
+        ((2, 2), "kill", []),
+    ],
+)
+def test_a_rank_of_another_host_is_missing(
+    ranks: tuple[int, ...], fault: str, words: list[str], hosts: Network, tmp_path: Path
+) -> None:
+    """All end; those who know it best say who it was."""
+    used = Network(hosts.hosts[:2], hosts.here, hosts.enter)
+    begun = time.monotonic()
+    done = job(used, ranks, "-m", "tests.launcher.fault_worker", fault, "1", "3", str(tmp_path), SHARDC_TIMEOUT="3")
+    assert done.returncode != 0
+    assert time.monotonic() - begun < 60
+    for word in words:
+        assert word.format(hosts.hosts) in done.stderr, done.stderr
