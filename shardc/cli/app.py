@@ -12,6 +12,7 @@ import typer
 from shardc.cli import ahead, bench, demo, explain, mpiexec, ops, partition, propagate, run, verify, visualize
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
+from shardc.launcher.interrupts import prompt_interrupts
 
 __all__ = ["app", "main"]
 
@@ -58,7 +59,8 @@ app.command()(demo.demo)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
+        with prompt_interrupts():
+            code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BaseException as e:

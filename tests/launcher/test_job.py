@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -54,8 +55,9 @@ def test_ranks_with_different_arguments_are_found_out(repository: Path) -> None:
     assert "where: argument 0 (x)" in done.stderr
 
 
-def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path) -> None:
-    done = mpiexec(4, sys.executable, *WORKER, "4", "stop", cwd=repository, SHARDC_TIMEOUT="2")
+def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path, tmp_path: Path) -> None:
+    environment = {"SHARDC_TIMEOUT": "2", "SHARDC_DUMP_TO": str(tmp_path)}
+    done = mpiexec(4, sys.executable, *WORKER, "4", "stop", cwd=repository, **environment)
     assert done.returncode == 1
     assert re.search(
         r"error: rank 1 \(pid \d+ on \S+\) did not come to all-reduce %ar \(collective 0\), group 0,1,2,3 \(after 2 s\)"
@@ -64,6 +66,9 @@ def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path) 
         r".* rank 0 .*: it waits in all-reduce %ar \(collective 0\), group 0,1,2,3, for 2.\d s\n",
         done.stderr,
     ), done.stderr
+    (recorded,) = [json.loads(p.read_text()) for p in tmp_path.glob("flight-recorder.rank*.json")]
+    assert [(p["peer"]["rank"], p["begun"]) for p in recorded["processes"]] == [(0, 2), (1, 1), (2, 2), (3, 2)]
+    assert recorded["error"] in done.stderr.replace("[0] ", "").replace("[2] ", "").replace("[3] ", "")
     assert "fake.py:3" in done.stderr
 
 

@@ -1,0 +1,118 @@
+"""Who is named when ranks wait: from where each of them stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.control import ARRIVING, COMPUTING, GONE, OUTSIDE
+from shardc.collectives.membership import Ownership
+from shardc.hlo.groups import ListGroups, ListPairs
+from shardc.hlo.types import DTYPES
+from shardc.launcher.standing import DEAD, RUNNING, STOPPED, UNKNOWN, Peer, Plan, Standing, process_state, this_process
+from shardc.launcher.verdict import culprits, strayed, verdict
+
+PLACE = CollectiveOperand(BufferRef("arena", 0, 64, 4), BufferRef("arena", 0, 128, 4), DTYPES["f32"], 1)
+CALLS = [
+    CollectiveCall(0, "all-reduce", "add", ListGroups(((0, 1), (2, 3))), (PLACE,), "rows", "m.py:1", "it was cut"),
+    CollectiveCall(1, "all-reduce", "add", ListGroups(((0, 1, 2, 3),)), (PLACE,), "all", "m.py:2"),
+    CollectiveCall(2, "collective-permute", "", ListPairs(((0, 1), (3, 2))), (PLACE,), "turn", "m.py:3"),
+]
+PLANS = {5: Plan.of("step", CALLS, Ownership(4, 4))}
+
+
+def at(rank: int, state: int, index: int = 0, way: tuple[int, ...] = (), process: str = RUNNING) -> Standing:
+    recent = tuple((i, 0, 0.5) for i in way)
+    numbers = {"program": 5, "index": index, "completed": len(way), "waited": 2_000_000_000, "begun": len(way)}
+    return Standing(Peer(rank, "host", 100 + rank, 1), process, state, recent=recent, **numbers)  # type: ignore[arg-type]
+
+
+def names(found: list[Standing]) -> list[int]:
+    return [s.rank for s in culprits(found, PLANS)]
+
+
+WAITING = [at(rank, ARRIVING, 1) for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "guilty"),
+    [
+        ({2: at(2, OUTSIDE, 0)}, [2]),
+        ({2: at(2, COMPUTING, 0), 3: at(3, OUTSIDE)}, [2, 3]),
+        ({0: at(0, ARRIVING, 0), 1: at(1, COMPUTING)}, [1]),
+        ({1: at(1, ARRIVING, 1, process=DEAD), 3: at(3, OUTSIDE)}, [1]),
+        ({1: at(1, COMPUTING, process=STOPPED), 3: at(3, OUTSIDE)}, [1]),
+        ({1: at(1, GONE), 3: at(3, OUTSIDE)}, [1]),
+        ({1: at(1, GONE, process=DEAD)}, [1]),
+        ({}, []),
+    ],
+)
+def test_who_keeps_the_others_waiting(changed: dict[int, Standing], guilty: list[int]) -> None:
+    found = [changed.get(rank, s) for rank, s in enumerate(WAITING)]
+    assert names(found) == guilty
+
+
+def test_who_is_not_waited_for_is_not_named() -> None:
+    found = [at(0, ARRIVING), at(1, OUTSIDE), at(2, OUTSIDE), at(3, COMPUTING)]
+    assert names(found) == [1]  # 2 and 3 are in another group
+
+
+@pytest.mark.parametrize(
+    ("ways", "guilty"),
+    [
+        (((0, 1, 0), (0, 1, 0), (0, 1, 1), (0, 1, 0)), [2]),
+        (((0, 1), (0, 1, 0), (0, 1, 0, 1), (0,)), []),
+        (((0, 1), (0, 2), (0, 1), (0, 2)), [0, 1, 2, 3]),
+        (((0, 1), (1, 0), (0, 1), (0,)), [1]),
+        (((), (1,), (), ()), []),
+    ],
+)
+def test_who_took_another_way(ways: tuple[tuple[int, ...], ...], guilty: list[int]) -> None:
+    found = [at(rank, ARRIVING, way[-1] if way else 0, way) for rank, way in enumerate(ways)]
+    assert [s.rank for s in strayed(found)] == guilty
+
+
+def test_only_the_end_of_a_long_way_is_known() -> None:
+    long = at(1, ARRIVING, 1, (0, 1, 0, 1))
+    found = [at(0, ARRIVING, 1, (0, 1, 0, 1)), replace(long, recent=long.recent[2:]), at(2, ARRIVING, 1, (0, 1, 0, 1))]
+    assert not strayed(found)
+    assert [s.rank for s in strayed([found[0], replace(found[1], recent=((1, 0, 0.5),) * 2), found[2]])] == [1]
+
+
+def test_the_message_has_everything() -> None:
+    found = [at(0, ARRIVING, 0), at(1, COMPUTING, 2, (0, 1, 2), STOPPED), at(2, ARRIVING, 1), at(3, ARRIVING, 1)]
+    assert str(verdict(found, PLANS, "after 2 s")) == (
+        "rank 1 (pid 101 on host) did not come to all-reduce %rows (collective 0), group 0,1 (after 2 s)\n"
+        "  rank 1 (pid 101 on host): it is stopped (state T); it computes in a step, after 3 collectives, the last "
+        "collective-permute %turn (collective 2); its last: %rows 0.5 ms, %all 0.5 ms, %turn 0.5 ms\n"
+        "  rank 0 (pid 100 on host): it waits in all-reduce %rows (collective 0), group 0,1, for 2.0 s\n"
+        "  rank 2 (pid 102 on host): it waits in all-reduce %all (collective 1), group 0,1,2,3, for 2.0 s\n"
+        "  rank 3 (pid 103 on host): it waits in all-reduce %all (collective 1), group 0,1,2,3, for 2.0 s\n"
+        "  where: m.py:1 (it was cut)\n"
+        "  fix: something stopped that process (SIGSTOP, a debugger)"
+    )
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    found = [Standing(Peer(rank, "host", 100 + rank, 1), DEAD if rank == 1 else RUNNING) for rank in range(3)]
+    assert found[0].state == UNKNOWN
+    said = str(verdict(found, {}, "seen by the launcher"))
+    assert said.startswith(
+        "rank 1 (pid 101 on host) failed (seen by the launcher)\n  rank 1 (pid 101 on host): it is dead\n"
+    )
+    assert "rank 0" not in said
+
+
+def test_pairs_are_told_by_rank() -> None:
+    site = PLANS[5].sites[2]
+    assert [site.devices[r] for r in range(4)] == ["pairs 0 to 1", "pairs 0 to 1", "pairs 3 to 2", "pairs 3 to 2"]
+    assert site.together(3) == {2, 3}
+    assert Plan.from_json(PLANS[5].to_json()) == PLANS[5]
+
+
+def test_processes_of_this_machine() -> None:
+    mine = this_process(3)
+    assert (mine.rank, process_state(mine)) == (3, RUNNING)
+    assert process_state(replace(mine, pid=1 << 30)) == DEAD
