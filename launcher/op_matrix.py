@@ -93,13 +93,12 @@ def _partitioning(op: Op) -> str:
 
 #: Ops that are gone before code is made, and what becomes of them.
 _GONE = {
-    **dict.fromkeys(("call", "fusion", "async-start"), "inlined"),
-    **dict.fromkeys(("async-update", "async-done"), "removed"),
+    **dict.fromkeys(("call", "fusion"), "inlined"),
+    **dict.fromkeys(("async-start", "async-done"), "step, for collectives; else inlined"),
+    "async-update": "removed",
     **dict.fromkeys(("collective-broadcast", "ragged-all-to-all"), "as all-gathers"),
     **dict.fromkeys(("send", "recv", "send-done", "recv-done"), "as a collective-permute; not with the host"),
     **dict.fromkeys(("optimization-barrier", "domain", "add-dependency", "copy", "copy-start", "copy-done"), "removed"),
-    **dict.fromkeys(("all-reduce-start", "all-gather-start", "collective-permute-start"), "as one operation"),
-    **dict.fromkeys(("all-reduce-done", "all-gather-done", "collective-permute-done"), "as one operation"),
 }
 #: Ops of the step function itself; the transports do the collectives among them.
 _STEP = frozenset(
@@ -107,6 +106,7 @@ _STEP = frozenset(
         *("parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "after-all"),
         *("while", "conditional", "partition-id", "replica-id"),
         *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),
+        *(f"{op}-{end}" for op in ("all-reduce", "all-gather", "collective-permute") for end in ("start", "done")),
     }
 )
 
