@@ -22,6 +22,7 @@ from shardc.collectives.shared import Node, SharedPerformer, shared_code
 from shardc.collectives.shared_transport import SharedTransport
 from shardc.collectives.transport import Transport
 from shardc.native.drive import DONE_PHASE, START, WHOLE
+from shardc.native.pool import pool, pool_object
 from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, perform
 
 DTYPES = ["f32", "bf16", "f64", "s32", "u8", "c64", "pred"]
@@ -196,16 +197,18 @@ def many() -> None:
 
 
 def sections() -> None:
-    """A result in a section is one memory; the arenas have their own again when the program is closed."""
+    """A result in a section is one memory; the arenas have their own again when the program is closed. Enough for
+    threads to take part."""
+    pool(pool_object()).configure(2, 0)
     transport = transport_of(0)
-    me, n = transport.process_index, 50_000
+    me, n = transport.process_index, 400_000
     case = make_case(1, "all-reduce", 7, ("f32",), n)
     (o,) = case.call.operands
-    section = SharedSection(1 << 18, 4 * n, case.call.groups)
+    section = SharedSection(1 << 21, 4 * n, case.call.groups)
     moved = replace(o, result=BufferRef("arena", 0, section.offset, 4 * n))
     case = Case(replace(case.call, operands=(moved,)), 4, case.operands)
     for _ in range(3):
-        memory = DeviceMemory(transport.empty(1 << 19), (), (), aligned_bytes(0))
+        memory = DeviceMemory(transport.empty(1 << 22), (), (), aligned_bytes(0))
         memory.view(moved.operand, moved.dtype)[...] = case.operands[me][0]
         result = memory.view(moved.result, moved.dtype)
 
