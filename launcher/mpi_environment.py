@@ -108,6 +108,12 @@ def find_library(environ: Mapping[str, str] = os.environ) -> MpiLibrary | None:
 def check(launcher: Launcher | None, library: MpiLibrary | None, *, mpiexec: str = "shardc mpiexec") -> None:
     """Raise `EnvironmentProblem` when there is no library, or one that the launcher cannot start."""
     if library is None:
+        named = Path(os.environ.get("MPI4PY_LIBMPI", ""))
+        if named.is_file() and not _is_binary(named):
+            raise EnvironmentProblem(
+                f"MPI4PY_LIBMPI={named} is a linker script, not a library",
+                fix=f"name its folder, {named.parent}, or the libmpi.so.NUMBER in it",
+            )
         raise EnvironmentProblem(
             "no MPI library was found",
             where="MPI4PY_LIBMPI, the Python environment's lib folder, the system's library path",

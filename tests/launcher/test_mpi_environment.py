@@ -103,12 +103,17 @@ def test_libraries(tmp_path: Path, name: str, content: bytes, kind: str) -> None
         assert found == MpiLibrary(kind, tmp_path / name)
 
 
-def test_linker_scripts_are_not_libraries(tmp_path: Path) -> None:
+def test_linker_scripts_are_not_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libmpi.so").write_text("INPUT(libmpi.so.12)")
     (tmp_path / "libmpi.so.12").write_bytes(b"\x7fELF MPICH")
     found = find_library({"MPI4PY_LIBMPI": str(tmp_path)})
     assert found is not None
     assert found.path.name == "libmpi.so.12"
+    script = str(tmp_path / "libmpi.so")
+    assert find_library({"MPI4PY_LIBMPI": script}) is None
+    monkeypatch.setenv("MPI4PY_LIBMPI", script)
+    with pytest.raises(EnvironmentProblem, match=r"libmpi.so is a linker script[\s\S]*name its folder"):
+        check(None, None)
 
 
 def test_the_launcher_beside_the_library_wins_and_must_be_its_own(tmp_path: Path) -> None:
