@@ -78,7 +78,7 @@ def rows() -> list[tuple[str, ...]]:
     """(program, devices, ours, XLA, ratio, spread, goal, ours on 4 ranks) as text."""
     out = []
     for name in DEVICE_CASES:
-        m = measure(name, rounds=5)
+        m = measure(name, rounds=3)
         ranks = f"{on_ranks(name, rounds=3) * 1e3:.3g} ms" if m["devices"] == 4 else ""
         out.append(
             (m["case"], str(m["devices"]), f"{m['step'] * 1e3:.3g} ms", f"{m['xla'] * 1e3:.3g} ms", f"{m['ratio']:.2f}",

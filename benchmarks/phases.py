@@ -28,7 +28,7 @@ def _phase(command: list[str], side: str, devices: int, phases: int) -> float:
     return float(json.loads(line)["phase"])
 
 
-def rows(rounds: int = 3) -> list[tuple[str, ...]]:
+def rows(rounds: int = 2) -> list[tuple[str, ...]]:
     """(where, ours, XLA, ratio, goal) as text: medians over rounds in which both sides run in turn."""
     out = []
     for devices, on_ranks, phases, theirs, goal in CASES:
@@ -54,7 +54,7 @@ def main() -> None:
     from tables import table
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     print(table(HEAD, rows(parser.parse_args().rounds)))
 
 
