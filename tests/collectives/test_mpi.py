@@ -10,6 +10,7 @@ import pytest
 
 from shardc.launcher.mpi_environment import find_library
 from shardc.launcher.mpiexec import find_mpiexec
+from tests.launcher.job_folders import FOLDERS, environment
 
 pytestmark = pytest.mark.mpi
 
@@ -40,6 +41,18 @@ def test_ranks_in_different_collectives_are_found_out(nodes: str, repository: Pa
     assert done.returncode != 0
     assert "RunError" in done.stderr
     assert "different branch" in done.stderr
+
+
+@pytest.mark.parametrize("folder", FOLDERS or [pytest.param("", marks=pytest.mark.skip(reason="no other MPI"))])
+@pytest.mark.parametrize("nodes", ["", "0,1,0,1"])
+def test_other_libraries(folder: str, nodes: str, repository: Path) -> None:
+    """Those that `SHARDC_TEST_MPI` names; handles have 4 bytes (Intel MPI) or 8 (Open MPI)."""
+    line = [sys.executable, "-m", "shardc", "mpiexec", "-n", "4"]
+    line += [sys.executable, "-m", "tests.collectives.mpi_worker", "30", nodes]
+    variables = environment(folder, repository)
+    done = subprocess.run(line, cwd=repository, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("compared ")
 
 
 @pytest.mark.full
