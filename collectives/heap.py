@@ -321,9 +321,10 @@ def _open(offer: Offer) -> Other:
         fd = os.open(f"/proc/{offer.pid}/fd/{offer.fd}", os.O_RDWR | os.O_CLOEXEC)
     try:
         # In another process namespace the number is somebody else's.
-        if os.fstat(fd).st_size != offer.size or os.pread(fd, _TOKEN_BYTES, 0) != offer.token:
+        seen = np.frombuffer(_map(fd, offer.size), np.uint8) if os.fstat(fd).st_size == offer.size else None
+        if seen is None or seen[:_TOKEN_BYTES].tobytes() != offer.token:
             raise ValueError(f"{who} cannot be seen from here (another container?)")
-        return Other(fd, np.frombuffer(_map(fd, offer.size), np.uint8))
+        return Other(fd, seen)
     except BaseException:
         os.close(fd)
         raise
