@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shardc.cli.job_options import BindOption, HostfileOption, HostsOption, LauncherOption, job_options
 from shardc.cli.options import (
     AnnotateOption,
     AnnotationsOption,
@@ -59,6 +60,10 @@ def bench(
     inputs: InputsOption = None,
     ranks: RanksOption = 0,
     devices_per_rank: PerRankOption = 0,
+    hosts: HostsOption = "",
+    hostfile: HostfileOption = None,
+    bind: BindOption = "auto",
+    option: LauncherOption = None,
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
     tune: TuneOption = 0.0,
@@ -90,4 +95,5 @@ def bench(
     program = (file, mesh, annotate, annotations)
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
     view = View(json, verbose, quiet)
-    execute(view, program, task, ranks, device, memory_svg, tune, scheduling=scheduling)
+    job = job_options(hosts, hostfile, bind, prefix=False, words=option)
+    execute(view, program, task, ranks, device, memory_svg, tune, scheduling=scheduling, job=job)

@@ -56,6 +56,32 @@ def test_ranks_and_virtual_devices_give_the_same_bits(folder: Path) -> None:
     assert joined["results"] == here["results"]
 
 
+def test_ranks_on_named_hosts(folder: Path) -> None:
+    here = outcome(shardc(folder, "run", "mlp.hlo", "--json"))
+    (folder / "hosts").write_text("localhost slots=4\n")
+    options = ("--ranks", "2", "--hostfile", "hosts", "--bind", "none", "--prefix")
+    done = shardc(folder, "run", "mlp.hlo", "--json", *options)
+    lines = done.stdout.splitlines()
+    assert all(line.startswith("[0] ") for line in lines), done.stderr
+    assert json.loads("\n".join(line[4:] for line in lines))["results"] == here["results"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--hosts", "a:1"), "2 ranks, and 1 places on a:1"),
+        (("--hosts", "a b"), "'a b' is not a host"),
+        (("--hosts", "a", "--hostfile", "b"), "--hosts and --hostfile together"),
+        (("--hostfile", "none"), "the hostfile cannot be read"),
+        (("--bind", "socket"), "it takes auto, none, core, numa"),
+    ],
+)
+def test_hosts_that_cannot_be(folder: Path, options: tuple[str, ...], message: str) -> None:
+    done = shardc(folder, "mpiexec", "-n", "2", *options, "true")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
 GROUPS = "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=sum"
 PAIRS = f"""HloModule pairs, num_partitions=2
 
