@@ -140,8 +140,8 @@ def _emit_await(module: ir.Module) -> None:
             b.store(b.call(function_of(module, "complete"), [place, state, address, now, end]), code)
         with helpers:
             target = b.trunc(call.get("runs"), I32)
-            with b.if_then(equals(b, call.get("resumed"), 0)):
-                b.call(function_of(module, "mark"), [place, state, address, number(FINISHING), now])
+            b.call(function_of(module, "mark"), [place, state, address, number(FINISHING), call.get("when")])
+            _emit_show_helper(b, run.state.get("row"))
             met = b.call(function_of(module, WAIT), [call.at("done"), target, run.state.get("spin"), end, _ANY])
             with b.if_then(b.not_(met), likely=False):
                 answer_with(b, 1)
@@ -151,6 +151,15 @@ def _emit_await(module: ir.Module) -> None:
     with b.if_then(b.icmp_signed("==", answer, constant(I32, 0)), likely=True):
         b.store(ir.Constant(PTR, None), b.gep(run.channel.get("pending"), [run.slot], source_etype=PTR))
     b.ret(answer)
+
+
+def _emit_show_helper(b: ir.IRBuilder, row: ir.Value) -> None:
+    """Who waits for the helper waits for what the helper waits for: its part of our row is copied."""
+    waits = b.load(at_byte(b, row, number(row_offset("helper_state"))), typ=I64)
+    with b.if_then(b.or_(equals(b, waits, ARRIVING), equals(b, waits, FINISHING))):
+        for name in ("program", "channel", "sequence", "index", "since", "state"):
+            value = b.load(at_byte(b, row, number(row_offset(f"helper_{name}"))), typ=I64)
+            b.store(value, at_byte(b, row, number(row_offset(name))))
 
 
 def _emit_begin(module: ir.Module) -> None:
