@@ -13,7 +13,10 @@ from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.types import Shape, tuple_shape
 
-__all__ = ["is_done", "is_start", "joined", "split", "synchronous_name"]
+__all__ = ["is_done", "is_start", "joined", "marked", "split", "synchronous_name", "was_asynchronous"]
+
+#: A frontend attribute of collectives that were pairs and shall become pairs again.
+_MARK = ("_shardc_asynchronous", "true")
 
 #: Starts with an opcode of their own, by what they start.
 _STARTS: Mapping[str, str] = MappingProxyType(
@@ -47,6 +50,17 @@ def joined(start: Instruction, operands: tuple[Instruction, ...] | None = None) 
     if start.opcode != "all-reduce-start":
         shape = shape.elements[1]  # (operands, results, contexts...)
     return start.replace(opcode=_STARTED[start.opcode], shape=shape.plain, operands=operands, name=name)
+
+
+def marked(i: Instruction) -> Instruction:
+    """The collective ``i``, remembering that it was a pair."""
+    kept = tuple(i.attrs.get("frontend_attributes", ()))
+    return i.replace(attrs=MappingProxyType({**i.attrs, "frontend_attributes": (*kept, _MARK)}))
+
+
+def was_asynchronous(i: Instruction) -> bool:
+    """Was the collective ``i`` a pair?"""
+    return _MARK in i.attrs.get("frontend_attributes", ())
 
 
 def split(i: Instruction) -> tuple[Instruction, Instruction]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.lower.join_pairs import was_asynchronous
 from shardc.compiler.lower.kernel_costs import transfer_of
 from shardc.compiler.lower.overlap import Overlap
-from shardc.hlo.asynchronous import is_start, split
+from shardc.hlo.asynchronous import is_start, split, was_asynchronous
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.simplify.make import map_computations, step_computations

@@ -6,12 +6,11 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from shardc.compiler.lower.assign_buffers import assign_buffers, peak_of
-from shardc.compiler.lower.join_pairs import was_asynchronous
 from shardc.compiler.lower.kernel_costs import KernelCosts
 from shardc.compiler.lower.linearise import linearise, linearise_part
 from shardc.compiler.lower.order import loop_bodies
 from shardc.compiler.lower.overlap import Overlap
-from shardc.hlo.asynchronous import is_done, is_start, joined
+from shardc.hlo.asynchronous import is_done, is_start, joined, was_asynchronous
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.simplify.make import map_computations, step_computations
 from shardc.partitioner.schedule import Plan, Timeline, schedules, timeline

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardc.hlo.asynchronous import was_asynchronous
 from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations
 from shardc.hlo.types import tuple_shape
 from shardc.partitioner.memory import computation_peak
@@ -95,7 +96,7 @@ class CombineCollectives:
 def _key(i: Instruction) -> Any:
     """What members have in common: opcode, who talks to whom, dimension, reduction, type. None: not to be joined."""
     attrs = i.attrs
-    if len(i.operands) != 1 or i.shape.is_tuple or "slice_sizes" in attrs:
+    if len(i.operands) != 1 or i.shape.is_tuple or "slice_sizes" in attrs or was_asynchronous(i):
         return None
     if i.opcode in _REDUCING and not reducer(i):
         return None

@@ -239,6 +239,19 @@ def test_pairs_of_the_program_stay_pairs(kind: str) -> None:
     assert executable.memory["peak_bytes"] <= memory_analysis(lower(module, NEVER))["peak_bytes"]
 
 
+def test_pairs_of_the_program_are_not_combined() -> None:
+    start, done = PAIRS["own"]
+    lines = [f"x{n} = f32[64] parameter({n})" for n in range(3)]
+    for n in range(3):
+        lines.append(start.replace("s =", f"st{n} =").replace("(x)", f"(x{n})"))
+        lines.append(f"n{n} = f32[64] sine(x{n})")
+        lines.append(done.replace("c =", f"c{n} =").replace("(s)", f"(st{n})"))
+        lines.append(f"o{n} = f32[64] multiply(c{n}, n{n})")
+    module = module_of("\n".join([*lines, "ROOT t = (f32[64], f32[64], f32[64]) tuple(o0, o1, o2)"]))
+    assert len(lower(module, NEVER).collectives) == 3
+    compare(module, Config(check=True))
+
+
 def test_nothing_is_asynchronous_by_default_on_this_computer() -> None:
     module = module_of(
         f"x = f32[4096] parameter(0)\nc = f32[4096] all-reduce(x), {GROUPS}, to_apply=sum\n"
