@@ -114,11 +114,13 @@ def install_abort_hook(rank: int) -> None:
 
     ``rank`` is the launcher's number for this process, for errors that come up before MPI runs.
     """
-    before = sys.excepthook
+    before, process = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         mpi = sys.modules.get("mpi4py.MPI")
-        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        if os.getpid() != process:  # a child that the program forked: it ends alone
+            pass
+        elif mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
             if mpi.COMM_WORLD.Get_size() > 1:
                 end_job(error, mpi)
         elif isinstance(error, ShardcError):

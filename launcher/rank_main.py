@@ -6,6 +6,7 @@ job when the code fails, also through ``sys.exit(1)``.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -19,7 +20,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    launcher = detect_launcher()
+    launcher, process = detect_launcher(), os.getpid()
     end_together = end_with_parent(signal.SIGKILL)
     if end_together is not None:
         end_together()
@@ -33,6 +34,8 @@ def main() -> int:
     try:
         run_command_line(sys.argv[1:])
     except BaseException as e:
+        if os.getpid() != process:  # a child that the program forked: it ends alone
+            raise
         code = exit_code_of(e)
         mpi = sys.modules.get("mpi4py.MPI")
         if code and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():

@@ -77,6 +77,7 @@ class Watchdog:
         self._wait = _Wait()
         self._over = threading.Event()
         self._mine = False
+        self._process = os.getpid()
 
     def add(self, number: int, plan: Plan) -> None:
         """A program that will run, under its number in the control table."""
@@ -131,10 +132,12 @@ class Watchdog:
 
     def claim_failure(self) -> bool:
         """This process fails by itself: is it the first of its node?"""
-        return self._claimed()
+        return os.getpid() == self._process and self._claimed()
 
     def close(self) -> None:
-        """This process ends in good order."""
+        """This process ends in good order; a child that it forked is somebody else."""
+        if os.getpid() != self._process:
+            return
         self._over.set()
         if self._table is not None and not self._mine:
             self._table.mine["state"] = GONE
