@@ -49,6 +49,13 @@ def of_jax() -> None:
     assert len(found.addressable_shards) == 4
     a = shardc.array(found, (MESHES[0], P("x", "y")))
     assert np.array_equal(shardc.gather(a), X[:, :4])
+    even, devices = np.arange(32).reshape(8, 4), np.array(jax.devices())
+    for mesh, spec in cases():
+        grid = jax.sharding.Mesh(devices[mesh.grid()], mesh.axis_names)
+        named = jax.sharding.NamedSharding(grid, jax.sharding.PartitionSpec(*spec))
+        theirs = {d.id: even[index] for d, index in named.devices_indices_map(even.shape).items()}
+        for shard in shardc.array(even, named).addressable_shards:
+            assert np.array_equal(shard.data, theirs[shard.device]), (mesh, spec, shard)
     keys = shardc.jit(lambda k: jax.random.split(k, 4), mesh=MESHES[0], out_shardings=P(("x", "y")))(jax.random.key(3))
     assert np.array_equal(jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(3), 4)))
 
