@@ -85,29 +85,30 @@ def blocks_under(array: Array, target: Layout, devices: Sequence[int], take: Cal
 
     if _is_at_hand(array._layout, target, array._transport):
         made: dict[tuple[int, ...], Block] = {}
+        held = Held(array)
         for position in dict.fromkeys(target.positions[d] for d in devices):
-            made[position], _ = block_of(target, position, Held(array), take, copy=True)
+            made[position], _ = block_of(target, position, held, take, copy=True)
         return [made[target.positions[d]] for d in devices]
     moved = _travelled(array, target)._live()
     return [moved[d] for d in devices]
 
 
-@dataclass(frozen=True, slots=True)
 class Held:
     """The shards of an `Array` on this process, as a source of others."""
 
-    array: Array
+    def __init__(self, array: Array) -> None:
+        layout, blocks = array._layout, array._live()
+        self._layout = layout
+        self._pieces: dict[tuple[int, ...], Piece] = {}
+        for device in layout.holders.values() if layout.maximal else blocks:
+            position = layout.positions[device]
+            if device in blocks and position not in self._pieces:
+                data = layout.without_padding(blocks[device], position)
+                self._pieces[position] = Piece(layout.region(position), data)
 
     def pieces(self, region: Region) -> Iterator[Piece]:
-        layout, blocks = self.array._layout, self.array._live()
-        held: dict[tuple[int, ...], int] = {}
-        for device in layout.holders.values() if layout.maximal else blocks:
-            if device in blocks:
-                held.setdefault(layout.positions[device], device)
-        for position in _positions(layout, region):
-            if position in held:
-                data = layout.without_padding(blocks[held[position]], position)
-                yield Piece(layout.region(position), data)
+        found = (self._pieces.get(position) for position in _positions(self._layout, region))
+        return (piece for piece in found if piece is not None)
 
 
 def _positions(layout: Layout, region: Region) -> Iterator[tuple[int, ...]]:
