@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardc.compiler.lower.kernel_costs import transfer_of
 from shardc.compiler.lower.overlap import Overlap
@@ -13,10 +13,14 @@ from shardc.hlo.simplify.make import map_computations, step_computations
 
 __all__ = ["ConvertAsync"]
 
+#: How many times the modelled time, and the time that a pair has to hide, a collective takes that waits.
+_WAITING, _NOTICED = 3.0, 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class ConvertAsync:
-    """Make pairs of collectives that take longer than a pair has to hide, and of those that came as pairs.
+    """Make pairs of collectives that take longer than a pair has to hide, and of those that came as pairs; where
+    devices do their transfers themselves, of those that were measured to wait for others.
 
     What is between start and done is up to `Schedule`, which joins those again that nothing goes on beside. Without
     ``overlap`` everything stays as it is.
@@ -57,6 +61,16 @@ def _pays(i: Instruction, overlap: Overlap, devices: int) -> bool:
     if was_asynchronous(i):
         return True
     if not overlap.transfers:
-        return False
+        return _waits(i, overlap, devices)
     transfer = transfer_of(i, overlap, devices)
     return overlap.everything or (transfer is not None and transfer.seconds > overlap.least_seconds)
+
+
+def _waits(i: Instruction, overlap: Overlap, devices: int) -> bool:
+    """Did it take so much longer than its bytes explain that devices must have waited for each other? They can compute
+    meanwhile, also where nobody else could do the transfer."""
+    measured = overlap.measured.get(i.name)
+    if measured is None:
+        return False
+    transfer = transfer_of(i, replace(overlap, measured={}), devices)
+    return transfer is not None and measured > max(_WAITING * transfer.seconds, _NOTICED * overlap.least_seconds)

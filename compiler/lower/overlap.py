@@ -16,7 +16,8 @@ __all__ = ["Overlap", "overlap_of"]
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """``transfers`` collectives may be under way on one kind of links while the device computes (0: none; then only
-    pairs that the program came with stay asynchronous, where that costs no memory).
+    pairs that the program came with stay asynchronous, where that costs no memory, and collectives that were measured
+    to wait for other devices become so).
 
     ``start_seconds`` is what a start and a done cost the device; a pair has to hide ``least_seconds`` to stay one.
     ``everything``: whatever may go on beside something does, however little it brings. The bytes of the arena and the
@@ -48,7 +49,7 @@ def overlap_of(config: Config, program: str = "") -> Overlap | None:
         machine,
         transfers,
         everything=config.overlap == "always",
-        memory=config.overlap_memory if transfers else 1.0,
+        memory=config.overlap_memory if transfers or measured else 1.0,
         memory_bytes=machine.device.memory_bytes if config.machine else None,
         measured=MappingProxyType(dict(measured)),
     )

@@ -371,6 +371,15 @@ def test_measured_times_count_instead_of_the_model(tmp_path: Path) -> None:
         lower(gradients(2, 8), config)
 
 
+def test_measured_waiting_is_hidden_without_a_spare_core(tmp_path: Path) -> None:
+    module = gradients(2, 1100)
+    path = tmp_path / "times.json"
+    config = Config(overlap_memory=8.0, profile=path)
+    for seconds, found in ((2e-3, False), (0.5, True)):  # 5 MB, about 2 ms
+        write_measured(path, program_key(module), "test", {"c0": seconds, "c1": seconds})
+        assert any(c.asynchronous for c in lower(module, config).collectives) == found
+
+
 def test_cached_programs_know_their_settings(tmp_path: Path) -> None:
     path = tmp_path / "times.json"
     seen = [code_settings(c) for c in (Config(), ALWAYS, Config(machine="tpu-v4"), Config(profile=path))]
