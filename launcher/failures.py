@@ -92,13 +92,16 @@ def end_job(error: BaseException, mpi: Any) -> NoReturn:
     rank = mpi.COMM_WORLD.Get_rank()
     if rank:
         time.sleep(_HOLD_BACK)
-    # A watchdog keeps the others quiet.
-    told = getattr(sys.excepthook, "told", None)
-    if told is not None:
-        told()
+    hook = sys.excepthook  # a watchdog's keeps the other ranks quiet
+    getattr(hook, "claim", _nothing)()
     print(prefixed(rank, describe(error)), file=sys.stderr, flush=True)
+    getattr(hook, "printed", _nothing)()
     sys.stdout.flush()
     abort(exit_code_of(error) or 1, mpi)
+
+
+def _nothing() -> None:
+    """What a hook of somebody else's does for us."""
 
 
 def abort(code: int, mpi: Any) -> NoReturn:

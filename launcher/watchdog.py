@@ -134,6 +134,11 @@ class Watchdog:
         """This process fails by itself: is it the first of its node?"""
         return os.getpid() == self._process and self._claimed()
 
+    def printed(self) -> None:
+        """The user has read why the job fails: who started it need not say who died first."""
+        if self._answering is not None and os.getpid() == self._process:
+            self._answering.told()
+
     def close(self) -> None:
         """This process ends in good order; a child that it forked is somebody else."""
         if os.getpid() != self._process:
@@ -170,6 +175,7 @@ class Watchdog:
         error = verdict(found, self._plans, "seen by the watchdog")
         self._dump(error, found)
         print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
+        self.printed()
         abort(1, sys.modules["mpi4py.MPI"])
 
     def _hopeless(self, now: float) -> bool:
@@ -206,8 +212,6 @@ class Watchdog:
             field = ROW.fields["failed"][1] if ROW.fields else 0
             word = int(self._table.rows[0].ctypes.data) + field
             self._mine = self._claim_word(word, 1 + self._rank) == 1 + self._rank
-        if self._answering is not None and (self._mine or self._table is None):
-            self._answering.told()
         return self._mine or self._table is None
 
     def _end_quietly(self) -> NoReturn:
@@ -229,14 +233,15 @@ class Watchdog:
 
 @dataclass(frozen=True)
 class _Hook:
-    """An exception hook that lets the watchdog know that this rank ends the job; ``told`` is for those who end it
-    without a hook."""
+    """An exception hook that lets the watchdog know that this rank ends the job; ``claim`` and ``printed`` are for
+    those who end it without a hook, before and after they print why."""
 
     before: Callable[..., object]
-    told: Callable[[], object]
+    claim: Callable[[], object]
+    printed: Callable[[], object]
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: object) -> None:
-        self.told()
+        self.claim()
         self.before(kind, error, trace)
 
 
@@ -252,6 +257,6 @@ def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: P
     dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, dump_to, answering)
     if table is not None:
         threading.Thread(target=dog.guard, name="shardc-watchdog", daemon=True).start()
-    sys.excepthook = _Hook(sys.excepthook, dog.claim_failure)
+    sys.excepthook = _Hook(sys.excepthook, dog.claim_failure, dog.printed)
     atexit.register(dog.close)
     return dog
