@@ -15,7 +15,12 @@ from pathlib import Path
 
 WORKER = str(Path(__file__).with_name("phase_worker.py"))
 #: (devices, on ranks?, phases in a loop of ours, of XLA's, goal).
-CASES = ((8, False, 2000, 100, "300"), (512, False, 200, 4, "2000"), (4, True, 2000, 100, "40"))
+CASES = (
+    (8, False, 2000, 100, "300"),
+    (512, False, 200, 4, "2000"),
+    (4, True, 2000, 100, "40"),
+    (2, True, 2000, 200, "40"),
+)
 
 
 def _phase(command: list[str], side: str, devices: int, phases: int) -> float:
