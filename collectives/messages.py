@@ -132,6 +132,8 @@ class MessagesPerformer:
     ``hosts`` are by rank, for messages; ``timeout`` and ``spin`` in seconds, see `shardc.collectives.mpi.MpiTransport`.
     """
 
+    threads = 0
+
     def __init__(
         self,
         planned: Sequence[Planned],

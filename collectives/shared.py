@@ -143,6 +143,7 @@ class SharedPerformer:
         self._asynchronous = {n: records[n] for n, c in self._calls.items() if c.asynchronous}
         self.function = node.code.function
         helps = node.helper and any(p.call.asynchronous and p.direct for p in plans)
+        self.threads = int(helps)
         self._memory.attend(self._record, helps=helps)
 
     @property

@@ -33,6 +33,11 @@ class Performer(Protocol):
     @property
     def state(self) -> int: ...
 
+    @property
+    def threads(self) -> int:
+        """Threads of its own that are at work while the devices compute."""
+        ...
+
     def tick(self) -> None:
         """Called whenever ``function`` said that it waits. Raises `RunError` when there is nothing to wait for."""
         ...

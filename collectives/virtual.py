@@ -47,6 +47,8 @@ class VirtualPerformer:
     ``sections`` is written by one device of a group.
     """
 
+    threads = 0
+
     def __init__(
         self,
         calls: Sequence[CollectiveCall],

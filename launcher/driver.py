@@ -118,7 +118,8 @@ class Driver:
         if executable.num_devices > transport.process_count or self._calls:
             self._loop = self._connected(pool or process_pool(pool_object()), config)
         # Threads that share cores with others sleep at once instead of watching for work.
-        self._helpers = None if pool is None else (pool, threads - 1, SPIN if threads <= _cores() else 0)
+        busy = 1 + (0 if self._loop is None else self._performer.threads)
+        self._helpers = None if pool is None else (pool, max(0, threads - busy), SPIN if threads <= _cores() else 0)
         #: Steps run.
         self.steps = 0
 
