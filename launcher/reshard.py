@@ -8,6 +8,7 @@ devices so differently that no third mesh expresses both, data takes a way over 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,6 +29,8 @@ from shardc.launcher.placement import as_sharding, is_sharding, is_spec, layout_
 from shardc.launcher.trees import map_with_prefix
 
 __all__ = ["Held", "blocks_under", "reshard", "reshard_array", "reshard_to"]
+
+log = logging.getLogger("shardc")
 
 Block = NDArray[np.uint8]
 #: Programs that work in more memory than so many bytes give it up after each use.
@@ -83,6 +86,7 @@ def blocks_under(array: Array, target: Layout, devices: Sequence[int], take: Cal
     """Copies of the shards that ``devices`` of this process hold under ``target``, one per distinct shard."""
     from shardc.launcher.array_making import block_of
 
+    log.debug("%r goes to a program that wants %s: it is resharded", array, target.sharding)
     if _is_at_hand(array._layout, target, array._transport):
         made: dict[tuple[int, ...], Block] = {}
         held = Held(array)
