@@ -152,11 +152,14 @@ class MpiTransport:
     def _channel(self, components: tuple[int, ...]) -> Channel:
         """A communicator for all collectives that connect the same ranks; all ranks come here in the same order."""
         if components not in self._channels:
-            communicator = self._world.Dup()
-            communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
             mine = components[self.process_index]
             ranks = tuple(r for r, c in enumerate(components) if c == mine)
-            self._channels[components] = Channel(communicator, self._mpi._handleof(communicator), ranks)
+            communicator, handle = None, 0
+            if len(set(components)) < len(components):
+                communicator = self._world.Dup()
+                communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
+                handle = self._mpi._handleof(communicator)
+            self._channels[components] = Channel(communicator, handle, ranks)
         return self._channels[components]
 
     @staticmethod

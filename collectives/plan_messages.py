@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from shardc.collectives.call import CollectiveCall
+from shardc.collectives.ranges import Range, own_ranges, stand_ins, whole_ranges
 from shardc.collectives.reduction import keeps_partial_sums
 from shardc.collectives.steps import (
     HEADER_BYTES,
@@ -50,8 +51,6 @@ __all__ = ["Limits", "Plan", "Topology", "plan_messages"]
 
 #: Scratch memory is handed out in multiples of this, and ranges are cut at multiples of it, in bytes.
 _LINE = 64
-#: A process of a node takes a part of the work when it is at least this many bytes.
-_SHARE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +127,6 @@ class _Mail:
     incoming: dict[int, list[_Piece]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Bytes ``lo`` up to ``hi`` of an operand: by node, who handles them; and the nodes that reduce them."""
-
-    lo: int
-    hi: int
-    handlers: dict[int, int]
-    reducers: tuple[int, ...]
-
-
 class _Planner:
     def __init__(self, call: CollectiveCall, topology: Topology, me: int, limits: Limits) -> None:
         self.call = call
@@ -188,7 +177,7 @@ class _Planner:
         nbytes = sum(o.operand.nbytes for o in self.call.operands)
         whole = nbytes * (len(processes) - 2) <= self.limits.whole
         for index, o in enumerate(self.call.operands):
-            cut = _whole_ranges if whole else _own_ranges
+            cut = whole_ranges if whole else own_ranges
             for part in cut(processes, o.operand.nbytes, max(_LINE, o.dtype.nbytes)):
                 self._reduce_range(group, index, part, part.lo, self.results(group, index, part.lo))
 
@@ -198,9 +187,8 @@ class _Planner:
             chunk = o.operand.nbytes // len(group)
             for q, device in enumerate(group):
                 owner = self.topology.owner[device]
-                part = _Range(
-                    q * chunk, (q + 1) * chunk, _stand_ins(processes, owner, self.topology), (self.node_of(device),)
-                )
+                handlers = stand_ins(processes, owner, self.topology.node[owner])
+                part = Range(q * chunk, (q + 1) * chunk, handlers, (self.node_of(device),))
                 self._reduce_range(group, index, part, None, (Place("result", device, index, 0),))
 
     def all_gather(self, group: Sequence[int]) -> None:
@@ -208,7 +196,7 @@ class _Planner:
         for index, o in enumerate(self.call.operands):
             for p, device in enumerate(group):
                 owner = self.topology.owner[device]
-                handlers = _stand_ins(processes, owner, self.topology)
+                handlers = stand_ins(processes, owner, self.topology.node[owner])
                 if handlers.get(self.here) != self.me:
                     continue
                 nbytes = o.operand.nbytes
@@ -259,7 +247,7 @@ class _Planner:
             self._receive(self.first, sender, nbytes, result)
 
     def _reduce_range(
-        self, group: Sequence[int], index: int, part: _Range, spread: int | None, targets: tuple[Place, ...]
+        self, group: Sequence[int], index: int, part: Range, spread: int | None, targets: tuple[Place, ...]
     ) -> None:
         """Bring the subtrees of a range to the nodes that reduce it, and then to all if only one does.
 
@@ -284,7 +272,7 @@ class _Planner:
         if spread is not None and len(part.reducers) == 1:
             self._spread(part, targets, nbytes)
 
-    def _partial(self, group: Sequence[int], index: int, tree: Subtree, part: _Range) -> Place:
+    def _partial(self, group: Sequence[int], index: int, tree: Subtree, part: Range) -> Place:
         """What this node's members of a subtree amount to; a single member's operand stays where it is."""
         places = [Place("operand", d, index, part.lo) for d in group[tree.lo : tree.lo + tree.width]]
         if len(places) == 1:
@@ -314,7 +302,7 @@ class _Planner:
         yield from steps
         yield Reduce(index, tuple(last), targets, count)
 
-    def _spread(self, part: _Range, targets: tuple[Place, ...], nbytes: int) -> None:
+    def _spread(self, part: Range, targets: tuple[Place, ...], nbytes: int) -> None:
         (node,) = part.reducers
         if node == self.here:
             for other, process in part.handlers.items():
@@ -439,39 +427,3 @@ def _unpacked(pieces: Sequence[_Piece], buffer: Place) -> Iterator[Step]:
 
 def _bytes_of(*mails: dict[int, list[_Piece]]) -> int:
     return sum(p.nbytes for mail in mails for pieces in mail.values() for p in pieces)
-
-
-def _stand_ins(processes: dict[int, list[int]], process: int, topology: Topology) -> dict[int, int]:
-    """By node, who handles what ``process`` handles in its own."""
-    home = topology.node[process]
-    k = processes[home].index(process)
-    return {node: process if node == home else of_node[k % len(of_node)] for node, of_node in processes.items()}
-
-
-def _cuts(nbytes: int, parts: int, grain: int, least: int) -> list[int]:
-    """Ends of at most ``parts`` about equal ranges of at least ``least`` bytes, cut at multiples of ``grain``."""
-    parts = max(1, min(parts, nbytes // least))
-    return [nbytes * k // parts // grain * grain for k in range(1, parts)] + [nbytes]
-
-
-def _own_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> Iterator[_Range]:
-    """Each range belongs to one node, and within it to one process."""
-    lo = 0
-    for node, end in zip(processes, _cuts(nbytes, len(processes), grain, 1), strict=False):
-        of_node, begin = processes[node], lo
-        for k, size in enumerate(_cuts(end - begin, len(of_node), grain, _SHARE)):
-            handlers = {n: of_node[k] if n == node else others[k % len(others)] for n, others in processes.items()}
-            yield _Range(lo, begin + size, handlers, (node,))
-            lo = begin + size
-
-
-def _whole_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> Iterator[_Range]:
-    """Every node reduces everything; its processes share that."""
-    ends = {node: _cuts(nbytes, len(of_node), grain, _SHARE) for node, of_node in processes.items()}
-    lo = 0
-    for hi in sorted({e for of_node in ends.values() for e in of_node}):
-        handlers = {
-            node: processes[node][next(k for k, end in enumerate(ends[node]) if end >= hi)] for node in processes
-        }
-        yield _Range(lo, hi, handlers, tuple(processes))
-        lo = hi
