@@ -29,7 +29,12 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.full),
+    ],
 )
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_ranks_end_with_their_job(library: str, number: int, code: int, tmp_path: Path, repository: Path) -> None:
