@@ -1,7 +1,8 @@
 """Which kernels hand something to a collective, and what takes long before each of them.
 
-A transfer begins when its operand is there. A kernel that makes the operand and, merged into it, something that needs a
-later product, loop or collective begins later, and with it the transfer: less goes on beside it.
+A product that is fused with what reads a transfer's result waits for that transfer. A transfer begins when its operand
+is there; a kernel that makes the operand and, merged into it, something that needs a later product, loop or collective
+begins later, and with it the transfer. Either way less goes on beside it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Delays:
     def __init__(self, computation: Computation, users: Mapping[Instruction, Sequence[Instruction]]) -> None:
         self._waits: dict[Instruction, int] = {}
         self._urgent: set[Instruction] = set()
+        self._transfers = 0
         bits = 0
         for i in computation:
             mask = 0
@@ -31,6 +33,7 @@ class Delays:
                 mask |= self._waits[o]
             if _is_heavy(i):
                 mask |= 1 << bits
+                self._transfers |= _travels(i) << bits
                 bits += 1
             self._waits[i] = mask
         for i in reversed(computation.instructions):
@@ -41,6 +44,10 @@ class Delays:
         """Would what one of two kernels hands to a collective wait for more if they were one?"""
         (first, urgent_a), (second, urgent_b) = self._of(a), self._of(b)
         return (urgent_a and bool(second & ~first)) or (urgent_b and bool(first & ~second))
+
+    def awaits_more(self, i: Instruction, other: Instruction) -> bool:
+        """Does ``i`` wait for a collective that ``other`` does not wait for?"""
+        return bool(self._waits[i] & ~self._waits[other] & self._transfers)
 
     def _of(self, members: Iterable[Instruction]) -> tuple[int, bool]:
         mask, urgent = 0, False

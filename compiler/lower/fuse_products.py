@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from shardc.compiler.lower.delays import Delays
 from shardc.compiler.lower.fusion_rules import is_cheap, is_duplicable, is_elementwise, is_fusable
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.eliminate import live_part
@@ -29,12 +30,14 @@ _SOURCES = frozenset({"broadcast", "iota", "constant"})
 
 @dataclass(frozen=True, slots=True)
 class FuseProducts:
-    """Group dots with at most ``limit`` instructions that make ``results`` values of the dot's dimensions from it."""
+    """Group dots with at most ``limit`` instructions that make ``results`` values of the dot's dimensions from it. With
+    ``eager`` no product comes to wait for a collective that it could go on beside."""
 
     name: str = "fuse-products"
     why: str = "what is computed from a product is computed while its tile is in the cache"
     limit: int = 64
     results: int = 4
+    eager: bool = False
 
     def run(self, module: Module) -> Module:
         return map_computations(module, self._fused, only=step_computations(module))
@@ -45,10 +48,11 @@ class FuseProducts:
         users = users_of(computation)
         order = _products_last(computation, users)
         position = {i: n for n, i in enumerate(order)}
+        delays = Delays(computation, users) if self.eager else None
         taken: set[Instruction] = set()
         groups: dict[Instruction, _Group] = {}
         for dot in filter(_may_lead, order):
-            group = _Group(dot, computation.root, users, position)
+            group = _Group(dot, computation.root, users, position, delays)
             group.grow(taken, self.limit)
             if group.settle(self.results, taken):
                 groups[dot] = group
@@ -106,6 +110,7 @@ class _Group:
     root: Instruction
     users: Users
     position: Mapping[Instruction, int]
+    delays: Delays | None = None
     members: set[Instruction] = field(default_factory=set)
     sources: set[Instruction] = field(default_factory=set)
     outputs: list[Instruction] = field(default_factory=list)
@@ -131,6 +136,8 @@ class _Group:
 
     def _fits(self, i: Instruction) -> bool:
         if not is_elementwise(i) or i.shape.dims != self.dot.shape.dims:
+            return False
+        if self.delays is not None and self.delays.awaits_more(i, self.dot):
             return False
         before = self.position[self.dot]
         return all(o in self.members or self.position[o] < before for o in i.operands)

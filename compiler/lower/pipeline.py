@@ -121,7 +121,7 @@ def _overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tu
     def told(p: Pass) -> Pass:
         if isinstance(p, ConvertAsync | Schedule) and p.overlap is None:
             return replace(p, overlap=overlap)
-        return replace(p, eager=eager) if isinstance(p, MergeKernels) else p
+        return replace(p, eager=eager) if isinstance(p, MergeKernels | FuseProducts) else p
 
     return tuple(map(told, passes))
 

@@ -21,7 +21,7 @@ from shardc.compiler.lower.schedule import Schedule
 from shardc.compiler.measured import program_key, write_measured
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.ir import Module
+from shardc.hlo.ir import Alias, Module
 from shardc.native.target import host_target
 from shardc.partitioner.trips import trip_count
 from tests.compiler.checking import assert_close, program, random_arguments
@@ -95,8 +95,12 @@ class Wire:
 
 
 def run(executable: Executable, args: list[list[np.ndarray]], *, late: bool = False) -> tuple[list[Any], int]:
+    """Results by device, and the most transfers at a time; donated arguments are written over."""
     step = load_step(executable)
     devices = [Device(executable, n, args[n]) for n in range(DEVICES)]
+    for d in devices:
+        for result, argument in executable.aliases:
+            d.results[result] = d.arguments[argument]
     calls = {c.index: c for c in executable.collectives}
     wire = Wire(devices, late=late)
     while True:
@@ -112,9 +116,9 @@ def run(executable: Executable, args: list[list[np.ndarray]], *, late: bool = Fa
     return results, wire.most
 
 
-def compare(module: Module, config: Config = ALWAYS) -> tuple[Executable, int]:
+def compare(module: Module, config: Config = ALWAYS, arguments: list[Any] | None = None) -> tuple[Executable, int]:
     """Bits with and without overlap are the same; the executable with, and how many transfers were under way."""
-    args = [random_arguments(module, seed) for seed in range(DEVICES)]
+    args = arguments or [random_arguments(module, seed) for seed in range(DEVICES)]
     plain, most = run(build_executable(module, NEVER, host_target()), args)
     assert most == 0
     for wanted, got in zip(evaluate_spmd(module, args), plain, strict=True):
@@ -322,7 +326,41 @@ def programs(draw: st.DrawFn) -> Module:
     kept = draw(st.lists(st.integers(2, count - 1), min_size=1, max_size=4, unique=True))
     shapes = ", ".join(["f32[4,4]"] * len(kept))
     lines.append(f"ROOT t = ({shapes}) tuple({', '.join(f'v{k}' for k in kept)})")
-    return module_of("\n".join(lines))
+    module = module_of("\n".join(lines))
+    donated = draw(st.lists(st.integers(0, 1), unique=True, max_size=min(2, len(kept))))
+    return module.with_(aliases=tuple(Alias((n,), a) for n, a in enumerate(donated)))
+
+
+BRANCHES = f"""
+sum {{
+  sum.a = f32[] parameter(0)
+  sum.b = f32[] parameter(1)
+  ROOT sum.c = f32[] add(sum.a, sum.b) }}
+one {{ o.p = (f32[4,4], f32[4,4]) parameter(0)
+  o.a = f32[4,4] get-tuple-element(o.p), index=0
+  o.b = f32[4,4] get-tuple-element(o.p), index=1
+  o.r = f32[4,4] all-reduce(o.a), {GROUPS}, to_apply=sum
+  o.d = f32[4,4] dot(o.b, o.b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  o.t = f32[4,4] tanh(o.d)
+  ROOT o.s = f32[4,4] add(o.r, o.t) }}
+other {{ z.p = (f32[4,4], f32[4,4]) parameter(0)
+  z.a = f32[4,4] get-tuple-element(z.p), index=0
+  ROOT z.n = f32[4,4] negate(z.a) }}
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_branches_overlap(number: int) -> None:
+    body = (
+        f"x = f32[4,4] parameter(0)\ny = f32[4,4] parameter(1)\nk = s32[] constant({number})\n"
+        "z = s32[] parameter(2)\nm = s32[] multiply(z, k)\nn = s32[] minimum(m, k)\n"
+        "u = (f32[4,4], f32[4,4]) tuple(x, y)\n"
+        "ROOT c = f32[4,4] conditional(n, u, u), branch_computations={one, other}"
+    )
+    module = program(body, BRANCHES, f", num_partitions={DEVICES}").with_(partitioned=True)
+    arguments = [[*random_arguments(module, seed)[:2], np.array(1, np.int32)] for seed in range(DEVICES)]
+    executable, most = compare(module, arguments=arguments)
+    assert most == (number == 0) and executable.collectives[0].asynchronous
 
 
 @settings(max_examples=25, deadline=None)
