@@ -70,9 +70,8 @@ class Shards:
         return Shards(tuple(kept), np.array(found, np.int64), np.array(firsts, np.bool_), kept)
 
     @staticmethod
-    def fresh(arrangement: Arrangement, lease: Lease) -> Shards:
-        """Shards still to be written, in one piece of memory."""
-        addresses = arrangement.offsets + lease.address
+    def fresh(arrangement: Arrangement, addresses: NDArray[np.int64], lease: Lease) -> Shards:
+        """Shards still to be written, in one piece of memory: ``arrangement.offsets`` from its beginning."""
         return Shards(arrangement.devices, addresses, arrangement.firsts, None, lease, arrangement.shard_bytes)
 
     @property

@@ -26,6 +26,8 @@ __all__ = ["StepTables"]
 
 Block = NDArray[np.uint8]
 _ALIGNMENT = 64
+#: Places of a result that are remembered.
+_KNOWN = 64
 
 
 class _Table:
@@ -55,7 +57,19 @@ class _Result:
         self.followers = ~(arrangement.firsts | idle)
         #: Who is told where the shards are.
         self.told = None if not self.followers.any() else ~self.followers
+        #: The addresses of all shards by where their memory begins: it is mostly the same as some steps before.
+        self._known: dict[int, NDArray[np.int64]] = {}
         self.takes_over = source >= 0 and (shared or bool(arrangement.firsts.all()))
+
+    def fresh(self, pool: BufferPool) -> Shards:
+        """Shards in memory of their own."""
+        lease = pool.lease(self.arrangement.nbytes)
+        addresses = self._known.get(lease.address)
+        if addresses is None:
+            if len(self._known) == _KNOWN:
+                self._known.clear()
+            addresses = self._known[lease.address] = self.arrangement.offsets + lease.address
+        return Shards.fresh(self.arrangement, addresses, lease)
 
     def fits(self, shards: Shards) -> bool:
         """May the result be written over these? Equal shards must share a block as the result's do."""
@@ -77,6 +91,8 @@ class StepTables:
         self.arguments = _Table(len(devices), len(self.layouts))
         self.results = _Table(len(devices), len(executable.results))
         self._donated = {n: f"{executable.name} as {self._title(n)}" for n in executable.donated}
+        #: The addresses that the table of arguments has: mostly the same objects again.
+        self._last: list[NDArray[np.int64] | None] = [None] * len(self.layouts)
         #: The layout that each argument had last: mostly the same object again.
         self._seen = list(self.layouts)
         sources = dict(executable.aliases)
@@ -110,7 +126,7 @@ class StepTables:
         """Fill the tables for a step; returns the results' shards, still to be written."""
         held: list[Shards] = []
         ours: set[int] = set()
-        devices, donated = self._devices, self._donated
+        devices, donated, last = self._devices, self._donated, self._last
         for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
             if (
                 type(value) is Array
@@ -125,7 +141,8 @@ class StepTables:
                 if copied or (k in donated and type(value) is Array and not value._shared):
                     ours.add(k)
             held.append(shards)
-            column[:] = shards.addresses
+            if shards.addresses is not last[k]:
+                column[:] = last[k] = shards.addresses
         made = [self._destination(k, held, ours) for k in range(len(self._results))]
         self.pool.settle()
         return made
@@ -155,7 +172,7 @@ class StepTables:
         if result.takes_over and result.source in ours and result.fits(held[result.source]):
             shards = held[result.source]
         else:
-            shards = Shards.fresh(result.arrangement, self.pool.lease(result.arrangement.nbytes))
+            shards = result.fresh(self.pool)
         if result.told is None:
             column[:] = shards.addresses
         else:
