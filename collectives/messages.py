@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +50,8 @@ __all__ = ["Channel", "MessagesPerformer", "MpiFunctions", "Planned", "described
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
 _PAUSE = 2.0
 
+#: Bytes of operands from which on a thread does what has been started.
+_WORTH_HELP = 1 << 12
 #: Seconds that messages of other nodes may take longer than the ranks of this node: those there know better why.
 _FAR = 2.0
 
@@ -130,6 +134,7 @@ class MessagesPerformer:
     """Performs ``planned`` collectives on the devices of ``rows``; with those of the ``node`` in its memory.
 
     ``hosts`` are by rank, for messages; ``timeout`` and ``spin`` in seconds, see `shardc.collectives.mpi.MpiTransport`.
+    ``helper``: a thread does what has been started, the same choice on all ranks.
     """
 
     threads = 0
@@ -146,6 +151,7 @@ class MessagesPerformer:
         spin: float,
         node: Node | None = None,
         hosts: Sequence[str] = (),
+        helper: bool = False,
     ) -> None:
         self._planned = {p.call.index: p for p in planned}
         self._functions = functions
@@ -179,6 +185,9 @@ class MessagesPerformer:
         self.function = self._loaded.address(native.MESSAGES_SYMBOL)
         self.state = ctypes.addressof(self._state)
         self._wait = _Wait(0, 0.0, 0.0)
+        self._helper = native.State()
+        self._dismiss: Callable[[], object] | None = None
+        self._call_helper([p.call.index for p in planned if helper and _is_worth_help(p.call)])
 
     @property
     def program(self) -> int:
@@ -210,19 +219,20 @@ class MessagesPerformer:
         """What a negative answer means."""
         p = self._planned[index]
         me = self._me(p)
+        state = self._helper if self._calls[index].given else self._state
         if code == native.DIVERGED:
-            peer = self._rank_of(p, self._state.peer)
-            seen = self._planned.get(self._state.seen_index)
-            other = described(seen.call) if seen else f"collective {self._state.seen_index}"
+            peer = self._rank_of(p, state.peer)
+            seen = self._planned.get(state.seen_index)
+            other = described(seen.call) if seen else f"collective {state.seen_index}"
             return RunError(
-                f"rank {peer} is in {other}, its exchange {self._state.seen_sequence}, rank {me} in "
+                f"rank {peer} is in {other}, its exchange {state.seen_sequence}, rank {me} in "
                 f"{described(p.call)}, its exchange {self._calls[index].sequence}",
                 where=place_of(p.call),
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
             )
         if code == native.STARTED_TWICE:
             return RunError(f"{described(p.call)} starts before its last run is done", where=place_of(p.call))
-        text = self._functions.mpi.Get_error_string(self._state.code)
+        text = self._functions.mpi.Get_error_string(state.code)
         return RunError(
             f"MPI failed on rank {me} in {described(p.call)}: {text}{self._missing_text(p)}",
             where=place_of(p.call),
@@ -231,6 +241,8 @@ class MessagesPerformer:
 
     def close(self) -> None:
         """What messages may still come to stays; the node's memory is free when all have closed."""
+        if self._dismiss is not None:
+            self._dismiss()
         if self._near is not None:
             self._near.close()
 
@@ -248,6 +260,25 @@ class MessagesPerformer:
             if code or not flag.value:
                 found.add(step.process)
         return sorted(found)
+
+    def _call_helper(self, helped: Sequence[int]) -> None:
+        """Let a thread do what is left of these collectives after their start, where MPI allows it."""
+        mpi = self._functions.mpi
+        if not helped or mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+            return
+        queue = (ctypes.c_void_p * (1 << len(helped).bit_length()))()
+        ctypes.pointer(self._helper)[0] = self._state
+        if self._state.row:
+            self._helper.row = self._state.row + row_offset("helper_state") - row_offset("state")
+        self._state.helper, self._state.queue = ctypes.addressof(self._helper), ctypes.addressof(queue)
+        self._state.mask = len(queue) - 1
+        for index in helped:
+            self._calls[index].helped = 1
+        keep = (self._state, self._helper, queue, self._calls, self._keep, self._near)
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._loaded.address(native.HELPER_SYMBOL))
+        thread = threading.Thread(target=_help, args=(run, self.state, keep), name="shardc messages", daemon=True)
+        thread.start()
+        self._dismiss = weakref.finalize(self, _dismiss, self._state, thread)
 
     # Making tables.
 
@@ -417,6 +448,23 @@ class _Cells:
         ref: BufferRef = o.operand if place.space == "operand" else o.result
         cell = cell_of(self.rows[place.device], ref)
         return native.Cell(cell.base or 0, cell.offset + place.offset)
+
+
+def _is_worth_help(call: CollectiveCall) -> bool:
+    """Is there more to wait for than short messages? The same answer on all ranks: each of their threads does one
+    collective after the other, and all must come to the same ones."""
+    return call.asynchronous and sum(o.operand.nbytes for o in call.operands) > _WORTH_HELP
+
+
+def _help(run: Callable[[int], None], state: int, keep: object) -> None:
+    """The thread; ``keep`` is what ``state`` points to."""
+    run(state)
+
+
+def _dismiss(state: native.State, thread: threading.Thread) -> None:
+    state.stop = 1
+    if thread is not threading.current_thread():
+        thread.join(1.0)
 
 
 def described(call: CollectiveCall) -> str:

@@ -63,6 +63,7 @@ class MpiTransport:
     ``timeout`` bounds the seconds spent waiting in one exchange (0: no bound); when it passes, `RunError` names
     rank, collective and source line. ``spin`` is how long a wait polls without sleeping: long when every local
     rank has a core of its own, short when ranks share cores. ``hosts`` are by rank, for messages.
+    ``helper``: a thread does what has been started, where that is more than short messages.
     """
 
     def __init__(
@@ -75,12 +76,14 @@ class MpiTransport:
         keep: Keep | None = None,
         nodes: Nodes | None = None,
         hosts: Sequence[str] = (),
+        helper: bool = False,
     ) -> None:
         self._mpi = sys.modules[type(world).__module__]
         self._world = world.Dup()
         self._keep = keep
         self._nodes = nodes
         self._hosts = hosts
+        self._helper = helper
         self._timeout = timeout
         self._spin = spin
         self._limits = limits or Limits()
@@ -147,6 +150,7 @@ class MpiTransport:
             spin=self._spin,
             node=None if nodes is None else nodes.mine,
             hosts=self._hosts,
+            helper=self._helper,
         )
 
     def _channel(self, components: tuple[int, ...]) -> Channel:

@@ -103,9 +103,11 @@ def _mpi_transport(settings: _Settings) -> Transport:
     cores = len(frozenset().union(*local))
     spin = _SPIN if len(local) <= cores else _SHORT_SPIN
     make = partial(MpiTransport, timeout=settings.timeout, spin=spin, keep=settings.keep)
-    everybody = make(world).exchange_objects((_first_of_node(), socket.gethostname()))
-    by_rank = tuple(first for first, _ in everybody)
-    make = partial(make, hosts=[host for _, host in everybody])
+    wanted = settings.transfer_thread
+    helper = cores >= 2 * len(local) if wanted is None else wanted
+    everybody = make(world).exchange_objects((_first_of_node(), socket.gethostname(), helper))
+    by_rank = tuple(first for first, _, _ in everybody)
+    make = partial(make, hosts=[host for _, host, _ in everybody], helper=all(h for _, _, h in everybody))
     messages = make(world)
     if not settings.shared_memory or len(set(by_rank)) == len(by_rank):
         return messages
@@ -118,7 +120,6 @@ def _mpi_transport(settings: _Settings) -> Transport:
         if world.Get_rank() == 0:
             log.info("ranks send messages within the node: %s", problems[0])
         return messages
-    helper = settings.transfer_thread
     node = Node(
         heaps,
         ranks,
@@ -126,7 +127,7 @@ def _mpi_transport(settings: _Settings) -> Transport:
         shared_code(None, settings.keep),
         spin=_WATCH if len(local) <= cores else _SHORT_WATCH,
         cores=cores,
-        helper=cores >= 2 * len(local) if helper is None else helper,
+        helper=helper,
     )
     return SharedTransport(messages, node) if alone else make(world, nodes=Nodes(by_rank, node))
 

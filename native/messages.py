@@ -8,7 +8,9 @@ does call ``index`` of a `State`: a table of `Step` records, one after the other
 handles (communicator, type) are numbers of up to eight bytes that lie in memory, so the object fits every MPI library.
 A `WAIT` whose messages are not done polls, and sleeps between polls when that takes long; after ``deadline``
 nanoseconds the answer is `WAITING`, and the next call goes on there. With ``phase`` 1 (start) the answer is 0 as soon
-as there is something to wait for, and phase 2 (done) does the rest.
+as there is something to wait for, and phase 2 (done) does the rest; or a thread does it in between, which runs ::
+
+    void shardc_messages_helper(ptr state)
 
 Every record below consists of words of eight bytes.
 """
@@ -26,6 +28,7 @@ from shardc.native.target import Target, host_target
 __all__ = [
     "DIVERGED",
     "HEADS",
+    "HELPER_SYMBOL",
     "MEETING_BYTES",
     "MESSAGES_SYMBOL",
     "MPI_FAILED",
@@ -46,7 +49,7 @@ __all__ = [
     "messages_object",
 ]
 
-MESSAGES_SYMBOL = "shardc_messages"
+MESSAGES_SYMBOL, HELPER_SYMBOL = "shardc_messages", "shardc_messages_helper"
 
 #: Answers besides 0: call again; `State.code` is MPI's error; a header is another collective's; a start without done.
 WAITING, MPI_FAILED, DIVERGED, STARTED_TWICE = 1, -1, -2, -3
@@ -116,32 +119,39 @@ class Channel(ctypes.Structure):
 class Call(ctypes.Structure):
     """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted``, the number of its
     exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this node's processes
-    at its beginning and its end (`shardc.native.meeting`), and in which of their ``rounds`` it is."""
+    at its beginning and its end (`shardc.native.meeting`), and in which of their ``rounds`` it is. Where a thread
+    helps (``helped``), ``over`` is a meeting that counts how often it has done what was ``given``, with ``result``."""
 
     _fields_ = _words(
         *("steps", "cursor", "posted", "sequence", "requests", "statuses", "channel", "index", "signature"),
-        *("since", "meetings", "rounds"),
+        *("since", "meetings", "rounds", "helped", "over", "result", "given"),
     )
 
 
 class State(ctypes.Structure):
-    """Functions of MPI and of the pool, sizes and values of its handles, `Call` addresses by index; what went wrong:
-    MPI's ``code``, or the header (``seen``) of ``peer`` (a rank of the communicator, or -1 - a position in the node);
-    the heap; where this process says what it does: a row of the control table from its state on; and for how
-    many nanoseconds it watches a meeting before it sleeps, if the missing are fewer than the ``cores``."""
+    """What native code knows of a program.
+
+    Functions of MPI and of the pool, sizes and values of MPI's handles, `Call` addresses by index; what went wrong:
+    MPI's ``code``, or the header (``seen``) of ``peer`` (a rank, or -1 - a place among those who meet in the node); the
+    heap; where this process says what it does: a row of the control table from its state on; and for how many
+    nanoseconds it watches (``watch``) a meeting before it sleeps, if the missing are fewer than the ``cores``.
+
+    ``helper`` is the state of the thread that helps: calls are handed to it in ``queue``, of ``mask`` + 1 entries, and
+    counted in the meeting ``word``; it ends when told to ``stop``.
+    """
 
     _fields_ = (
         *_words("isend", "irecv", "testall", "parallel", "byte", "request_bytes", "spin", "calls"),
-        *_words(
-            "code", "peer", "seen_sequence", "seen_index", "seen_signature", "heap", "heap_bytes", "row", "program"
-        ),
+        *_words("code", "peer", "seen_sequence", "seen_index", "seen_signature"),
+        *_words("heap", "heap_bytes", "row", "program", "watch", "cores"),
+        *_words("helper", "queue", "mask", "word", "handed", "spare", "stop"),
     )
 
 
 @cache
 def load_messages(messages: bytes, meeting: bytes) -> Loaded:
-    """`MESSAGES_SYMBOL` of the objects (`messages_object`, `meeting_object`) in this process; one for equal code."""
-    return load_object([messages, meeting], [MESSAGES_SYMBOL])
+    """The two functions of the objects (`messages_object`, `meeting_object`) in this process; one for equal code."""
+    return load_object([messages, meeting], [MESSAGES_SYMBOL, HELPER_SYMBOL])
 
 
 @dataclass(frozen=True, slots=True)

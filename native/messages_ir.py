@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardc.native.messages_helper import HELPER
 from shardc.native.messages_node import NODE, SHOWING
 from shardc.native.messages_tables import TABLES
 
@@ -11,8 +12,9 @@ _RECORDS = """
 %step = type { i64, i64, i64, ptr, i64, i64, ptr, i64 }
 %table = type { ptr, i64, i64, i64, i64, ptr, ptr, i64 }
 %channel = type { i64, i64, ptr, i64, i64, i64 }
-%call = type { ptr, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, ptr, i64 }
-%state = type { ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64 }
+%call = type { ptr, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64 }
+%state = type { ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64,
+                ptr, ptr, i64, i64, i64, i64, i64 }
 %entry = type { ptr, i64, i64, ptr, ptr, ptr, ptr, i64 }
 %import = type { ptr, i64, ptr }
 
@@ -182,13 +184,8 @@ no:
 """
 
 _PERFORM = """
-define i32 @shardc_messages(ptr %state, i32 %index, i32 %phase, i64 %deadline) {
+define internal i32 @run(ptr %state, ptr %call, i32 %phase, i64 %entered, i64 %deadline) {
 entry:
-  %entered = call i64 @shardc_now()
-  %calls.p = getelementptr %state, ptr %state, i64 0, i32 7
-  %calls = load ptr, ptr %calls.p, align 8
-  %call.p = getelementptr ptr, ptr %calls, i32 %index
-  %call = load ptr, ptr %call.p, align 8
   %steps = load ptr, ptr %call, align 8
   %cursor.p = getelementptr %call, ptr %call, i64 0, i32 1
   %channel.p = getelementptr %call, ptr %call, i64 0, i32 6
@@ -352,4 +349,4 @@ started.twice:
 }
 """
 
-MESSAGES = _RECORDS + TABLES + _POSTING + NODE + SHOWING + _PERFORM
+MESSAGES = _RECORDS + TABLES + _POSTING + NODE + SHOWING + _PERFORM + HELPER

@@ -80,7 +80,10 @@ def main() -> None:
     if sys.argv[1] == "diverge":
         diverge(nodes)
         return
-    transports = [MpiTransport(MPI.COMM_WORLD, timeout=100, limits=limits, nodes=nodes) for limits in LIMITS]
+    transports = [
+        MpiTransport(MPI.COMM_WORLD, timeout=100, limits=limits, nodes=nodes, helper=limits.packed < 100)
+        for limits in LIMITS
+    ]
     rank, ranks = transports[0].process_index, transports[0].process_count
     done = sum(run(transports, seed) + run_program(transports, seed) for seed in range(int(sys.argv[1])))
     assert transports[1].exchange_objects({"rank": rank, "pad": "x" * 100 * rank}) == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,13 +40,17 @@ class Library:
     def __init__(self, done: bool = True, **codes: int) -> None:
         self.posted: list[tuple[str, int, int, int, int, int]] = []
         self.bytes: list[bytes] = []
+        self.places: list[int] = []
         self.done = done
         self.codes = codes
         functions = [POST(self._posting("isend")), POST(self._posting("irecv")), TESTALL(self._testall)]
         self.keep = [*functions, STATUS(self._status)]
         addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
         mpi = SimpleNamespace(
-            COMM_WORLD=SimpleNamespace(Get_rank=lambda: 0), Get_error_string=lambda code: f"error class {code}"
+            COMM_WORLD=SimpleNamespace(Get_rank=lambda: 0),
+            Get_error_string=lambda code: f"error class {code}",
+            Query_thread=lambda: 3,
+            THREAD_MULTIPLE=3,
         )
         self.functions = MpiFunctions(mpi, *addresses, self._status, BYTE, 8, 24)
 
@@ -53,8 +58,10 @@ class Library:
         def post(place: int, count: int, kind: int, peer: int, tag: int, communicator: int, request: int) -> int:
             self.posted.append((name, count, kind, peer, tag, communicator))
             self.bytes.append(ctypes.string_at(place, count) if name == "isend" else b"")
-            if name == "irecv" and self.done:
-                self._echo(place)
+            if name == "irecv":
+                self.places.append(place)
+                if self.done:
+                    self._echo(place)
             return self.codes.get(name, 0)
 
         return post
@@ -75,8 +82,11 @@ class Library:
     header: tuple[int, int, int] = (0, 0, 0)
 
 
-def performer(library: Library, n: int = 5, timeout: float = 60, **limits: int) -> MessagesPerformer:
+def performer(
+    library: Library, n: int = 5, timeout: float = 60, helper: bool = False, **limits: int
+) -> MessagesPerformer:
     case = make_case(1, "all-reduce", 7, ("f32",), n)
+    case.call = replace(case.call, asynchronous=helper)
     members = check_call(case.call, 4)
     topology = Topology(tuple(Ownership(4, 2).table().tolist()), (0, 1))
     plan = plan_messages(case.call, members, topology, 0, Limits(**limits))
@@ -88,7 +98,15 @@ def performer(library: Library, n: int = 5, timeout: float = 60, **limits: int) 
     )
     planned = [Planned(case.call, plan, Channel(None, COMMUNICATOR, (0, 1)))]
     made = MessagesPerformer(
-        planned, rows, pool(pool_object()), library.functions, work_code(), timeout=timeout, spin=0, hosts=("a", "b")
+        planned,
+        rows,
+        pool(pool_object()),
+        library.functions,
+        work_code(),
+        timeout=timeout,
+        spin=0,
+        hosts=("a", "b"),
+        helper=helper,
     )
     library.header = (1, 0, made._calls[0].signature)
     library.keep += [memories, table]
@@ -151,3 +169,28 @@ def test_a_message_that_never_comes() -> None:
         for _ in range(1000):
             assert ask(made, deadline=1_000_000) == 1
             made.tick()
+
+
+@pytest.mark.parametrize("code", [0, 15])
+def test_a_thread_does_what_was_started(code: int) -> None:
+    library = Library(done=False)
+    made = performer(library, 2000, helper=True)
+    for _ in range(2):
+        library.done, library.places = False, []
+        before = len(library.posted)
+        assert ask(made, START) == 0
+        assert len(library.posted) == before + 2
+        assert ask(made, DONE_PHASE, 1_000_000) == 1
+        library.codes["testall"] = code
+        for place in library.places:
+            library._echo(place)
+        library.done = True
+        while (answer := ask(made, DONE_PHASE, 50_000_000)) == 1:
+            pass
+        if code:
+            assert answer < 0
+            assert "error class 15" in str(made.failure(answer, 0))
+            break
+        assert answer == 0
+        library.header = (2, *library.header[1:])
+    made.close()
