@@ -257,7 +257,8 @@ def rebuild_computation(
 
     ``change(old, new_operands)`` returns the replacement (it may be an already built instruction), or None to
     keep ``old`` with its new operands, which are ``old.operands`` itself where none changed; it is asked about the
-    opcodes ``only`` if these are given. ``called`` maps computations that were rebuilt before. Instructions that
+    opcodes ``only`` if these are given. ``called`` maps computations that were rebuilt before; what calls one of them
+    calls the new one, also in a replacement. Instructions that
     a replacement needs in addition are found through its operands; those that become dead are dropped, except
     parameters and what has side effects.
     """
@@ -280,6 +281,9 @@ def rebuild_computation(
             if operands is old.operands and attrs is old.attrs:
                 continue
             replacement = old.replace(operands=operands, attrs=attrs)
+        elif moved and replacement.attrs:
+            attrs = _remap_called(replacement.attrs, moved)
+            replacement = replacement if attrs is replacement.attrs else replacement.replace(attrs=attrs)
         if replacement is not old:
             new[old] = replacement
     if not new:
