@@ -1,4 +1,4 @@
-"""Rebuilding modules: what calls a computation that was rebuilt calls the new one, also where it was replaced itself."""
+"""Rebuilding modules: what calls a computation that was rebuilt calls the new one, also where it was replaced."""
 
 from __future__ import annotations
 
