@@ -32,25 +32,32 @@ def forget_shared_files(maps: Path = Path("/proc/self/maps")) -> list[Path]:
 
 #: Names that MPICH, Open MPI (5 and 4) and Intel MPI give to files of a node's ranks.
 _OF_RANKS = re.compile(r"mpich_shm_|sm_segment\.|vader_segment\.|Intel_MPI_")
-#: A job that begins maps its files within this time after it made them.
-_MAPPED_WITHIN = 0.2
+#: Seconds between two looks: a job that begins maps its files sooner after it made them.
+_PAUSE = 0.2
+#: Looks until ranks that are being killed have let go of theirs.
+_LOOKS = 10
 
 
 def sweep_shared_files(
-    begin: float, folder: Path = Path("/dev/shm"), proc: Path = Path("/proc"), pause: float = _MAPPED_WITHIN
+    begin: float, folder: Path = Path("/dev/shm"), proc: Path = Path("/proc"), pause: float = _PAUSE
 ) -> list[Path]:
     """Remove files that killed ranks left: this user's, made since ``begin`` (`time.time`), which nobody has mapped.
 
     Called when a job has failed. Returns what it removed.
     """
-    left = _unmapped(_candidates(begin, folder), proc)
-    if not left:
-        return []
-    time.sleep(pause)
-    removed = _unmapped(left, proc)
-    for path in removed:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    left = _candidates(begin, folder)
+    free: list[Path] = []
+    removed: list[Path] = []
+    for _ in range(_LOOKS):
+        before, free = free, _unmapped(left, proc)
+        for path in sorted({*before} & {*free}):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            removed.append(path)
+        left = [p for p in left if p not in removed]
+        if not left:
+            break
+        time.sleep(pause)
     return removed
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import ClassVar
+
+import pytest
 
 from shardc.launcher.shared_files import forget_shared_files, sweep_shared_files
 
@@ -29,22 +32,30 @@ def test_sweeping(tmp_path: Path) -> None:
     assert sweep_shared_files(0, tmp_path / "none", proc, 0) == []
 
 
-def test_a_job_that_begins_is_left_alone(tmp_path: Path) -> None:
-    """Its files are there a moment before they are mapped."""
+class Changing(type(Path())):  # type: ignore[misc]
+    """Processes that have everything mapped at some looks, in turn."""
+
+    looks: ClassVar[list[bool]] = []
+
+    def glob(self, pattern: str) -> list[Path]:
+        names = [str(p) for p in (self.parent / "shm").iterdir()] if self.looks and self.looks.pop(0) else []
+        (Path(self) / "7" / "maps").write_text("\n".join(names))
+        return list(Path(self).glob(pattern))
+
+
+@pytest.mark.parametrize(
+    ("looks", "removed"),
+    [
+        ([False] + 9 * [True], 0),  # a job that begins has its files a moment before it maps them
+        (5 * [True], 4),  # ranks that are killed hold theirs for a while
+        (10 * [True], 0),
+    ],
+)
+def test_files_that_are_mapped_sooner_or_later(tmp_path: Path, looks: list[bool], removed: int) -> None:
     folder, proc = machine(tmp_path)
-    waited = []
-
-    class Proc(type(proc)):  # type: ignore[misc]
-        """Everything is mapped at the second look."""
-
-        def glob(self, pattern: str) -> list[Path]:
-            waited.append(pattern)
-            if len(waited) == 2:
-                (proc / "7" / "maps").write_text("\n".join(map(str, folder.iterdir())))
-            return list(Path(self).glob(pattern))
-
-    assert sweep_shared_files(0, folder, Proc(proc), 0) == []
-    assert len(waited) == 2
+    changing = Changing(proc)
+    Changing.looks = list(looks)
+    assert len(sweep_shared_files(0, folder, changing, 0)) == removed
 
 
 def test_forgetting(tmp_path: Path) -> None:
