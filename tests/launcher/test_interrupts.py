@@ -13,14 +13,20 @@ import pytest
 from tests.launcher.test_faults import alive
 
 LONG = """
-import ctypes
+import ctypes, threading, time
 from shardc.launcher.interrupts import prompt_interrupts
 from shardc.native.jit import compile_ir, load_object
-text = "define void @spin() {\\nentry:\\n  br label %loop\\nloop:\\n  br label %loop\\n}"
+text = ("define void @spin(ptr %inside) {\\nentry:\\n  store volatile i32 1, ptr %inside\\n  br label %loop\\n"
+        "loop:\\n  br label %loop\\n}")
 code = load_object(compile_ir(text), ["spin"])
-with prompt_interrupts(0.1):
+inside = ctypes.c_int32(0)
+def tell():
+    while not inside.value:
+        time.sleep(0.01)
     print("running", flush=True)
-    ctypes.CFUNCTYPE(None)(code.address("spin"))()
+threading.Thread(target=tell, daemon=True).start()
+with prompt_interrupts(0.1):
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address("spin"))(ctypes.addressof(inside))
 """
 NOTICED = """
 import time
