@@ -27,7 +27,13 @@ def job(ranks: int, *arguments: str, cwd: Path, **environment: str) -> subproces
 
 
 @pytest.mark.parametrize(
-    ("ranks", "cases", "nodes"), [(4, 40, ""), (3, 30, ""), (4, 30, "0,0,1,1"), (5, 20, "0,1,0,0,2")]
+    ("ranks", "cases", "nodes"),
+    [
+        (4, 25, ""),
+        (4, 20, "0,0,1,1"),
+        pytest.param(3, 60, "", marks=pytest.mark.full),
+        pytest.param(5, 60, "0,1,0,0,2", marks=pytest.mark.full),
+    ],
 )
 def test_random_collectives(ranks: int, cases: int, nodes: str, repository: Path) -> None:
     done = job(ranks, "-m", "tests.collectives.mpi_worker", str(cases), nodes, cwd=repository)
