@@ -102,9 +102,10 @@ def start_job(
         with RollCall() as call, _swept() as job_ended:
             code = _supervise([*line, *options.words, *command], job | call.environ, output)
             job_ended(code)
-        ended = call.first() if code not in (0, 130) else None
+        ended = call.first(code) if code != 130 else None
         if ended is not None:
             print(prefixed(ended[0], describe(ended[1])), file=sys.stderr, flush=True)
+            code = code or 1
     killed = code in family.signals or code > 125 or code < 0
     return 1 if killed and code != 130 else code
 

@@ -98,7 +98,7 @@ class _Rank:
 class RollCall:
     """Listens while a job runs.
 
-    Example: ``with RollCall() as call: code = run(environ | call.environ)``, then ``call.first()``.
+    Example: ``with RollCall() as call: code = run(environ | call.environ)``, then ``call.first(code)``.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class RollCall:
         self._plans: dict[int, Plan] = {}
         self._first: RunError | None = None
         self._rank = -1
-        self._told = False
+        self._told = self._in_step = False
         self._selector = selectors.DefaultSelector()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._over = threading.Event()
@@ -131,10 +131,15 @@ class RollCall:
         for connection in self._ranks:
             connection.close()
 
-    def first(self) -> tuple[int, RunError] | None:
+    def first(self, code: int) -> tuple[int, RunError] | None:
         """After the job: the rank that ended first without a word, and what is to be told; None if nobody did, or a
-        rank has told the user already."""
-        return None if self._told or self._first is None else (self._rank, self._first)
+        rank has told the user already.
+
+        ``code`` is the job's exit code. It is 0 also for some jobs that MPICH's launcher has killed, because a rank
+        left in the middle with 0: then it counts that ranks were in a step.
+        """
+        good = self._told or self._first is None or (code == 0 and not self._in_step)
+        return None if good or self._first is None else (self._rank, self._first)
 
     def _listen(self) -> None:
         # Now, while ranks start: later the order of their ends would be lost.
@@ -187,8 +192,8 @@ class RollCall:
 
     def _ended(self, peer: Peer) -> RunError:
         """``peer`` has ended without a word: where everybody is now."""
-        from shardc.collectives.control import GONE, control_table
-        from shardc.launcher.standing import DEAD, RUNNING, Standing, standings
+        from shardc.collectives.control import GONE, OUTSIDE, control_table
+        from shardc.launcher.standing import DEAD, RUNNING, UNKNOWN, Standing, standings
         from shardc.launcher.verdict import verdict
 
         now = time.monotonic_ns()
@@ -201,6 +206,7 @@ class RollCall:
                 (standing,) = standings(control_table([each.heap], 0), [each.peer], now)
             found.append(replace(standing, process=DEAD if each.peer == peer else RUNNING))
         found.sort(key=lambda s: s.rank)
+        self._in_step = any(s.state not in (UNKNOWN, OUTSIDE, GONE) for s in found)
         if all(s.state == GONE for s in found):  # they were about to end
             found = [replace(s, state=0) if s.peer == peer else s for s in found]
         return verdict(found, self._plans, "seen by the launcher")
