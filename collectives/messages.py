@@ -16,6 +16,7 @@ from typing import Any
 from shardc.collectives.call import BufferRef, CollectiveCall
 from shardc.collectives.control import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, row_offset
 from shardc.collectives.memory import aligned_bytes
+from shardc.collectives.mpi_functions import MpiFunctions
 from shardc.collectives.node_memory import Meeting, NodeMemory
 from shardc.collectives.plan_messages import Plan
 from shardc.collectives.shared import Node
@@ -38,13 +39,13 @@ from shardc.collectives.steps import (
     Zero,
 )
 from shardc.collectives.work import WorkCode, cell_of
-from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.errors import RunError
 from shardc.native import messages as native
 from shardc.native.jit import Loaded
 from shardc.native.meeting import meeting_ir, meeting_object
 from shardc.native.pool import PARALLEL, Pool, Row
 
-__all__ = ["Channel", "MessagesPerformer", "MpiFunctions", "Planned", "described", "mpi_functions"]
+__all__ = ["Channel", "MessagesPerformer", "Planned", "described"]
 
 
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
@@ -69,45 +70,6 @@ class _Wait:
     since: int
     last: float
     lost: float
-
-
-@dataclass(frozen=True, slots=True)
-class MpiFunctions:
-    """What native code must know of the MPI library of this process, and the module ``mpi4py.MPI``."""
-
-    mpi: Any
-    isend: int
-    irecv: int
-    testall: int
-    request_status: Callable[..., int]
-    byte: int
-    request_bytes: int
-    status_bytes: int
-
-
-def mpi_functions(mpi: Any) -> MpiFunctions:
-    """Looked up in the library that ``mpi`` has loaded; raises `EnvironmentProblem` if it may not be called here."""
-    if mpi.Query_thread() < mpi.THREAD_SERIALIZED and not mpi.Is_thread_main():
-        raise EnvironmentProblem(
-            "MPI was started for calls from its main thread only, and this is another thread",
-            fix="run the program on the main thread, or start MPI with mpi4py.rc.thread_level = 'multiple'",
-        )
-    library = ctypes.CDLL(mpi.__file__)
-
-    def address(name: str) -> int:
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-
-    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-    return MpiFunctions(
-        mpi,
-        address("MPI_Isend"),
-        address("MPI_Irecv"),
-        address("MPI_Testall"),
-        kind(address("MPI_Request_get_status")),
-        mpi._handleof(mpi.BYTE),
-        mpi._sizeof(mpi.Request),
-        mpi._sizeof(mpi.Status),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,8 @@ from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.control import ControlTable
 from shardc.collectives.membership import Ownership, check_call, connected_processes
 from shardc.collectives.memory import aligned_bytes
-from shardc.collectives.messages import Channel, MessagesPerformer, Planned, mpi_functions
+from shardc.collectives.messages import Channel, MessagesPerformer, Planned
+from shardc.collectives.mpi_functions import mpi_functions
 from shardc.collectives.node_memory import Meeting
 from shardc.collectives.plan_messages import Limits, Topology, plan_messages
 from shardc.collectives.shared import Node

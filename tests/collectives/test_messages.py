@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shardc.collectives.membership import Ownership, check_call
-from shardc.collectives.messages import Channel, MessagesPerformer, MpiFunctions, Planned
+from shardc.collectives.messages import Channel, MessagesPerformer, Planned
+from shardc.collectives.mpi_functions import MpiFunctions
 from shardc.collectives.plan_messages import Limits, Topology, plan_messages
 from shardc.collectives.work import work_code
 from shardc.native.drive import DONE_PHASE, PERFORM_TYPE, START, WHOLE
