@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from shardc.collectives.control import ARRIVING, COMPUTING, EXPECTING, FINISHING, GONE, OUTSIDE, WORKING
 from shardc.hlo.errors import RunError
-from shardc.launcher.standing import DEAD, STOPPED, UNKNOWN, Plan, Site, Standing
+from shardc.launcher.standing import DEAD, RUNNING, STOPPED, UNKNOWN, Plan, Site, Standing
 from shardc.native.drive import DONE_PHASE, START
 
-__all__ = ["culprits", "strayed", "verdict"]
+__all__ = ["at_a_stand", "culprits", "strayed", "verdict"]
 
 #: Collectives of a flight recorder that are shown.
 _SHOWN = 8
@@ -33,6 +33,18 @@ def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Stand
     ended = [s for s in absent if s.state == GONE]
     busy = [s for s in absent if s.state in (OUTSIDE, COMPUTING)]
     return ended or busy or absent
+
+
+def at_a_stand(found: Sequence[Standing], before: Sequence[Standing]) -> bool:
+    """Does everybody wait for others of this node, or has ended, where it already was ``before``?
+
+    Groups of ranks may run a loop differently often, and so take different ways for a while: nobody is lost as long as
+    one of them gets on.
+    """
+    same = [(s.rank, s.state, s.completed, s.begun) for s in found] == [
+        (s.rank, s.state, s.completed, s.begun) for s in before
+    ]
+    return same and all(s.state in (ARRIVING, FINISHING, GONE) or s.process != RUNNING for s in found)
 
 
 def strayed(found: Sequence[Standing]) -> list[Standing]:

@@ -31,7 +31,7 @@ from shardc.launcher.atomic import write_text
 from shardc.launcher.failures import abort, describe, prefixed
 from shardc.launcher.roll_call import Answering
 from shardc.launcher.standing import DEAD, STOPPED, Peer, Plan, Standing, process_state, standings, this_process
-from shardc.launcher.verdict import culprits, strayed, verdict
+from shardc.launcher.verdict import at_a_stand, culprits, strayed, verdict
 from shardc.native.drive import Drive, Prepared
 
 __all__ = ["Watchdog", "start_watchdog"]
@@ -48,12 +48,13 @@ _PAUSE = 2.0
 
 @dataclass
 class _Wait:
-    """A wait in progress: which, since when (seconds), and the last look."""
+    """A wait in progress: which, since when (seconds), the last calls, and what the last look found."""
 
     which: int = -1
     since: float = 0.0
     last: float = 0.0
     looked: float = 0.0
+    found: Sequence[Standing] = ()
 
 
 class Watchdog:
@@ -189,8 +190,11 @@ class Watchdog:
         if now - self._wait.looked < _LOOK:
             return False
         self._wait.looked = now
-        found = self._look()
-        return bool(strayed(found)) or any(s.state == GONE for s in culprits(found, self._plans))
+        found, before = self._look(), self._wait.found
+        self._wait.found = found
+        if at_a_stand(found, before) and strayed(found):
+            return True
+        return any(s.state == GONE for s in culprits(found, self._plans))
 
     def _dead(self) -> bool:
         if self._table is None:

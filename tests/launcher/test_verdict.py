@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.control import ARRIVING, COMPUTING, GONE, OUTSIDE
+from shardc.collectives.control import ARRIVING, COMPUTING, EXPECTING, GONE, OUTSIDE
 from shardc.collectives.membership import Ownership
 from shardc.hlo.groups import ListGroups, ListPairs
 from shardc.hlo.types import DTYPES
 from shardc.launcher.standing import DEAD, RUNNING, STOPPED, UNKNOWN, Peer, Plan, Standing, process_state, this_process
-from shardc.launcher.verdict import culprits, strayed, verdict
+from shardc.launcher.verdict import at_a_stand, culprits, strayed, verdict
 
 PLACE = CollectiveOperand(BufferRef("arena", 0, 64, 4), BufferRef("arena", 0, 128, 4), DTYPES["f32"], 1)
 CALLS = [
@@ -72,6 +72,19 @@ def test_who_is_not_waited_for_is_not_named() -> None:
 def test_who_took_another_way(ways: tuple[tuple[int, ...], ...], guilty: list[int]) -> None:
     found = [at(rank, ARRIVING, way[-1] if way else 0, way) for rank, way in enumerate(ways)]
     assert [s.rank for s in strayed(found)] == guilty
+
+
+def test_who_gets_on_by_another_way_is_not_lost() -> None:
+    still = [at(0, ARRIVING, 2, (0, 1, 2)), at(1, ARRIVING, 2, (0, 1, 2)), at(2, ARRIVING, 1, (0, 1, 1)), at(3, GONE)]
+    assert strayed(still)
+    assert at_a_stand(still, still)
+    for rank, other in ((2, at(2, COMPUTING, 1, (0, 1, 1))), (2, replace(still[2], begun=9)), (0, at(0, EXPECTING, 2))):
+        moving = [other if s.rank == rank else s for s in still]
+        assert not at_a_stand(moving, still)
+        assert not at_a_stand(still, moving)
+    computing = [at(2, COMPUTING, 1, (0, 1, 1)) if s.rank == 2 else s for s in still]
+    assert not at_a_stand(computing, computing)
+    assert not at_a_stand(still, [])
 
 
 def test_only_the_end_of_a_long_way_is_known() -> None:
