@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+
+import numpy as np
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.membership import connected_processes
 from shardc.collectives.memory import wants_result
 from shardc.collectives.virtual_sections import VirtualSections
 from shardc.collectives.work import MadeCall, WorkCode, cell_of, make_object
@@ -18,7 +21,7 @@ from shardc.native.symbols import PARALLEL
 from shardc.native.virtual import VIRTUAL, VirtualCall, virtual_module
 from shardc.native.work import RESOLVE, WORK, Cell
 
-__all__ = ["VirtualPerformer"]
+__all__ = ["Meeting", "VirtualPerformer"]
 
 #: Bytes read and written that are worth a call of the pool, and those of a share.
 _PARALLEL, _SHARE = 256 << 10, 256 << 10
@@ -38,6 +41,14 @@ class _Made:
     call: MadeCall
     cells: ctypes.Array[Cell]
     pointers: ctypes.Array[ctypes.c_void_p]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Devices that must have come to a collective, and the numbers of its groups that then can be done."""
+
+    devices: tuple[int, ...]
+    groups: tuple[int, ...]
 
 
 class VirtualPerformer:
@@ -66,8 +77,33 @@ class VirtualPerformer:
         self._table = (VirtualCall * (1 + max((c.index for c in calls), default=0)))()
         for call, made in zip(calls, self._made, strict=True):
             self._table[call.index] = made.record
-        self._keep = (rows, code, pool, sections)
+        self._keep = (rows, pool, sections)
+        self._code = code
+        self._devices = tuple(by_device)
+        self._calls = {c.index: (c, m) for c, m in zip(calls, members, strict=True)}
+        self._meetings: dict[int, tuple[Meeting, ...]] = {}
         self.state = ctypes.addressof(self._table)
+
+    @cached_property
+    def _work(self) -> Callable[[int, int, int, int, int], None]:
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(self._code.work)
+
+    def meetings(self, index: int) -> tuple[Meeting, ...]:
+        """Who meets in collective ``index``; a device that meets nobody is there alone."""
+        if index not in self._meetings:
+            call, members = self._calls[index]
+            self._meetings[index] = _meetings(call, members, self._devices)
+        return self._meetings[index]
+
+    def meet(self, index: int, meeting: Meeting) -> None:
+        """Do collective ``index`` for one meeting whose devices stand still; others may be elsewhere."""
+        record = self._table[index]
+        if record.moving:
+            _resolve(self._code, record.cells, record.moving, record.pointers)
+        step = record.pointers_per_group * ctypes.sizeof(ctypes.c_void_p)
+        for group in meeting.groups:
+            operands = record.pointers + group * step
+            self._work(record.work, operands, operands + record.groups * step, 0, 1)
 
     def tick(self) -> None:
         """Never called: nobody waits for anybody."""
@@ -86,6 +122,21 @@ def _load(code: WorkCode, pool: Pool) -> Loaded:
     return load_object(made, [VIRTUAL], addresses)
 
 
+def _resolve(code: WorkCode, cells: int, count: int, pointers: int) -> None:
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)(cells, count, pointers)
+
+
+def _meetings(call: CollectiveCall, members: Sequence[Sequence[int]], devices: Sequence[int]) -> tuple[Meeting, ...]:
+    """Groups by their number in the record; in a permute every device has a group of its own."""
+    if call.op != "collective-permute":
+        return tuple(Meeting(tuple(group), (n,)) for n, group in enumerate(members))
+    number = {d: n for n, d in enumerate(devices)}
+    together: dict[int, list[int]] = {}
+    for device, first in enumerate(connected_processes(members, np.arange(len(devices)), len(devices))):
+        together.setdefault(first, []).append(device)
+    return tuple(Meeting(tuple(group), tuple(number[d] for d in group)) for group in together.values())
+
+
 @dataclass(frozen=True, eq=False)
 class _Places:
     """Where the operands and results of the devices of ``rows`` lie."""
@@ -102,8 +153,7 @@ class _Places:
         made = code.call(call, size)
         cells = (Cell * max(1, 2 * len(operands)))(*operands, *results)
         pointers = (ctypes.c_void_p * len(cells))()
-        resolve = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)
-        resolve(cells, len(cells), pointers)
+        _resolve(code, ctypes.addressof(cells), len(cells), ctypes.addressof(pointers))
         refs = [r for o in call.operands for r in (o.operand, o.result)]
         moved = made.record.bytes * groups
         shares = -(-made.record.bytes // _SHARE) if moved >= _PARALLEL else 0
