@@ -23,7 +23,7 @@ from shardc.launcher.failures import describe, prefixed
 from shardc.launcher.hosts import Host, placed
 from shardc.launcher.launchers import FAMILIES
 from shardc.launcher.mpi_environment import RANKS_VARIABLE, MpiLibrary, check, detect_launcher, find_library
-from shardc.launcher.orphans import end_with_parent
+from shardc.launcher.orphans import ending_with
 from shardc.launcher.prefixed_output import OutputByRank
 from shardc.launcher.roll_call import RollCall
 from shardc.launcher.shared_files import sweep_shared_files
@@ -131,13 +131,7 @@ def _supervise(line: Sequence[str], environ: Mapping[str, str], output: OutputBy
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     pipe = subprocess.PIPE if output is not None else None
-    process = subprocess.Popen(
-        line,
-        env=dict(environ),
-        stdout=pipe,
-        stderr=pipe,
-        preexec_fn=end_with_parent(),  # noqa: PLW1509 -- one system call, no lock
-    )
+    process = subprocess.Popen(ending_with(os.getpid(), line), env=dict(environ), stdout=pipe, stderr=pipe)
     pumps = _pumps(process, output) if output is not None else []
     try:
         code = process.wait()

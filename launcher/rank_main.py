@@ -21,9 +21,7 @@ __all__ = ["main"]
 
 def main() -> int:
     launcher, process = detect_launcher(), os.getpid()
-    end_together = end_with_parent(signal.SIGKILL)
-    if end_together is not None:
-        end_together()
+    end_with_parent(signal.SIGKILL)
     try:
         bind_rank()
         check(launcher, find_library())
