@@ -89,7 +89,7 @@ class VirtualPerformer:
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(self._code.work)
 
     def meetings(self, index: int) -> tuple[Meeting, ...]:
-        """Who meets in collective ``index``; a device that meets nobody is there alone. Nobody, if there is no such one."""
+        """Who meets in collective ``index`` (nobody, if there is none); a device that meets nobody is there alone."""
         if index not in self._meetings and index in self._calls:
             call, members = self._calls[index]
             self._meetings[index] = _meetings(call, members, self._devices)
