@@ -23,6 +23,8 @@ __all__ = ["SharedFailureError", "abort", "describe", "end_job", "exit_code_of",
 
 _HOLD_BACK = 0.5
 _ABORT_LIMIT = 2.0
+#: Seconds that a launcher may take to pass on what a rank printed.
+_PASSED_ON = 0.2
 
 
 class SharedFailureError(Exception):
@@ -105,7 +107,9 @@ def _nothing() -> None:
 
 
 def abort(code: int, mpi: Any) -> NoReturn:
-    """End all ranks through MPI; does not return."""
+    """End all ranks through MPI; does not return. Launchers drop what a rank printed right before."""
+    sys.stderr.flush()
+    time.sleep(_PASSED_ON)
     # A damaged MPI may hang in Abort: this process ends all the same, and its launcher ends the others.
     threading.Timer(_ABORT_LIMIT, os._exit, [code]).start()
     mpi.COMM_WORLD.Abort(code)
