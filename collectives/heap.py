@@ -12,7 +12,6 @@ again from the lowest place on, and large free parts are given back to the syste
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 import secrets
@@ -22,7 +21,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.memory import aligned_bytes
+from shardc.native.pages import can_share, map_at
 
 __all__ = ["Heap", "NodeHeaps", "Offer", "Other", "open_heaps"]
 
@@ -166,7 +166,7 @@ class Heap:
         if other is not None:
             self._advise(_REMOVE, start, start + nbytes)
         fd, offset = (self.fd, start) if other is None else (other.fd, at)
-        _map_at(self.address + start, nbytes, fd, offset)
+        map_at(self.address + start, nbytes, fd, offset)
         if other is not None:
             self._advise(_POPULATE_WRITE, start, start + nbytes)
 
@@ -283,7 +283,7 @@ def open_heaps(exchange: Callable[[Any], list[Any]], processes: int, *, named: b
     ``exchange(value)`` gives everybody's value by position in the node; all processes call this together. ``named``
     overrides how the files are made.
     """
-    named = not hasattr(os, "memfd_create") if named is None else named
+    named = not can_share() if named is None else named
     problem, heap = "", None
     try:
         heap = Heap(_size(processes), named=named)
@@ -337,23 +337,6 @@ def _map(fd: int, size: int) -> mmap.mmap:
         with contextlib.suppress(OSError):
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
-
-
-@cache
-def _system_mmap() -> Any:
-    call = ctypes.CDLL(None, use_errno=True).mmap
-    call.restype = ctypes.c_void_p
-    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ssize_t)
-    return call
-
-
-def _map_at(address: int, nbytes: int, fd: int, offset: int) -> None:
-    """Pages of a file in place of what is mapped at ``address``."""
-    fixed = 0x10  # MAP_FIXED, on Linux and macOS alike
-    found = _system_mmap()(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | fixed, fd, offset)
-    if found != address:
-        error = ctypes.get_errno()
-        raise OSError(error, f"cannot map shared memory: {os.strerror(error)}")
 
 
 def _named_file(name: str) -> int:

@@ -31,6 +31,7 @@ from typing import Any
 from shardc.native.drive_ir import DRIVE as TEXT
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.pool import ADVANCE, Pool, Row
+from shardc.native.rows_ir import ROWS
 from shardc.native.target import Target, host_target
 
 __all__ = [
@@ -250,7 +251,6 @@ def drive_ir(target: Target | None = None) -> str:
     """The IR text for ``target``."""
     triple = (target or host_target()).triple
     values = {
-        "TRIPLE": triple,
         "CLOCK": 6 if any(word in triple for word in ("darwin", "macos", "apple")) else 1,  # CLOCK_MONOTONIC
         "HEADER": _HEADER,
         "INDEX": WAIT - 1,
@@ -260,7 +260,7 @@ def drive_ir(target: Target | None = None) -> str:
         "TINY": _TINY,
         "RING_MASK": RING - 1,
     }
-    text = TEXT
+    text = f'target triple = "{triple}"\n{ROWS}{TEXT}'
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return text

@@ -1,4 +1,4 @@
-"""The drive loop's IR; see `shardc.native.drive`."""
+"""The drive loop's IR behind `shardc.native.rows_ir`; see `shardc.native.drive`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ __all__ = ["DRIVE"]
 
 # Offsets in %job are those of `shardc.native.drive.Job`, in %record of `Record`, in %event of `Event`.
 DRIVE = """
-target triple = "$TRIPLE$"
-
-%row = type { ptr, ptr, ptr, ptr, i64, i64 }
 %record = type { i64, i64, i64, i64, i64, i64 }
 %event = type { i64, i64, i64, i64, i64 }
 %job = type { ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64 }
@@ -35,34 +32,6 @@ loop:
   %row = getelementptr %row, ptr %rows, i64 %k
   %arena = load ptr, ptr %row, align 8
   store [$HEADER$ x i8] zeroinitializer, ptr %arena, align 8
-  %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}
-
-; All devices to their next stop, on this thread.
-define internal void @in_turn(ptr %step, ptr %rows, i64 %count) {
-entry:
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %row = getelementptr %row, ptr %rows, i64 %k
-  %arguments.p = getelementptr %row, ptr %row, i64 0, i32 1
-  %results.p = getelementptr %row, ptr %row, i64 0, i32 2
-  %constants.p = getelementptr %row, ptr %row, i64 0, i32 3
-  %device.p = getelementptr %row, ptr %row, i64 0, i32 4
-  %answer.p = getelementptr %row, ptr %row, i64 0, i32 5
-  %arena = load ptr, ptr %row, align 8
-  %arguments = load ptr, ptr %arguments.p, align 8
-  %results = load ptr, ptr %results.p, align 8
-  %constants = load ptr, ptr %constants.p, align 8
-  %device = load i64, ptr %device.p, align 8
-  %number = trunc i64 %device to i32
-  %answer = call i32 %step(ptr %arena, ptr %arguments, ptr %results, ptr %constants, i32 %number)
-  %wide = sext i32 %answer to i64
-  store i64 %wide, ptr %answer.p, align 8
   %next = add i64 %k, 1
   %more = icmp ult i64 %next, %count
   br i1 %more, label %loop, label %done
@@ -104,7 +73,7 @@ entry:
   %single = icmp eq i64 %count, 1
   br i1 %single, label %one, label %several
 one:
-  call void @in_turn(ptr %step, ptr %rows, i64 1)
+  call void @in_turn(ptr %step, ptr %rows, i64 0, i64 1)
   %end.one = call i64 @now()
   ret i64 %end.one
 several:
@@ -125,7 +94,7 @@ several:
   %tiny = icmp slt i64 %expected, $TINY$
   br i1 %tiny, label %inline, label %pool
 inline:
-  call void @in_turn(ptr %step, ptr %rows, i64 %count)
+  call void @in_turn(ptr %step, ptr %rows, i64 0, i64 %count)
   br label %measure
 pool:
   %advance.p = getelementptr %job, ptr %job, i64 0, i32 3

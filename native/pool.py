@@ -32,6 +32,7 @@ from typing import Any
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.pool_jobs import JOBS, STARTING, TYPES
 from shardc.native.pool_waiting import CONDITION, FUTEX, SPINNING
+from shardc.native.rows_ir import ROWS
 from shardc.native.symbols import PARALLEL
 from shardc.native.target import Target, host_target
 
@@ -149,7 +150,7 @@ def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
         "PAUSE": pause,
         "SYS_FUTEX": futex_number(triple),
     }
-    text = f'target triple = "{triple}"\n{TYPES}{declaration}\n{wait}{SPINNING}{JOBS}{STARTING}'
+    text = f'target triple = "{triple}"\n{TYPES}{declaration}\n{wait}{SPINNING}{ROWS}{JOBS}{STARTING}'
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return text
