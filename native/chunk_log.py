@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.native.clock import now_ir
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.pool import PARALLEL, Pool
 from shardc.native.target import host_target
@@ -25,19 +26,7 @@ _ENTRIES, _WORDS = 1 << 15, 5
 _TEXT = """
 @{log} = global [{size} x i64] zeroinitializer
 declare void @{parallel}(ptr, ptr, i64, i64)
-declare i32 @clock_gettime(i32, ptr)
 declare ptr @pthread_self()
-
-define internal i64 @now() {{
-  %time = alloca {{ i64, i64 }}
-  %answer = call i32 @clock_gettime(i32 {clock}, ptr %time)
-  %seconds = load i64, ptr %time
-  %place = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %place
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %rest
-  ret i64 %sum
-}}
 
 define internal void @chunks(ptr %job, i64 %begin, i64 %end) {{
   %function = load ptr, ptr %job
@@ -108,8 +97,7 @@ class ChunkLog:
 
 def chunk_log(pool: Pool) -> ChunkLog:
     """A stand-in for the call into ``pool``."""
-    clock = 6 if "apple" in host_target().triple else 1
-    text = _TEXT.format(
-        log=_LOG, call=_CALL, parallel=PARALLEL, clock=clock, entries=_ENTRIES, words=_WORDS, size=1 + _ENTRIES * _WORDS
+    text = now_ir(host_target().triple) + _TEXT.format(
+        log=_LOG, call=_CALL, parallel=PARALLEL, entries=_ENTRIES, words=_WORDS, size=1 + _ENTRIES * _WORDS
     )
     return ChunkLog(load_object(compile_ir(text, opt=1), [_CALL, _LOG], {PARALLEL: pool.address()}))

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
+from shardc.native.clock import now_ir
 from shardc.native.drive_ir import DRIVE as TEXT
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.pool import ADVANCE, Pool, Row
@@ -251,7 +252,6 @@ def drive_ir(target: Target | None = None) -> str:
     """The IR text for ``target``."""
     triple = (target or host_target()).triple
     values = {
-        "CLOCK": 6 if any(word in triple for word in ("darwin", "macos", "apple")) else 1,  # CLOCK_MONOTONIC
         "HEADER": _HEADER,
         "INDEX": WAIT - 1,
         "WAIT": WAIT,
@@ -260,7 +260,7 @@ def drive_ir(target: Target | None = None) -> str:
         "TINY": _TINY,
         "RING_MASK": RING - 1,
     }
-    text = f'target triple = "{triple}"\n{ROWS}{TEXT}'
+    text = f'target triple = "{triple}"\n{now_ir(triple)}{ROWS}{TEXT}'
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return text

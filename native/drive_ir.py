@@ -10,19 +10,6 @@ DRIVE = """
 %event = type { i64, i64, i64, i64, i64 }
 %job = type { ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, ptr, i64 }
 
-declare i32 @clock_gettime(i32, ptr)
-
-define internal i64 @now() alwaysinline {
-  %time = alloca [2 x i64], align 16
-  call i32 @clock_gettime(i32 $CLOCK$, ptr %time)
-  %seconds = load i64, ptr %time, align 8
-  %rest.p = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest.p, align 8
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %rest
-  ret i64 %sum
-}
-
 ; Every device starts at the beginning.
 define internal void @rewind(ptr %rows, i64 %count) {
 entry:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from shardc.native.clock import now_ir
 from shardc.native.jit import compile_ir
 from shardc.native.pool import futex_number, pause_of
 from shardc.native.target import Target, host_target
@@ -69,7 +70,6 @@ define internal void @wake(ptr %word) {
 """
 
 _MEETING = """
-declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 
 define internal void @put_time(ptr %time, i64 %nanoseconds) {
@@ -82,14 +82,8 @@ define internal void @put_time(ptr %time, i64 %nanoseconds) {
 }
 
 define i64 @shardc_now() {
-  %time = alloca [2 x i64], align 16
-  call i32 @clock_gettime(i32 $CLOCK$, ptr %time)
-  %seconds = load i64, ptr %time, align 8
-  %rest.p = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest.p, align 8
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %rest
-  ret i64 %sum
+  %time = call i64 @now()
+  ret i64 %time
 }
 
 define i1 @shardc_wait(ptr %word, i32 %target, i64 %spin, i64 %end) {
@@ -105,7 +99,7 @@ entry:
   br i1 %at.once, label %yes, label %watch
 watch:
   %sleepers = getelementptr i32, ptr %word, i64 1
-  %start = call i64 @shardc_now()
+  %start = call i64 @now()
   %tired = add i64 %start, %spin
   %missing = sub i32 %target, %first
   %room = icmp slt i32 %missing, %cores
@@ -120,7 +114,7 @@ yield:
   %there.then = icmp sge i32 %gap.then, 0
   br i1 %there.then, label %yes, label %look.up
 look.up:
-  %then = call i64 @shardc_now()
+  %then = call i64 @now()
   %still = icmp slt i64 %then, %tired
   br i1 %still, label %yield, label %sleep
 round:
@@ -137,7 +131,7 @@ pause:
 again:
   br label %round
 clock:
-  %now = call i64 @shardc_now()
+  %now = call i64 @now()
   %early = icmp slt i64 %now, %tired
   br i1 %early, label %round, label %sleep
 sleep:
@@ -151,7 +145,7 @@ up:
   atomicrmw sub ptr %sleepers, i32 1 seq_cst
   br label %yes
 time:
-  %moment = call i64 @shardc_now()
+  %moment = call i64 @now()
   %left = sub i64 %end, %moment
   %late = icmp sle i64 %left, 0
   br i1 %late, label %no, label %lie
@@ -196,9 +190,10 @@ def meeting_ir(target: Target | None = None, *, futex: bool | None = None) -> st
     triple = (target or host_target()).triple
     number = futex_number(triple)
     pause, declaration = pause_of(triple)
-    text = declaration + (_FUTEX if (bool(number) if futex is None else futex) else _POLLING) + _MEETING
+    text = (
+        declaration + (_FUTEX if (bool(number) if futex is None else futex) else _POLLING) + now_ir(triple) + _MEETING
+    )
     values = {
-        "CLOCK": 6 if any(word in triple for word in ("darwin", "macos", "apple")) else 1,  # CLOCK_MONOTONIC
         "SYS_FUTEX": number,
         "PAUSE": pause,
         "FIRST_PAUSE": _FIRST_PAUSE,

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
+from shardc.native.clock import now_ir
 from shardc.native.jit import Loaded, compile_ir, load_object
 from shardc.native.pool_jobs import JOBS, STARTING, TYPES
 from shardc.native.pool_waiting import CONDITION, FUTEX, SPINNING
@@ -144,13 +145,12 @@ def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
         "STACK": _STACK,
         "WAKE": _WAKE,
         "PIECE": _PIECE,
-        "CLOCK": 6 if apple else 1,  # CLOCK_MONOTONIC
         "DETACHED": 2 if apple else 1,  # PTHREAD_CREATE_DETACHED
         "SETMASK": 3 if apple else 2,  # SIG_SETMASK
         "PAUSE": pause,
         "SYS_FUTEX": futex_number(triple),
     }
-    text = f'target triple = "{triple}"\n{TYPES}{declaration}\n{wait}{SPINNING}{ROWS}{JOBS}{STARTING}'
+    text = f'target triple = "{triple}"\n{TYPES}{declaration}\n{wait}{now_ir(triple)}{SPINNING}{ROWS}{JOBS}{STARTING}'
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return text

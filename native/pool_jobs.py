@@ -22,7 +22,6 @@ TYPES = """
 
 declare i32 @getpid()
 declare ptr @pthread_self()
-declare i32 @clock_gettime(i32, ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_destroy(ptr)

@@ -118,17 +118,6 @@ define internal void @leave(i32 %core, ptr %mask) {
 """
 
 SPINNING = """
-define internal i64 @now() {
-  %time = alloca [2 x i64], align 16
-  call i32 @clock_gettime(i32 $CLOCK$, ptr %time)
-  %seconds = load i64, ptr %time, align 8
-  %rest.p = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest.p, align 8
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %rest
-  ret i64 %sum
-}
-
 ; Watch a word for as long as configured; has it changed from ``old``?
 define internal i1 @watch(ptr %word, i32 %old) {
 entry:
