@@ -11,29 +11,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
+from shardc.collectives.device import Device, device_of, positive
 from shardc.hlo.errors import InputError
 
-__all__ = ["Device", "Level", "Machine", "load_machine", "machine_names"]
+__all__ = ["Level", "Machine", "load_machine", "machine_names"]
 
 _FOLDER = Path(__file__).parent / "machines"
 _KINDS = ("switch", "torus")
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A roofline: bytes of memory, bytes per second from it, operations per second by element type.
-
-    ``transfers`` is how many collectives may be under way on one kind of links while the device computes; 0 where
-    whoever computes does the transfers too.
-    """
-
-    memory_bytes: int
-    memory_bandwidth: float
-    flops: Mapping[str, float]
-    transfers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +70,10 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
     levels = given.get("levels")
     if not isinstance(device, dict) or not isinstance(levels, list) or not levels:
         raise InputError("a machine has a [device] and at least one [[levels]]", where=str(path))
-    flops = {k: float(v) for k, v in device.get("flops", {}).items() if not k.endswith("source")}
     made = tuple(_level(level, f"{path}, level {n}") for n, level in enumerate(levels))
     if any(level.size == 0 for level in made[:-1]):
         raise InputError("only the outermost level may have any size (0)", where=str(path))
-    memory = int(_positive(device, "memory_bytes", str(path)))
-    bandwidth = _positive(device, "memory_bandwidth", str(path))
-    transfers = device.get("transfers", 0)
-    if not isinstance(transfers, int) or transfers < 0:
-        raise InputError(f"transfers is {transfers!r}", where=str(path), fix="give a number of collectives, or 0")
-    return Machine(
-        str(given.get("name", path.stem)), Device(memory, bandwidth, MappingProxyType(flops), transfers), made
-    )
+    return Machine(str(given.get("name", path.stem)), device_of(device, f"{path}, device"), made)
 
 
 def _level(given: Mapping[str, Any], where: str) -> Level:
@@ -104,12 +82,5 @@ def _level(given: Mapping[str, Any], where: str) -> Level:
         raise InputError(f"links of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     if not isinstance(size, int) or size < 0:
         raise InputError(f"a level of size {size!r}", where=where, fix="give a number of members, or 0 for any")
-    bandwidth, latency = _positive(given, "bandwidth", where), _positive(given, "latency", where)
+    bandwidth, latency = positive(given, "bandwidth", where), positive(given, "latency", where)
     return Level(str(given.get("name", "")), size, kind, bandwidth, latency)
-
-
-def _positive(given: Mapping[str, Any], key: str, where: str) -> float:
-    value = given.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise InputError(f"{key} is {value!r}", where=where, fix=f"give a positive number for {key}")
-    return float(value)

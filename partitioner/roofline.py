@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.collectives.machine import Device
+from shardc.collectives.device import Device
 from shardc.hlo.ir import Computation, called_computations
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.types import DType
