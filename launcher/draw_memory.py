@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from shardc.compiler.lower.memory_timeline import MemoryBlock, MemoryTimeline
 from shardc.launcher.draw import COLOURS, svg_text
+from shardc.launcher.units import bytes_text
 
 __all__ = ["memory_svg"]
 
@@ -33,9 +34,9 @@ def memory_svg(timeline: MemoryTimeline) -> str:
     listed = timeline.at(peak)[:_LISTED]
     height = _TOP + _CURVE + _GAP + _PLACES + 54 + 17 * (len(listed) + 1)
     width = _LEFT + _WIDTH + _RIGHT
-    facts = f"{_bytes(needed)} needed, {_bytes(most)} in use at the peak"
+    facts = f"{bytes_text(needed)} needed, {bytes_text(most)} in use at the peak"
     if timeline.fixed_bytes:
-        facts += f"; {_bytes(timeline.fixed_bytes)} of it arguments that stay"
+        facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that stay"
     body = [
         svg_text(_LEFT, 24, f"{timeline.program}: memory of a device over {len(timeline.steps)} steps", 15, _DARK),
         svg_text(_LEFT, 44, facts, 12, _GREY),
@@ -113,7 +114,7 @@ def _legend(timeline: MemoryTimeline, listed: list[MemoryBlock]) -> Iterator[str
     for number, block in enumerate(listed):
         y = top + 17 * (number + 1)
         where = f"{block.op_name} ({block.source.rpartition('/')[2]})" if block.op_name else block.source
-        text = f"{_bytes(block.nbytes)}  {block.name}  {block.shape}  steps {block.first} to {block.last}  {where}"
+        text = f"{bytes_text(block.nbytes)}  {block.name}  {block.shape}  steps {block.first} to {block.last}  {where}"
         yield svg_text(_LEFT + 10, y, text, 11, _DARK)
 
 
@@ -121,7 +122,7 @@ def _axis(top: float, height: float, most: int) -> Iterator[str]:
     for part in range(5):
         y = top + height - height * part / 4
         yield f'<line x1="{_LEFT - 4}" y1="{y:.1f}" x2="{_LEFT}" y2="{y:.1f}" stroke="{_GREY}"/>'
-        yield svg_text(_LEFT - 8, y + 4, _bytes(most * part / 4), 10, _GREY, anchor="end")
+        yield svg_text(_LEFT - 8, y + 4, bytes_text(most * part / 4), 10, _GREY, anchor="end")
     yield f'<line x1="{_LEFT}" y1="{top}" x2="{_LEFT}" y2="{top + height}" stroke="{_GREY}"/>'
 
 
@@ -137,15 +138,7 @@ def _label(block: MemoryBlock) -> str:
 
 
 def _hint(timeline: MemoryTimeline, block: MemoryBlock) -> str:
-    lines = [f"{block.name} {block.shape}, {_bytes(block.nbytes)} at {block.offset}, {block.kind}"]
+    lines = [f"{block.name} {block.shape}, {bytes_text(block.nbytes)} at {block.offset}, {block.kind}"]
     lines += [text for text in (block.op_name, block.source) if text]
     lines.append(f"steps {block.first} ({timeline.steps[block.first]}) to {block.last} ({timeline.steps[block.last]})")
     return "\n".join(lines)
-
-
-def _bytes(n: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"

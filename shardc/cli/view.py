@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardc.launcher.units import bytes_text, seconds_text
+
 __all__ = ["View", "bytes_text", "print_error", "seconds_text"]
 
 
@@ -89,20 +91,3 @@ def _stderr(text: str) -> None:
 def print_error(text: str) -> None:
     """An error, with ``[rank]`` before each line in a job."""
     _stderr(text)
-
-
-def bytes_text(n: float) -> str:
-    """``1536`` as ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"
-
-
-def seconds_text(s: float) -> str:
-    """``0.0015`` as ``1.50 ms``."""
-    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if s < limit:
-            return f"{s * factor:.3g} {unit}"
-    return f"{s:.3g} s"
