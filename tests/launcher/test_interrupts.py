@@ -47,7 +47,7 @@ while True:
     program.run([argument()])
     if sys.argv[-1] == "loop":
         import os
-        os.write(1, b"running %d\n" % os.getpid())  # a whole line at once, also where Python does not buffer
+        os.write(1, b"running %d\\n" % os.getpid())  # a whole line at once, also where Python does not buffer
         sys.argv.append("")
 """
 
