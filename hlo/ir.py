@@ -64,13 +64,16 @@ class Origin:
     """Why the compiler inserted an instruction: carried from the partitioner to every report.
 
     ``reason`` is one sentence for people ("contracting dimension is sharded over model"), ``rule`` the decision
-    that made it (``dot``, ``reshard``, ``result``), ``value`` the name of the global value it serves.
+    that made it (``dot``, ``reshard``, ``result``), ``value`` the name of the global value it serves. ``causes`` are
+    the decisions themselves, as the partitioner has them (`shardc.partitioner.cause`): one, or several once
+    collectives are combined.
     """
 
     reason: str
     rule: str = ""
     value: str = ""
     axes: tuple[str, ...] = ()
+    causes: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
 
 class Instruction:

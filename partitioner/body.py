@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Origin, topological
-from shardc.hlo.opset import has_side_effect
+from shardc.hlo.opset import COLLECTIVES, has_side_effect
 from shardc.hlo.types import Shape, tuple_shape
 from shardc.partitioner.accumulate import wishes
+from shardc.partitioner.cause import Cause, Decided
 from shardc.partitioner.choose import Choice, Operand, Problem
 from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.emitter import Emitter
@@ -59,6 +60,8 @@ class Body:
         self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
         self.needs: Mapping[Instruction, Layout] = {}
         self.wishes: Mapping[Instruction, Layout] = {}
+        self.reader: Instruction | None = None
+        self.asked: Decided | None = None
 
     # -- the walk --------------------------------------------------------------------------------------------
 
@@ -88,6 +91,7 @@ class Body:
         """Partition one instruction and remember its value."""
         row = self.rules[op.opcode]
         self.em.metadata, self.em.origin = op.metadata, op.origin
+        self.reader = op
         if isinstance(row, Local):
             self.values[op] = self.partition_locally(op, row)
         elif isinstance(row, Handled):
@@ -103,6 +107,7 @@ class Body:
         """The local computation, its root in the given layouts."""
         root = self.computation.root
         self.em.metadata, self.em.origin = root.metadata, None
+        self.reader = root
         tree = self.values[root]
         reason = "the computation returns"
         local = self.assemble(
@@ -144,8 +149,12 @@ class Body:
         start = min(value.forms, key=lambda form: resharder.cost(dims, nbytes, form, layout))
         local = value.forms[start]
         metadata, origin = self.em.metadata, self.em.origin
+        table = self.context.table
+        cause = Cause(
+            value.name, value.shape, value.metadata, start, layout, table, self.reader, self.asked, value.made
+        )
         for step in resharder.path(dims, nbytes, start, layout).steps:
-            self.em.origin = self._origin(value, step, need)
+            self.em.origin = self._origin(value, step, need, cause)
             if isinstance(step.move, AllReduce | ReduceScatter) and value.metadata is not None:
                 self.em.metadata = value.metadata
             local = emit_move(self.em, local, dims, step)
@@ -165,7 +174,7 @@ class Body:
             return made
         return self.em.keep_on_first(made, layout.unreduced, identity)
 
-    def _origin(self, value: Value, step: Step, need: str) -> Origin:
+    def _origin(self, value: Value, step: Step, need: str, cause: Cause) -> Origin:
         """Why a move of ``value`` is there, for people."""
         table, move = self.context.table, step.move
         match move:
@@ -188,7 +197,7 @@ class Body:
             case _:
                 atoms = move.atoms
                 reason = f"{need} its part of {value.name}"
-        return Origin(reason, "reshard", value.name, table.axis_names(tuple(sorted(atoms))))
+        return Origin(reason, "reshard", value.name, table.axis_names(tuple(sorted(atoms))), (cause,))
 
     def local_shape(self, shape: Shape, local: Iterator[Shape]) -> Shape:
         """``shape`` with its leaves replaced by the local ones in order."""
@@ -222,17 +231,22 @@ class Body:
         operands = [self.value(o) for o in op.operands]
         wanted = self.wanted(op)
         shapes = tuple(op.shape.leaves())
-        row, rule, choice = self._decided(op, row, operands, wanted)
+        row, decided = self._decided(op, row, operands, wanted)
+        choice, rule = decided.choice, decided.problem.rule
+        self.asked = decided
         need = f"{op.opcode} %{op.name}{self.planned_why(op)} needs"
         local = [self.get(v, x, need) for v, x in zip(operands, choice.operands, strict=True)]
+        self.asked = None
         site = Site(op, rule, choice, self.em, local, shapes)
+        start = len(self.em.instructions)
         made = row.emit(site)
-        why = self._why_partial(op, site, operands)
+        self._tell_own(decided, operands, start)
+        why, maker = self._why_partial(op, site, operands), _maker(decided, operands)
         uses = self.readers(op) if len(shapes) == 1 and not op.shape.is_tuple else 2
         table = self.context.table
         layouts = [table.reduced(x) if site.finished else x for x in choice.results]
         values = [
-            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, metadata=op.metadata)
+            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, made=maker, metadata=op.metadata)
             for s, x, m, w in zip(shapes, layouts, made, wanted, strict=True)
         ]
         for v in values:
@@ -244,41 +258,58 @@ class Body:
 
     def _decided(
         self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
-    ) -> tuple[Local, FactorRule, Choice]:
+    ) -> tuple[Local, Decided]:
         """As planned, where the operands lie as the plan has them; else the cheapest way, the first of equals."""
+        resharder = self.context.resharder
         planned = self.context.plan.decisions.get(op)
         if planned is not None and planned.row is row and planned.fits(operands):
-            return planned.way, planned.rule, planned.choice
+            problem = self._problem(op, planned.way, planned.rule, operands, wanted)
+            regional = self.context.plan.why.get(op)
+            return planned.way, Decided(op, problem, planned.choice, resharder, regional)
         way, problem, choice = min(self.ways(op, row, operands, wanted), key=lambda found: found[2].cost)
-        return way, problem.rule, choice
+        return way, Decided(op, problem, choice, resharder)
 
     def ways(
         self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
     ) -> list[tuple[Local, Problem, Choice]]:
         """The ways to do ``op``, each with the best choice for operands as they lie."""
         found: list[tuple[Local, Problem, Choice]] = []
-        aims = (self.needs[op],) if op in self.needs else wanted
-        reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
         for way in row.ways:
             rule = way.rule(op)
-            if rule is None:
-                continue
-            linear = tuple(
-                g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)
-            )
-            problem = Problem(
-                rule,
-                frozenset() if op in self.differing else way.usable(op, rule),
-                tuple(
-                    _operand(v, self.context.repetitions.get(o, 1)) for v, o in zip(operands, op.operands, strict=True)
-                ),
-                tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
-                linear,
-                way.sends(op, rule) if way.sends is not None else None,
-            )
-            found.append((way, problem, self.context.choice(problem)))
+            if rule is not None:
+                problem = self._problem(op, way, rule, operands, wanted)
+                found.append((way, problem, self.context.choice(problem)))
         assert found, f"no way to do {op.opcode}"
         return found
+
+    def _problem(
+        self, op: Instruction, way: Local, rule: FactorRule, operands: Sequence[Value], wanted: Sequence[Layout]
+    ) -> Problem:
+        """What there is to decide about ``op`` done in one ``way``, its operands as they lie."""
+        aims = (self.needs[op],) if op in self.needs else wanted
+        reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
+        linear = tuple(
+            g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)
+        )
+        repetitions = self.context.repetitions
+        return Problem(
+            rule,
+            frozenset() if op in self.differing else way.usable(op, rule),
+            tuple(_operand(v, repetitions.get(o, 1)) for v, o in zip(operands, op.operands, strict=True)),
+            tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
+            linear,
+            way.sends(op, rule) if way.sends is not None else None,
+        )
+
+    def _tell_own(self, decided: Decided, operands: Sequence[Value], start: int) -> None:
+        """Collectives that an operation was written with, from ``start`` on, are of its largest operand."""
+        op, largest = decided.op, max(operands, key=lambda v: v.shape.nbytes, default=None)
+        for i in self.em.instructions[start:]:
+            if i.opcode in COLLECTIVES and largest is not None and op.opcode not in COLLECTIVES:
+                old = i.origin or Origin(f"{op.opcode} %{op.name} exchanges what it reads", "own")
+                shape, layout = largest.shape, largest.layout
+                cause = Cause(largest.name, shape, op.metadata, layout, layout, self.context.table, op, decided)
+                i.origin = Origin(old.reason, old.rule, old.value or largest.name, old.axes, old.causes or (cause,))
 
     def planned_why(self, op: Instruction) -> str:
         """What to tell of an operation that a region has decided about."""
@@ -309,6 +340,12 @@ def _differing(computation: Computation) -> frozenset[Instruction]:
         if i.opcode == "partition-id" or (i.opcode != "collective-broadcast" and not found.isdisjoint(i.operands)):
             found.add(i)
     return frozenset(found)
+
+
+def _maker(decided: Decided, operands: Sequence[Value]) -> Decided | None:
+    """The decision that made a result partial: the operation's own, or that of a partial operand it carries on."""
+    own = any(decided.choice.factors[f] for f in decided.problem.rule.of_kind(FactorKind.REDUCTION))
+    return decided if own else next((v.made for v in operands if v.made is not None), None)
 
 
 def _operand(value: Value, repetitions: int) -> Operand:

@@ -16,7 +16,19 @@ from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard import Resharder
 from shardc.sharding.factors import FactorKind, FactorRule, TensorFactors
 
-__all__ = ["Choice", "Operand", "Problem", "assign", "choose", "common_partial", "laid_out", "moved_away", "volume"]
+__all__ = [
+    "Choice",
+    "Operand",
+    "Problem",
+    "alternatives",
+    "assign",
+    "choose",
+    "common_partial",
+    "cost_of",
+    "laid_out",
+    "moved_away",
+    "volume",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,26 @@ _STARTS = 4
 def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
     """The best `Choice` for one operation."""
     best: Choice | None = None
-    best_rank: tuple[float, float, float, float, int] | None = None
+    best_rank: _Rank | None = None
+    for rank, choice in _ranked(table, resharder, problem):
+        if best_rank is None or rank < best_rank:
+            best, best_rank = choice, rank
+    assert best is not None
+    return best
+
+
+def alternatives(table: AxisTable, resharder: Resharder, problem: Problem) -> list[Choice]:
+    """Everything that `choose` compares, the best first, each assignment of axes once."""
+    found = sorted(_ranked(table, resharder, problem), key=lambda pair: pair[0])
+    return list({(c.factors, c.carried): c for _, c in reversed(found)}.values())[::-1]
+
+
+#: Cost and number of collectives, 0 for what is carried on, local work, number among the candidates.
+_Rank = tuple[float, float, int, float, int]
+
+
+def _ranked(table: AxisTable, resharder: Resharder, problem: Problem) -> Iterator[tuple[_Rank, Choice]]:
+    """Every candidate with its rank; lower is better."""
     for group in ((), *problem.linear):
         partial = [problem.operands[i] for i in group if problem.operands[i].layouts[0].unreduced]
         carried, reduction = common_partial([o.layouts[0] for o in partial])
@@ -92,11 +123,7 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
             seen.add(factors)
             choice = _evaluate(table, resharder, problem, factors, (group, carried, reduction))
             eager = 0 if group and single else 1
-            rank = (*choice.cost, eager, volume(table, problem.rule, factors), number)
-            if best_rank is None or rank < best_rank:
-                best, best_rank = choice, rank
-    assert best is not None
-    return best
+            yield (*choice.cost, eager, volume(table, problem.rule, factors), number), choice
 
 
 def _candidates(table: AxisTable, problem: Problem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
@@ -250,18 +277,30 @@ def _evaluate(
 ) -> Choice:
     """Layouts and cost of one assignment."""
     operands, results = laid_out(table, problem.rule, factors, carry)
+    cost = cost_of(table, resharder, problem, factors, (operands, results))
+    return Choice(factors, operands, results, carry[1], cost)
+
+
+def cost_of(
+    table: AxisTable,
+    resharder: Resharder,
+    problem: Problem,
+    factors: tuple[Atoms, ...],
+    ends: tuple[tuple[Layout, ...], tuple[Layout, ...]],
+) -> tuple[float, int]:
+    """What an assignment sends: operands into the layouts ``ends[0]``, results in those of ``ends[1]`` where wanted."""
     wire, count = 0.0, 0
-    for operand, layout in zip(problem.operands, operands, strict=True):
+    for operand, layout in zip(problem.operands, ends[0], strict=True):
         if not operand.free:
             more = _operand_cost(table, resharder, operand, layout)
             wire, count = wire + more[0], count + more[1]
     if problem.sends is not None:
         more = resharder.price.own(problem.sends(table, problem, factors))
         wire, count = wire + more[0], count + more[1]
-    for layout, (dims, nbytes, wanted) in zip(results, problem.results, strict=True):
+    for layout, (dims, nbytes, wanted) in zip(ends[1], problem.results, strict=True):
         more = resharder.cost(dims, nbytes, layout, wanted)
         wire, count = wire + more[0], count + more[1]
-    return Choice(factors, operands, results, carry[1], (wire, count))
+    return wire, count
 
 
 def laid_out(

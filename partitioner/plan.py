@@ -12,6 +12,7 @@ from shardc.partitioner.layout import Layout
 from shardc.sharding.factors import FactorRule
 
 if TYPE_CHECKING:
+    from shardc.partitioner.cause import Regional
     from shardc.partitioner.rules.rule import Local
     from shardc.partitioner.values import Value
 
@@ -41,9 +42,9 @@ class Plan:
     """Decisions by operation; ``layouts`` of leaves at borders, where they are not the propagated ones.
 
     ``layouts`` has loops (what they carry), parameters and roots of called computations, and conditionals. ``why`` has
-    a sentence for all that is decided otherwise than each operation would by itself.
+    all that is decided otherwise than each operation would by itself.
     """
 
     decisions: Mapping[Instruction, Planned] = field(default_factory=dict)
     layouts: Mapping[Instruction, tuple[Layout, ...]] = field(default_factory=dict)
-    why: Mapping[Instruction, str] = field(default_factory=dict)
+    why: Mapping[Instruction, Regional] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir import Instruction, Module
 from shardc.partitioner.body import partition_computation
+from shardc.partitioner.cause import Regional
 from shardc.partitioner.context import Context
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.plan import Plan, Planned
@@ -65,12 +66,12 @@ def _plan(script: Script, search: Search) -> Plan:
 
 @dataclass(slots=True)
 class Search:
-    """The search over the graph of a program; ``why`` has a sentence for every node that it changes."""
+    """The search over the graph of a program; ``why`` has every node that it changes."""
 
     context: Context
     nodes: Sequence[Node]
     wires: Sequence[Wire]
-    why: dict[Node, str] = field(default_factory=dict)
+    why: dict[Node, Regional] = field(default_factory=dict)
     costs: Costs = field(init=False)
     budget: Budget = field(init=False)
     options: Options = field(init=False)
@@ -131,8 +132,7 @@ class Search:
             _set(nodes, present)
             return []
         unit = "B" if isinstance(self.context.resharder.price, Bytes) else "s"
-        sent = f"{self._cost(nodes)[0]:,.6g} {unit} instead of {cost[0]:,.6g} {unit}"
-        told = f"decided for {len(nodes)} operations at once: {sent}"
+        told = Regional(len(nodes), self._cost(nodes)[0], cost[0], unit)
         changed = [n for n, o in zip(nodes, present, strict=True) if n.option is not o]
         self.why.update(dict.fromkeys(changed, told))
         return changed

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from shardc.hlo.ir import Instruction, Metadata
 from shardc.hlo.types import Shape
 from shardc.partitioner.layout import Atoms, Layout
+
+if TYPE_CHECKING:
+    from shardc.partitioner.cause import Decided
 
 __all__ = ["Partial", "Tree", "Value", "leaves"]
 
@@ -26,10 +29,11 @@ class Value:
 
     ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
     with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
-    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial.
+    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial, and
+    ``made`` the decision that made it so.
     """
 
-    __slots__ = ("forms", "layout", "metadata", "name", "remake", "shape", "uses", "wanted", "why")
+    __slots__ = ("forms", "layout", "made", "metadata", "name", "remake", "shape", "uses", "wanted", "why")
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Value:
         wanted: Layout | None = None,
         uses: int = 2,
         why: str = "",
+        made: Decided | None = None,
         metadata: Metadata | None = None,
         remake: Callable[[Layout], Instruction] | None = None,
     ) -> None:
@@ -51,6 +56,7 @@ class Value:
         self.wanted = layout if wanted is None else wanted
         self.uses = uses
         self.why = why
+        self.made = made
         self.metadata = metadata
         self.remake = remake
 

@@ -207,4 +207,5 @@ def _origin(members: list[Instruction]) -> Origin:
         "combine",
         ", ".join(dict.fromkeys(o.value for o in origins)),
         origins[0].axes if origins else (),
+        tuple(cause for o in origins for cause in o.causes),
     )

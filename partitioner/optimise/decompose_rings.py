@@ -97,7 +97,9 @@ def _decomposed(e: Emitter, old: Instruction, x: Instruction) -> Instruction:
         ("ahead along the ring", tuple((s, t) for s, t in pairs.pairs if s <= t)),
         ("back to the start of the ring", tuple((s, t) for s, t in pairs.pairs if s > t)),
     ):
-        e.origin = Origin("; ".join(r for r in (given.reason, note) if r), given.rule, given.value, given.axes)
+        e.origin = Origin(
+            "; ".join(r for r in (given.reason, note) if r), given.rule, given.value, given.axes, given.causes
+        )
         ways.append(e.permute(x, AxisPairs(pairs.mesh, pairs.axes, chosen)))
     ahead, back = ways
     here = e.coordinate(e.table.atoms(pairs.axes))

@@ -125,5 +125,5 @@ def _sooner(bound: Instruction, count: Count) -> Instruction:
 
 def _noted(i: Instruction) -> Instruction:
     old = i.origin or Origin("")
-    i.origin = Origin("; ".join(r for r in (old.reason, _NOTE) if r), old.rule, old.value, old.axes)
+    i.origin = Origin("; ".join(r for r in (old.reason, _NOTE) if r), old.rule, old.value, old.axes, old.causes)
     return i

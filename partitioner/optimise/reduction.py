@@ -29,4 +29,4 @@ def again(i: Instruction, x: Instruction, note: str) -> Instruction:
     old = i.origin or Origin("")
     reason = "; ".join(r for r in (old.reason, note) if r)
     attrs = {k: v for k, v in i.attrs.items() if k != "channel_id"}
-    return i.replace(operands=(x,), attrs=attrs, origin=Origin(reason, old.rule, old.value, old.axes))
+    return i.replace(operands=(x,), attrs=attrs, origin=Origin(reason, old.rule, old.value, old.axes, old.causes))

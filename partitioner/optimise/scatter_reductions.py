@@ -93,5 +93,5 @@ def _scatter(cut: Instruction, operands: tuple[Instruction, ...], dim: int) -> I
         {**attrs, "dimensions": (dim,)},
         name=reduced.name,
         metadata=reduced.metadata,
-        origin=Origin(reason, old.rule, old.value, old.axes),
+        origin=Origin(reason, old.rule, old.value, old.axes, old.causes),
     )

@@ -220,7 +220,7 @@ class _Work:
         """What comes next is emitted for ``i``."""
         old = i.origin or Origin("")
         e.metadata = i.metadata
-        e.origin = Origin("; ".join(r for r in (old.reason, _NOTE) if r), "windowed", old.value, old.axes)
+        e.origin = Origin("; ".join(r for r in (old.reason, _NOTE) if r), "windowed", old.value, old.axes, old.causes)
 
 
 def _products_of(gather: Instruction, users: Mapping[Instruction, Sequence[Instruction]]) -> list[Instruction]:
