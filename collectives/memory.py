@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import CollectiveOperand
-
-if TYPE_CHECKING:  # importing shardc loads no LLVM
-    from shardc.native.pool import Row
-
-__all__ = ["PASSED_BY", "aligned_bytes", "wants_result"]
+__all__ = ["PASSED_BY", "aligned_bytes"]
 
 _ALIGNMENT = 64
 #: Where in a device's arena the mask of groups lies for which it computes nothing: the first device of such a group in
@@ -26,10 +18,3 @@ def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     block = np.empty(nbytes + _ALIGNMENT, np.uint8)
     start = -block.ctypes.data % _ALIGNMENT
     return block[start : start + nbytes]
-
-
-def wants_result(row: Row, operand: CollectiveOperand) -> bool:
-    """Does the device of ``row`` need its own result of ``operand``?"""
-    if operand.wanted < 0:
-        return True
-    return not ctypes.c_uint64.from_address(row.arena + PASSED_BY).value >> operand.wanted & 1

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.call import CollectiveCall
 from shardc.collectives.membership import connected_processes
-from shardc.collectives.memory import wants_result
+from shardc.collectives.virtual_places import VirtualPlaces
 from shardc.collectives.virtual_sections import VirtualSections
-from shardc.collectives.work import MadeCall, WorkCode, cell_of, make_object
+from shardc.collectives.work import MadeCall, WorkCode, make_object
 from shardc.hlo.errors import RunError
 from shardc.native.jit import Loaded, load_object
 from shardc.native.pool import Pool, Row
 from shardc.native.symbols import PARALLEL
 from shardc.native.virtual import VIRTUAL, VirtualCall, virtual_module
-from shardc.native.work import RESOLVE, WORK, Cell
+from shardc.native.work import RESOLVE, WORK
 
 __all__ = ["Meeting", "VirtualPerformer"]
 
@@ -29,8 +30,6 @@ _PARALLEL, _SHARE = 256 << 10, 256 << 10
 _SPEED = 10_000
 #: The spaces that are where they were in every step.
 _FIXED = frozenset({"arena", "constant"})
-#: Where nothing is read or written.
-_NOBODY = Cell(None, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +38,8 @@ class _Made:
 
     record: VirtualCall
     call: MadeCall
-    cells: ctypes.Array[Cell]
-    pointers: ctypes.Array[ctypes.c_void_p]
+    cells: NDArray[np.int64]
+    pointers: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +70,14 @@ class VirtualPerformer:
     ) -> None:
         self._loaded = _load(code, pool)
         self.function = self._loaded.address(VIRTUAL)
-        by_device = {int(row.device): row for row in rows}
-        places = _Places(by_device, sections)
-        self._made = [places.make(call, groups, code) for call, groups in zip(calls, members, strict=True)]
+        places = VirtualPlaces(rows, sections)
+        self._made = [_make(call, groups, places, code) for call, groups in zip(calls, members, strict=True)]
         self._table = (VirtualCall * (1 + max((c.index for c in calls), default=0)))()
         for call, made in zip(calls, self._made, strict=True):
             self._table[call.index] = made.record
         self._keep = (rows, pool, sections)
         self._code = code
-        self._devices = tuple(by_device)
+        self._devices = tuple(int(row.device) for row in rows)
         self._calls = {c.index: (c, m) for c, m in zip(calls, members, strict=True)}
         self._meetings: dict[int, tuple[Meeting, ...]] = {}
         self.state = ctypes.addressof(self._table)
@@ -137,51 +135,25 @@ def _meetings(call: CollectiveCall, members: Sequence[Sequence[int]], devices: S
     return tuple(Meeting(tuple(group), tuple(number[d] for d in group)) for group in together.values())
 
 
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """Where the operands and results of the devices of ``rows`` lie."""
-
-    rows: Mapping[int, Row]
-    sections: VirtualSections
-
-    def make(self, call: CollectiveCall, members: Sequence[Sequence[int]], code: WorkCode) -> _Made:
-        """The record of ``call``, which has something to do for each of the groups (or pairs) in ``members``."""
-        permutes = call.op == "collective-permute"
-        operands, results = self._permuted(call, members) if permutes else self._grouped(call, members)
-        size = len(members[0]) if members and not permutes else 1
-        groups = len(operands) // max(1, size * len(call.operands))
-        made = code.call(call, size)
-        cells = (Cell * max(1, 2 * len(operands)))(*operands, *results)
-        pointers = (ctypes.c_void_p * len(cells))()
-        _resolve(code, ctypes.addressof(cells), len(cells), ctypes.addressof(pointers))
-        refs = [r for o in call.operands for r in (o.operand, o.result)]
-        moved = made.record.bytes * groups
-        shares = -(-made.record.bytes // _SHARE) if moved >= _PARALLEL else 0
-        record = VirtualCall(
-            made.address,
-            groups,
-            size * len(call.operands),
-            ctypes.addressof(pointers),
-            ctypes.addressof(cells),
-            0 if all(r.space in _FIXED for r in refs) else len(cells),
-            shares,
-            moved * 1000 // _SPEED,
-        )
-        return _Made(record, made, cells, pointers)
-
-    def _grouped(self, call: CollectiveCall, members: Sequence[Sequence[int]]) -> tuple[list[Cell], list[Cell]]:
-        """Cells of operands and of results: group by group, operand by operand, member by member."""
-        order = [(o, d) for group in members for o in call.operands for d in group]
-        return [cell_of(self.rows[d], o.operand) for o, d in order], [self._result(d, o) for o, d in order]
-
-    def _permuted(self, call: CollectiveCall, pairs: Sequence[Sequence[int]]) -> tuple[list[Cell], list[Cell]]:
-        """The same with every device as a target; who has no source gets zeros."""
-        source_of = {target: source for source, target in pairs}
-        order = [(o, d) for d in self.rows for o in call.operands]
-        operands = [cell_of(self.rows[source_of[d]], o.operand) if d in source_of else _NOBODY for o, d in order]
-        return operands, [self._result(d, o) for o, d in order]
-
-    def _result(self, device: int, operand: CollectiveOperand) -> Cell:
-        row = self.rows[device]
-        needed = wants_result(row, operand) and not self.sections.follows(row, operand.result)
-        return cell_of(row, operand.result) if needed else _NOBODY
+def _make(call: CollectiveCall, members: Sequence[Sequence[int]], places: VirtualPlaces, code: WorkCode) -> _Made:
+    """The record of ``call``, which has something to do for each of the groups (or pairs) in ``members``."""
+    permutes = call.op == "collective-permute"
+    cells = places.permuted(call, members) if permutes else places.grouped(call, members)
+    size = len(members[0]) if members and not permutes else 1
+    groups = cells.shape[1] // max(1, size * len(call.operands))
+    made = code.call(call, size)
+    pointers = np.zeros(cells.shape[:2], np.int64)
+    _resolve(code, cells.ctypes.data, pointers.size, pointers.ctypes.data)
+    refs = [r for o in call.operands for r in (o.operand, o.result)]
+    moved = made.record.bytes * groups
+    record = VirtualCall(
+        made.address,
+        groups,
+        size * len(call.operands),
+        pointers.ctypes.data,
+        cells.ctypes.data,
+        0 if all(r.space in _FIXED for r in refs) else pointers.size,
+        -(-made.record.bytes // _SHARE) if moved >= _PARALLEL else 0,
+        moved * 1000 // _SPEED,
+    )
+    return _Made(record, made, cells, pointers)

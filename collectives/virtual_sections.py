@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from weakref import WeakSet
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardc.collectives.call import BufferRef, SharedSection
 from shardc.native.pages import PAGE, can_share, map_at, memory_file
 from shardc.native.pool import Row
@@ -49,7 +52,7 @@ class _Mapped:
 class VirtualSections:
     """``sections`` of the arenas of ``rows``, shared where the system can; the arenas are whole pages of their own.
 
-    `follows` says who need not get a result: another device of the group has it in the same memory.
+    `followers` says who need not get a result: another device of the group has it in the same memory.
     """
 
     def __init__(self, rows: Iterable[Row], sections: Sequence[SharedSection], num_devices: int) -> None:
@@ -57,7 +60,7 @@ class VirtualSections:
         possible = can_share() and len(rows) * len(sections) <= _MOST
         self._sections = [s for s in sections if s.nbytes] if possible else []
         self._mapped: list[_Mapped] = []
-        self._followers: set[tuple[int, int]] = set()
+        self._followers: dict[int, list[int]] = {s.offset: [] for s in self._sections}
         for section in self._sections:
             group_of = {d: g for g in section.groups.expand() or (tuple(range(num_devices)),) for d in g}
             members: dict[tuple[int, ...], list[int]] = {}
@@ -77,14 +80,15 @@ class VirtualSections:
         with suppress(OSError):
             done = mapped.map()
             self._mapped.append(_Mapped(done, mapped.nbytes))
-            self._followers |= {(p - section.offset, section.offset) for p in done[1:]}
+            self._followers[section.offset] += [p - section.offset for p in done[1:]]
 
-    def follows(self, row: Row, ref: BufferRef) -> bool:
-        """Does ``ref`` of the device of ``row`` lie where another device of its group comes first?"""
-        if ref.space != "arena":
-            return False
-        inside = (s for s in self._sections if s.offset <= ref.offset < s.offset + s.nbytes)
-        return any((row.arena, s.offset) in self._followers for s in inside)
+    def followers(self, arenas: NDArray[np.int64], ref: BufferRef) -> NDArray[np.bool_]:
+        """Whose ``ref``, of devices with these arenas, lies where another device of the group comes first?"""
+        found = np.zeros(len(arenas), np.bool_)
+        for section in self._sections if ref.space == "arena" else ():
+            if section.offset <= ref.offset < section.offset + section.nbytes:
+                found |= np.isin(arenas, self._followers[section.offset])
+        return found
 
     def part(self) -> None:
         """Leave the pages to the parent process."""

@@ -37,7 +37,7 @@ class Arrangement:
         for device in devices:
             position = (device,) if layout.maximal else layout.positions[device]
             slots.append(places.setdefault(position, len(places)))
-        firsts = np.array([slot not in slots[:i] for i, slot in enumerate(slots)], np.bool_)
+        firsts = _firsts(slots)
         stride = -(-layout.local_bytes // _ALIGNMENT) * _ALIGNMENT if len(places) > 1 else layout.local_bytes
         offsets = np.array(slots, np.int64) * stride
         return Arrangement(tuple(devices), firsts, offsets, layout.local_bytes, stride * len(places))
@@ -66,8 +66,7 @@ class Shards:
         """Shards in memory that is there."""
         kept = dict(blocks)
         found = [int(b.__array_interface__["data"][0]) for b in kept.values()]
-        firsts = [a not in found[:i] for i, a in enumerate(found)]
-        return Shards(tuple(kept), np.array(found, np.int64), np.array(firsts, np.bool_), kept)
+        return Shards(tuple(kept), np.array(found, np.int64), _firsts(found), kept)
 
     @staticmethod
     def fresh(arrangement: Arrangement, addresses: NDArray[np.int64], lease: Lease) -> Shards:
@@ -87,3 +86,10 @@ class Shards:
                     made[begin] = whole[begin : begin + self._shard_bytes]
             return {d: made[b] for d, b in zip(self.devices, begins, strict=True)}
         return self._blocks
+
+
+def _firsts(places: Sequence[int]) -> NDArray[np.bool_]:
+    """Which entries are the first of their kind."""
+    found = np.zeros(len(places), np.bool_)
+    found[np.unique(np.array(places, np.int64), return_index=True)[1]] = True
+    return found

@@ -46,8 +46,9 @@ def test_members_of_a_group_see_the_same() -> None:
     assert [b[SECTION.offset + 7] for b in blocks] == [9, 1, 9, 1]
     assert [b[4000] for b in blocks] == [0, 1, 2, 8]
     inside, outside = BufferRef("arena", 0, SECTION.offset + 64, 64), BufferRef("arena", 0, 64, 64)
-    assert [sections.follows(r, inside) for r in rows] == [False, False, True, True]
-    assert not any(sections.follows(r, ref) for r in rows for ref in (outside, BufferRef("result", 0, 8192, 64)))
+    places = np.array([r.arena for r in rows])
+    assert sections.followers(places, inside).tolist() == [False, False, True, True]
+    assert not any(sections.followers(places, r).any() for r in (outside, BufferRef("result", 0, 8192, 64)))
 
 
 def test_memory_that_is_no_pages_stays_private() -> None:
@@ -55,7 +56,7 @@ def test_memory_that_is_no_pages_stays_private() -> None:
     starts = [-b.ctypes.data % 4096 + 64 for b in blocks]
     rows = rows_of([b[s:] for b, s in zip(blocks, starts, strict=True)])
     sections = VirtualSections(rows, [SECTION], 4)
-    assert not any(sections.follows(r, BufferRef("arena", 0, 8192, 64)) for r in rows)
+    assert not sections.followers(np.array([r.arena for r in rows]), BufferRef("arena", 0, 8192, 64)).any()
 
 
 @pytest.mark.parametrize("op", ["all-reduce", "all-gather"])
@@ -90,4 +91,5 @@ def test_a_child_after_fork_has_its_own() -> None:
         os._exit(0 if known and blocks[2][SECTION.offset] == 5 else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert blocks[2][SECTION.offset] == 3
-    assert sections.follows(rows_of(blocks)[2], BufferRef("arena", 0, SECTION.offset, 4))
+    second = np.array([blocks[2].ctypes.data])
+    assert sections.followers(second, BufferRef("arena", 0, SECTION.offset, 4)).all()
