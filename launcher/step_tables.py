@@ -104,6 +104,8 @@ class StepTables:
             idle = np.array([group >= 0 and bool(mask >> group & 1) for mask in passed_by or [0] * len(devices)])
             self._results.append(_Result(layout, arrangement, idle, sources.get(k, -1), k in executable.shared))
         self._scratch = self._followers()
+        #: The arguments of the step that runs: what was made for it lives as long as it does.
+        self._held: list[Shards] = []
 
     def _followers(self) -> Block:
         """Memory for what nobody reads: the copies of devices whose shards others have too."""
@@ -124,7 +126,7 @@ class StepTables:
 
     def fill(self, arguments: Sequence[Any]) -> list[Shards]:
         """Fill the tables for a step; returns the results' shards, still to be written."""
-        held: list[Shards] = []
+        held = self._held = list[Shards]()
         ours: set[int] = set()
         devices, donated, last = self._devices, self._donated, self._last
         for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
@@ -149,6 +151,7 @@ class StepTables:
 
     def finish(self, arguments: Sequence[Any], made: Sequence[Shards]) -> list[Array]:
         """The results, after the step; donated arrays are gone."""
+        self._held = []
         for number, program in self._donated.items():
             value = arguments[number]
             if isinstance(value, Array):

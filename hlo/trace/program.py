@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from shardc.hlo.trace.values import emit, hlo_dtype, lift
 from shardc.hlo.types import Shape, array_shape
 
 __all__ = ["ShapeDtype", "TracedFunction", "Wish", "constrain", "trace_function"]
+
+#: Characters that a message spends on a structure.
+_WIDTH = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,9 @@ class TracedFunction:
         leaves, tree = flatten((list(args), dict(kwargs or {})))
         if tree != self.in_tree:
             raise InputError(
-                f"the arguments have the structure {tree}",
+                f"the arguments have the structure {shorten(str(tree), _WIDTH, placeholder=' ...')}",
                 where=f"call of the compiled function {self.module.name}",
-                fix=f"pass what it was traced with: {self.in_tree}",
+                fix=f"pass what it was traced with: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
             )
         return leaves
 

@@ -32,6 +32,33 @@ def test_runs_and_keeps_uneven_shards_apart(devices: int, threads: int) -> None:
     assert (driver.steps, driver.collectives_done) == (2, 2)
 
 
+class Fleeting:
+    """Gives out memory that is written over as soon as nobody looks at it any more."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self._memory = memory
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._memory[...] = -1
+
+
+class Giver:
+    def __init__(self, memory: np.ndarray) -> None:
+        self._memory = memory
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.asarray(Fleeting(self._memory))
+
+
+def test_what_is_made_of_an_argument_lives_as_long_as_the_step() -> None:
+    driver = make(1)
+    memory = W.copy()
+    _, v = driver([X, Giver(memory)])
+    np.testing.assert_array_equal(np.asarray(v), W + 45)
+    assert (memory == -1).all(), "nobody needs it behind the step"
+
+
 def test_array_properties() -> None:
     y, v = make()([X, W])
     assert (y.shape, y.dtype, y.ndim, y.size, y.nbytes, len(y)) == ((10,), np.float32, 1, 10, 40, 10)
