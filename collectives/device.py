@@ -17,6 +17,7 @@ Example::
     [device.matrix]
     units = 132
     shape = [64, 8, 16]
+    tile = [128, 256]
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["Curve", "Device", "MatrixUnit", "device_of", "positive"]
+__all__ = ["Device", "MatrixUnit", "device_of", "positive"]
 
 _KINDS = ("cpu", "accelerator")
 
@@ -39,39 +40,16 @@ class MatrixUnit:
     """``units`` that multiply tiles: a product is padded to multiples of ``shape`` (m, n, k).
 
     ``tile`` is the largest (m, n) of a result that one unit holds; each tile costs ``fill_seconds`` on top of its
-    operations. ``share`` of the peak is what remains of the clock under full load. Units that have a ``stationary``
-    operand keep a shape of k x n and let rows pass, so that as many rows as k must pass for each.
+    operations, and while it is computed each operand comes with ``feed`` bytes per second (0: as fast as need be).
+    ``share`` of the peak is what well-shaped large products reach.
     """
 
     units: int = 1
     shape: tuple[int, int, int] = (1, 1, 1)
     tile: tuple[int, int] = (256, 256)
     fill_seconds: float = 0.0
+    feed: float = 0.0
     share: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A measured rate by size: of the kernels called ``kind``, (size, units of work per second), sizes ascending.
-
-    What size and work are says the kind: operations of products, bytes of what moves, elements of the rest.
-    """
-
-    kind: str
-    points: tuple[tuple[float, float], ...]
-    dtype: str = ""
-
-    def rate(self, size: float) -> float:
-        """The rate for ``size``, between points on a line over the logarithm of the size, beyond them the last."""
-        before = self.points[0]
-        for point in self.points:
-            if size <= point[0]:
-                if point is before or size <= before[0]:
-                    return point[1]
-                part = math.log(size / before[0]) / math.log(point[0] / before[0])
-                return before[1] + part * (point[1] - before[1])
-            before = point
-        return before[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +60,16 @@ class Device:
     whoever computes does the transfers too. ``memory_share`` of the bandwidth is what long streams reach, and each
     kernel waits ``memory_latency`` seconds for its first bytes. ``launch_seconds`` pass from one kernel to the next.
     ``vector_flops`` are simple operations per second on f32 elements (0: as products of f32); ``on_chip_bytes`` hold
-    parts of operands that are read again. ``fused_attention``: kernels exist that never write the scores of attention.
-    ``curves`` were measured, and count instead.
+    parts of operands that are read again; scattered rows come in multiples of ``granule_bytes``. ``fused_attention``:
+    kernels exist that never write the scores of attention.
+
+    ``flops`` of ``f32`` are for products of full precision; ``f32_high`` and ``f32_default`` for those that JAX calls
+    so (``jax.lax.Precision``), on units that then take shorter operands.
     """
 
     memory_bytes: int
     memory_bandwidth: float
-    flops: Mapping[str, float]
+    flops: Mapping[str, float] = field(hash=False)
     transfers: int = 0
     kind: str = "cpu"
     memory_share: float = 1.0
@@ -96,9 +77,9 @@ class Device:
     launch_seconds: float = 0.0
     vector_flops: float = 0.0
     on_chip_bytes: int = 0
+    granule_bytes: int = 0
     fused_attention: bool = False
     matrix: MatrixUnit = field(default_factory=MatrixUnit)
-    curves: tuple[Curve, ...] = ()
 
     def peak(self, dtype: str) -> float:
         """Operations per second of products of ``dtype``: types without a rate of their own take the next wider one."""
@@ -106,11 +87,6 @@ class Device:
             if name in self.flops:
                 return self.flops[name]
         return min(self.flops.values(), default=0.0)
-
-    def curve(self, kind: str, dtype: str = "") -> Curve | None:
-        """What was measured of kernels of ``kind``, for ``dtype`` if somebody measured that."""
-        found = [c for c in self.curves if c.kind == kind and c.dtype in (dtype, "")]
-        return min(found, key=lambda c: c.dtype != dtype, default=None)
 
 
 #: Whose rate counts where a type has none.
@@ -126,6 +102,8 @@ _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "f16": ("bf16",),
         "bf16": ("f16",),
         "c128": ("f64",),
+        "f32_high": ("f32",),
+        "f32_default": ("f32_high", "f32"),
     }
 )
 
@@ -140,7 +118,6 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         raise InputError(f"a device of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     rates = given.get("flops", {})
     flops = {k: positive(rates, k, where) for k in rates if not k.endswith("source")}
-    curves = given.get("curve", [])
     return Device(
         memory_bytes=int(positive(given, "memory_bytes", where)),
         memory_bandwidth=positive(given, "memory_bandwidth", where),
@@ -148,13 +125,13 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         transfers=transfers,
         kind=kind,
         memory_share=_share(given, "memory_share", where),
-        memory_latency=_seconds(given, "memory_latency", where),
-        launch_seconds=_seconds(given, "launch_seconds", where),
-        vector_flops=_seconds(given, "vector_flops", where),
-        on_chip_bytes=int(_seconds(given, "on_chip_bytes", where)),
+        memory_latency=_optional(given, "memory_latency", where),
+        launch_seconds=_optional(given, "launch_seconds", where),
+        vector_flops=_optional(given, "vector_flops", where),
+        on_chip_bytes=int(_optional(given, "on_chip_bytes", where)),
+        granule_bytes=int(_optional(given, "granule_bytes", where)),
         fused_attention=bool(given.get("fused_attention", False)),
         matrix=_matrix(given.get("matrix", {}), f"{where}, matrix"),
-        curves=tuple(_curve(c, f"{where}, curve {n}") for n, c in enumerate(curves)),
     )
 
 
@@ -166,7 +143,7 @@ def positive(given: Mapping[str, Any], key: str, where: str) -> float:
     return float(value)
 
 
-def _seconds(given: Mapping[str, Any], key: str, where: str) -> float:
+def _optional(given: Mapping[str, Any], key: str, where: str) -> float:
     return positive(given, key, where) if given.get(key, 0) != 0 else 0.0
 
 
@@ -184,7 +161,8 @@ def _matrix(given: Mapping[str, Any], where: str) -> MatrixUnit:
         int(positive(given, "units", where)) if "units" in given else 1,
         (shape[0], shape[1], shape[2]),
         (tile[0], tile[1]),
-        _seconds(given, "fill_seconds", where),
+        _optional(given, "fill_seconds", where),
+        _optional(given, "feed", where),
         _share(given, "share", where),
     )
 
@@ -198,12 +176,3 @@ def _sizes(given: Mapping[str, Any], key: str, default: tuple[int, ...], where: 
     ):
         raise InputError(f"{key} is {value!r}", where=where, fix=f"give {len(default)} positive whole numbers")
     return tuple(value)
-
-
-def _curve(given: Mapping[str, Any], where: str) -> Curve:
-    points = given.get("points")
-    if not isinstance(points, list) or not points or not all(isinstance(p, list) and len(p) == 2 for p in points):
-        raise InputError(f"points are {points!r}", where=where, fix="give a list of [size, rate]")
-    pairs = [dict(zip(("size", "rate"), p, strict=True)) for p in points]
-    made = sorted((positive(p, "size", where), positive(p, "rate", where)) for p in pairs)
-    return Curve(str(given.get("kind", "")), tuple(made), str(given.get("dtype", "")))

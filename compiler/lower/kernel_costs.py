@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from shardc.collectives.cost import collective_cost, members_of
 from shardc.collectives.machine import Machine
 from shardc.compiler.lower.linearise import Part
-from shardc.compiler.lower.lowered import Kernel
+from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.overlap import Overlap
-from shardc.compiler.lower.traffic import step_traffic
+from shardc.compiler.lower.traffic import work_of
 from shardc.hlo.asynchronous import is_done, is_start, joined
 from shardc.hlo.groups import AxisGroups, AxisPairs, groups_grid
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.simplify.rules.control import branches_of
-from shardc.partitioner.roofline import work_seconds
+from shardc.partitioner.kernel_model import KernelTime, kernel_seconds
 from shardc.partitioner.schedule import Transfer
 from shardc.partitioner.trips import trip_count
 
-__all__ = ["KernelCosts", "transfer_of"]
+__all__ = ["KernelCosts", "step_times", "transfer_of"]
 
 #: Iterations of a loop that nobody can count.
 _TRIPS = 10
+
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class KernelCosts:
@@ -64,17 +68,22 @@ class KernelCosts:
         return self._kernels(i) if measured is None else measured
 
     def _kernels(self, i: Instruction) -> float:
-        total = 0.0
-        for step in self._part.steps.get(i, ()):
-            traffic = step_traffic(step)
-            dtype = next(i.shape.leaves()).dtype
-            moved = traffic.read + traffic.written
-            total += work_seconds(self._overlap.machine.device, dtype, traffic.flops, moved) if _runs(step) else 0.0
-        return total
+        device = self._overlap.machine.device
+        steps = self._part.steps.get(i, ())
+        return sum(kernel_seconds(device, work_of(step)).seconds for step in steps if isinstance(step, Kernel))
 
 
-def _runs(step: object) -> bool:
-    return isinstance(step, Kernel)
+def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float] = _NONE) -> Mapping[Step, KernelTime]:
+    """The time of each kernel and copy of ``lowered`` on ``machine``; ``measured`` seconds by kernel count instead."""
+    times: dict[Step, KernelTime] = {}
+    for step in leaf_steps(lowered.steps):
+        if not isinstance(step, Kernel | Copy):
+            continue
+        time = kernel_seconds(machine.device, work_of(step, lowered.plan))
+        if isinstance(step, Kernel) and step.instruction.name in measured:
+            time = replace(time, seconds=measured[step.instruction.name])
+        times[step] = time
+    return times
 
 
 def transfer_of(i: Instruction, overlap: Overlap, devices: int) -> Transfer | None:

@@ -1,32 +1,17 @@
-"""What one execution of a step must move and compute: bytes and operations, from shapes alone.
-
-A kernel reads each operand once, but only the part that slices and gathers take of it; an update in place touches
-only what it replaces. It is what the roofline is drawn for, not what a cache sees.
-"""
+"""What one execution of a step must move and compute, when the buffers of the program have their places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from shardc.compiler.lower.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step
-from shardc.hlo.ir import Instruction, users_of
 from shardc.partitioner.flops import instruction_flops
+from shardc.partitioner.kernel_model import Work
+from shardc.partitioner.roofline import instruction_work
+from shardc.partitioner.traffic import Traffic, instruction_traffic
 
-__all__ = ["Traffic", "step_traffic"]
-
-#: Operand 0 of these is read where the result says.
-_SAMPLES = frozenset({"slice", "dynamic-slice", "gather"})
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Bytes read and written, and arithmetic operations, of one execution."""
-
-    read: int
-    written: int
-    flops: int = 0
+__all__ = ["Traffic", "step_traffic", "work_of"]
 
 
 def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
@@ -35,6 +20,23 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
 
     Example: a kernel that adds two ``f32[1000]`` reads 8000 bytes, writes 4000 and makes 1000 operations.
     """
+    moved = _moved(step, plan)
+    if not isinstance(step, Kernel | Collective):
+        return moved
+    i = step.instruction
+    inside = i.attrs["calls"] if i.opcode == "fusion" else (i,)
+    return replace(moved, flops=sum(map(instruction_flops, inside)))
+
+
+def work_of(step: Step, plan: BufferPlan | None = None) -> Work:
+    """The work of a leaf step that computes or copies, as `shardc.partitioner.kernel_model` takes it."""
+    moved = _moved(step, plan)
+    if isinstance(step, Kernel):
+        return instruction_work(step.instruction, moved)
+    return Work(read=moved.read, written=moved.written)
+
+
+def _moved(step: Step, plan: BufferPlan | None) -> Traffic:
     if isinstance(step, Copy):
         moved = 0 if _same_place(plan, step.source, step.target) else step.target.nbytes
         return Traffic(moved, moved)
@@ -42,17 +44,9 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
         return Traffic(0, 0)
     in_place = {(r, o) for r, o in step.in_place if _same_place(plan, step.results[r], step.operands[o])}
     i = step.instruction
-    if i.opcode == "fusion":
-        return _fusion(step, bool(in_place))
-    flops = instruction_flops(i)
-    read = [b.nbytes for b in step.operands]
-    written = [b.nbytes for b in step.results]
-    if i.opcode in _SAMPLES:
-        read[0] = min(read[0], i.shape.nbytes)
     new = new_part(i)
-    if new is not None and (0, 0) in in_place:
-        read[0], written[0] = (new.shape.nbytes if i.opcode == "scatter" else 0), new.shape.nbytes
-    return Traffic(sum(read), sum(written), flops)
+    written_over = i.opcode == "fusion" or (0, 0) in in_place
+    return instruction_traffic(i, new if new is not None and in_place and written_over else None)
 
 
 def _same_place(plan: BufferPlan | None, a: Buffer, b: Buffer) -> bool:
@@ -64,30 +58,3 @@ def _same_place(plan: BufferPlan | None, a: Buffer, b: Buffer) -> bool:
     if set(spaces) == {"argument", "result"}:
         return (spaces["result"], spaces["argument"]) in plan.aliases and one.offset == other.offset
     return one == other
-
-
-def _fusion(step: Kernel | Collective, in_place: bool) -> Traffic:
-    computation = step.instruction.attrs["calls"]
-    users = users_of(computation)
-    flops = sum(instruction_flops(i) for i in computation)
-    written = sum(b.nbytes for b in step.results)
-    root = computation.root
-    updated: Instruction | None = None
-    new = new_part(step.instruction)
-    if new is not None and in_place:
-        updated = root.operands[0]
-        written = new.shape.nbytes
-    read = 0
-    for p, buffer in zip(computation.parameters, step.operands, strict=True):
-        if p is not updated:
-            read += _part(p, users[p], buffer.nbytes)
-    return Traffic(read, written, flops)
-
-
-def _part(p: Instruction, users: Iterable[Instruction], whole: int) -> int:
-    """Bytes of ``p`` that its users take."""
-    samples: Callable[[Instruction], bool] = lambda u: u.opcode in _SAMPLES and u.operands[0] is p  # noqa: E731
-    readers = list(dict.fromkeys(users))
-    if not readers or not all(map(samples, readers)):
-        return whole
-    return min(whole, sum(u.shape.nbytes for u in readers))
