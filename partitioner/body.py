@@ -13,6 +13,7 @@ from shardc.partitioner.cause import Cause, Decided
 from shardc.partitioner.choose import Choice, Operand, Problem
 from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.emitter import Emitter
+from shardc.partitioner.invariants import pieces_read
 from shardc.partitioner.layout import Atoms, Layout
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move, moved_atoms
 from shardc.partitioner.needs import needs
@@ -61,7 +62,7 @@ class Body:
         self.needs: Mapping[Instruction, Layout] = {}
         self.wishes: Mapping[Instruction, Layout] = {}
         self.reader: Instruction | None = None
-        self.asked: Decided | None = None
+        self.asked: tuple[Decided, Instruction] | None = None
 
     # -- the walk --------------------------------------------------------------------------------------------
 
@@ -150,9 +151,9 @@ class Body:
         local = value.forms[start]
         metadata, origin = self.em.metadata, self.em.origin
         table = self.context.table
-        cause = Cause(
-            value.name, value.shape, value.metadata, start, layout, table, self.reader, self.asked, value.made
-        )
+        asked, operand = self.asked or (None, None)
+        data = (value.name, value.shape, value.metadata, start, layout)
+        cause = Cause(*data, table, self.reader, asked, value.made, operand)
         for step in resharder.path(dims, nbytes, start, layout).steps:
             self.em.origin = self._origin(value, step, need, cause)
             if isinstance(step.move, AllReduce | ReduceScatter) and value.metadata is not None:
@@ -233,9 +234,11 @@ class Body:
         shapes = tuple(op.shape.leaves())
         row, decided = self._decided(op, row, operands, wanted)
         choice, rule = decided.choice, decided.problem.rule
-        self.asked = decided
         need = f"{op.opcode} %{op.name}{self.planned_why(op)} needs"
-        local = [self.get(v, x, need) for v, x in zip(operands, choice.operands, strict=True)]
+        local = []
+        for o, v, layout in zip(op.operands, operands, choice.operands, strict=True):
+            self.asked = (decided, o)
+            local.append(self.get(v, layout, need))
         self.asked = None
         site = Site(op, rule, choice, self.em, local, shapes)
         start = len(self.em.instructions)
@@ -295,7 +298,7 @@ class Body:
         return Problem(
             rule,
             frozenset() if op in self.differing else way.usable(op, rule),
-            tuple(_operand(v, repetitions.get(o, 1)) for v, o in zip(operands, op.operands, strict=True)),
+            tuple(_operand(v, repetitions.get(o, 1), op) for v, o in zip(operands, op.operands, strict=True)),
             tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
             linear,
             way.sends(op, rule) if way.sends is not None else None,
@@ -348,7 +351,7 @@ def _maker(decided: Decided, operands: Sequence[Value]) -> Decided | None:
     return decided if own else next((v.made for v in operands if v.made is not None), None)
 
 
-def _operand(value: Value, repetitions: int) -> Operand:
+def _operand(value: Value, repetitions: int, reader: Instruction) -> Operand:
     free = value.remake is not None
     layouts = (value.layout,) if free else (value.layout, *(x for x in value.forms if x is not value.layout))
     return Operand(
@@ -359,6 +362,7 @@ def _operand(value: Value, repetitions: int) -> Operand:
         free,
         value.uses > 1,
         repetitions,
+        pieces_read(reader, value.shape.dims, repetitions),
     )
 
 

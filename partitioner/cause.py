@@ -71,7 +71,7 @@ class Cause:
     """A global value that is brought from one layout into another.
 
     ``reader`` is the operation during whose rewriting that happens and ``asked`` how it is split, where it is an
-    operation on shards; ``made`` is how the operation was split that made a partial value.
+    operation on shards, for its ``operand``; ``made`` is how the operation was split that made a partial value.
     """
 
     value: str
@@ -83,6 +83,7 @@ class Cause:
     reader: Instruction | None = None
     asked: Decided | None = None
     made: Decided | None = None
+    operand: Instruction | None = None
 
 
 def causes_of(origin: Origin | None) -> tuple[Cause, ...]:
