@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,13 @@ def test_every_event_is_there_once() -> None:
 
 
 def test_slices_of_a_track_nest() -> None:
-    for tid in TRACKS:
+    for tid, track in TRACKS.items():
         open_ends: list[int] = []
         for row in [r for r in ROWS if r["ph"] == "X" and r["tid"] == tid]:
             begin, end = round(row["ts"] * 1e3), round((row["ts"] + row["dur"]) * 1e3)
             while open_ends and open_ends[-1] <= begin:
                 open_ends.pop()
-            assert not open_ends or end <= open_ends[-1], (TRACKS[tid], row["name"])
+            assert not open_ends or end <= open_ends[-1], (track, row["name"])
             open_ends.append(end)
 
 
@@ -94,7 +95,7 @@ def test_lanes_never_overlap(pairs: list[tuple[int, int]]) -> None:
     split = lanes(events)
     assert sorted(e.work for lane in split for e in lane if isinstance(e, Event)) == list(range(len(pairs)))
     for lane in split:
-        for a, b in zip(lane, lane[1:], strict=False):
+        for a, b in itertools.pairwise(lane):
             assert a.begin + a.seconds <= b.begin + 1e-12
     busiest = max((sum(b <= t < b + n for b, n in pairs) for t in range(40)), default=0)
     assert len(split) <= max(busiest, 1) + sum(n == 0 for _, n in pairs)
