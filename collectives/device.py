@@ -40,7 +40,7 @@ class MatrixUnit:
     """``units`` that multiply tiles: a product is padded to multiples of ``shape`` (m, n, k).
 
     ``tile`` is the largest (m, n) of a result that one unit holds; each tile costs ``fill_seconds`` on top of its
-    operations, and while it is computed each operand comes with ``feed`` bytes per second (0: as fast as need be).
+    operations, and one with fewer rows or columns than ``narrowest`` takes as long as if it had them: operands must come.
     ``share`` of the peak is what well-shaped large products reach.
     """
 
@@ -48,7 +48,7 @@ class MatrixUnit:
     shape: tuple[int, int, int] = (1, 1, 1)
     tile: tuple[int, int] = (256, 256)
     fill_seconds: float = 0.0
-    feed: float = 0.0
+    narrowest: int = 1
     share: float = 1.0
 
 
@@ -98,7 +98,7 @@ _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         **dict.fromkeys(("s4", "u4", "s2", "u2", "u8"), ("s8", "bf16")),
         "s8": ("bf16",),
-        "f4e2m1fn": ("f8", "s8", "bf16"),
+        "f4e2m1fn": ("f4", "f8", "s8", "bf16"),
         "f16": ("bf16",),
         "bf16": ("f16",),
         "c128": ("f64",),
@@ -162,7 +162,7 @@ def _matrix(given: Mapping[str, Any], where: str) -> MatrixUnit:
         (shape[0], shape[1], shape[2]),
         (tile[0], tile[1]),
         _optional(given, "fill_seconds", where),
-        _optional(given, "feed", where),
+        int(positive(given, "narrowest", where)) if "narrowest" in given else 1,
         _share(given, "share", where),
     )
 

@@ -138,9 +138,8 @@ def product_seconds(device: Device, product: Product) -> float:
         for tile_rows in _tiles(unit.shape[0], unit.tile[0]):
             for tile_columns in _tiles(unit.shape[1], unit.tile[1]):
                 tiles = product.batch * -(-rows // tile_rows) * -(-columns // tile_columns)
-                one = 2 * product.terms * tile_rows * tile_columns / rate
-                if unit.feed:
-                    one = max(one, max(tile_rows, tile_columns) * min(product.sizes[:2]) / unit.feed)
+                area = max(tile_rows, unit.narrowest) * max(tile_columns, unit.narrowest)
+                one = 2 * product.terms * area / rate
                 for parts in _SPLITS:
                     waves = -(-tiles * parts // unit.units)
                     length = -(-product.k // (parts * depth)) * depth
