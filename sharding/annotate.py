@@ -1,7 +1,8 @@
 """Annotations by name: ``annotate(module, {"w1": P(None, "model"), "layers.*": "None,model"}, mesh)``.
 
 Names are looked up exactly first, then as globs; arguments before results before values inside the program (by
-instruction name, then by op name). On the way an annotation is checked: axis, rank and dimension errors name the value.
+instruction name, then by op name), those of the entry before those of loops, branches and called functions. On the way
+an annotation is checked: axis, rank and dimension errors name the value.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError, Location
-from shardc.hlo.ir import Computation, Instruction, Module, topological
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
 from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import has_side_effect
 from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.types import Shape
 from shardc.sharding.axes import check_axes
 from shardc.sharding.convert import with_axis_shardings
 from shardc.sharding.names import match_names, near_names
+from shardc.sharding.prepare import flow_computations
 from shardc.sharding.resize import resize_mesh
 from shardc.sharding.spec import as_spec, spec_to_sharding
 
@@ -64,10 +65,9 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     for name, spec in annotations.items():
         for value in _lookup(name, tables):
             wanted[value.instruction, value.leaf] = _sharding(spec, target, value)
-    entry = _with_shardings(module.entry, wanted)
-    computations = tuple(entry if c is module.entry else c for c in module.computations)
+    module = rebuild_computations(module, lambda c, called: _with_shardings(c, wanted, called))
     partitions = max(target.size, module.num_partitions if module.mesh is None else 1)
-    return module.with_(computations=computations, entry=entry, mesh=target, num_partitions=partitions)
+    return module.with_(mesh=target, num_partitions=partitions)
 
 
 def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding:
@@ -157,10 +157,22 @@ def _tables(module: Module) -> list[list[_Value]]:
     for n, shape in enumerate(module.results):
         given = module.result_names[n] if n < len(module.result_names) else ""
         results.append(_Value("result", given or f"out{n}", shape, root, n))
-    inside = [i for i in module.entry if i.opcode != "parameter" and not i.shape.is_tuple]
-    by_name = [_Value("value", i.name, i.shape, i) for i in inside]
-    by_op = [_Value("value", i.metadata.op_name, i.shape, i) for i in inside if i.metadata and i.metadata.op_name]
-    return [arguments, results, by_name, by_op]
+    tables = [arguments, results]
+    for computations in ((module.entry,), _flow(module)):
+        inside = [i for c in computations for i in c if i.opcode != "parameter" and not i.shape.is_tuple]
+        tables.append([_Value("value", i.name, i.shape, i) for i in inside])
+        named = [i for i in inside if i.metadata and i.metadata.op_name]
+        tables.append([_Value("value", i.metadata.op_name, i.shape, i) for i in named if i.metadata])
+    return tables
+
+
+def _flow(module: Module) -> list[Computation]:
+    """Loops, branches and called functions: what propagation goes through, but for the entry."""
+    found = {module.entry: None}
+    for computation in reversed(module.computations):
+        if computation in found:
+            found |= {k: None for i in computation for k in flow_computations(i)}
+    return [c for c in module.computations if c in found and c is not module.entry]
 
 
 def _lookup(name: str, tables: Sequence[Sequence[_Value]]) -> list[_Value]:
@@ -201,20 +213,21 @@ def _sharding(spec: Any, mesh: Mesh, value: _Value) -> Sharding:
     return spec_to_sharding(as_spec(spec), mesh, value.shape.rank, where)
 
 
-def _with_shardings(entry: Computation, wanted: Mapping[tuple[Instruction, int], Sharding]) -> Computation:
-    new: dict[Instruction, Instruction] = {}
-    for i in entry:
-        operands = tuple(new[o] for o in i.operands)
-        leaves = len(list(i.shape.leaves()))
-        mine = {n: wanted[i, n] for n in range(leaves) if (i, n) in wanted}
-        if mine:
-            new[i] = i.replace(operands=operands, sharding=_merged(i, leaves, mine))
-        elif any(a is not b for a, b in zip(operands, i.operands, strict=True)):
-            new[i] = i.replace(operands=operands)
-        else:
-            new[i] = i
-    keep = [new[i] for i in entry if i.opcode == "parameter" or has_side_effect(i)]
-    return Computation(entry.name, topological([*keep, new[entry.root]]), new[entry.root])
+def _with_shardings(
+    computation: Computation,
+    wanted: Mapping[tuple[Instruction, int], Sharding],
+    called: Mapping[Computation, Computation],
+) -> Computation:
+    marked = {i for i, _ in wanted}
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old not in marked:
+            return None
+        leaves = len(list(old.shape.leaves()))
+        mine = {n: wanted[old, n] for n in range(leaves) if (old, n) in wanted}
+        return old.replace(operands=operands, sharding=_merged(old, leaves, mine))
+
+    return rebuild_computation(computation, change, called)
 
 
 def _merged(i: Instruction, leaves: int, mine: Mapping[int, Sharding]) -> AnySharding:
