@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Computation, Instruction
 from shardc.partitioner.callees import SOME_TRIPS, callee, spent
+from shardc.partitioner.invariants import Pieces, pieces_written
 from shardc.partitioner.layout import AxisTable, Layout
 from shardc.partitioner.linear import Spread, merged
 from shardc.partitioner.moves import Cost
+from shardc.partitioner.price import Seconds
 from shardc.partitioner.trips import trip_count
 from shardc.partitioner.values import Partial, Value, leaves
 from shardc.partitioner.widen import can_be_partial, is_narrow, widened
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["as_run", "branch_layouts", "loop_state", "wishes"]
 
 Layouts = tuple[Layout, ...]
+
+#: What is less by rounding is not less.
+_LESS = 1 - 1e-9
 
 
 # -- what readers wish for ---------------------------------------------------------------------------------------
@@ -117,7 +122,8 @@ def loop_state(body: Body, op: Instruction) -> Layouts:
     """The layouts of a loop's state: the propagated ones, accumulators partial where that sends less.
 
     Partial sums that were split before take more memory: at most as much as the whole state does, and none at all
-    where only the number of collectives falls.
+    where only the number of collectives falls. What an iteration writes a piece of is reduced piece by piece: once
+    behind the loop that takes as much, and on a machine nothing hides it there.
     """
     whole = body.wanted(op)
     if not op.shape.is_tuple or len(op.shape.elements) != len(whole):
@@ -135,7 +141,7 @@ def loop_state(body: Body, op: Instruction) -> Layouts:
         if state == best or growth > _bytes(body, op, whole):
             continue
         cost = _loop_cost(body, op, state, runs)
-        if cost[0] < least[0] or (cost < least and growth <= 0):
+        if cost[0] < least[0] * _LESS or (cost < least and growth <= 0):
             best, least = state, cost
             if chosen is options:
                 break
@@ -209,7 +215,7 @@ def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
     wire, count = spent(body.context, local)
     costs = [(trips * wire, trips * count)]
     costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]
-    costs += [_exit_cost(body, op, k, x) for k, x in enumerate(state)]
+    costs += [_exit_cost(body, op, k, x, pieces_written(op.attrs["body"], k, trips)) for k, x in enumerate(state)]
     return sum(c[0] for c in costs), sum(c[1] for c in costs)
 
 
@@ -220,7 +226,7 @@ def _entry_cost(body: Body, value: Value, layout: Layout) -> Cost:
     return min(resharder.cost(dims, nbytes, form, layout) for form in value.forms)
 
 
-def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout) -> Cost:
+def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout, pieces: Pieces | None = None) -> Cost:
     """To what the readers of element ``index`` want; nothing where nobody reads it."""
     shape = op.shape.elements[index]
     readers = [
@@ -231,7 +237,11 @@ def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout) -> Cost:
     if not readers and op is not body.computation.root:
         return (0.0, 0)
     wanted = {body.needs.get(r) or body.wanted(op)[index] for r in readers} or {body.wanted(op)[index]}
-    costs = [body.context.resharder.cost(shape.dims, shape.dtype.nbytes, layout, w) for w in wanted]
+    if pieces is None or not pieces.moves(layout, *wanted):
+        pieces = Pieces(shape.dims, shape.dims, 1)
+    costs = [body.context.resharder.cost(pieces.dims, shape.dtype.nbytes, layout, w) for w in wanted]
+    timed = pieces.count if isinstance(body.context.resharder.price, Seconds) else 1
+    costs = [(pieces.count * wire, timed * count) for wire, count in costs]
     return sum(c[0] for c in costs), sum(c[1] for c in costs)
 
 

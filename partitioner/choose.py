@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from shardc.partitioner.invariants import Pieces
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard import Resharder
 from shardc.sharding.factors import FactorKind, FactorRule, TensorFactors
@@ -36,7 +37,8 @@ class Operand:
     """An operand as the choice sees it: its layouts so far, or ``free`` of cost in every layout.
 
     ``shared``: others read it too, so that its reduced form costs nothing extra here.
-    ``repetitions``: it is the same so many times, and is brought into another layout once for all of them.
+    ``repetitions``: it is the same so many times, and is brought into another layout once for all of them, unless
+    these read its ``pieces``.
     """
 
     dims: tuple[int, ...]
@@ -46,6 +48,7 @@ class Operand:
     free: bool = False
     shared: bool = False
     repetitions: int = 1
+    pieces: Pieces | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +325,9 @@ def laid_out(
 
 
 def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layout: Layout) -> tuple[float, int]:
+    pieces = operand.pieces
+    if pieces is not None and pieces.moves(*operand.layouts, layout):
+        return min(resharder.cost(pieces.dims, operand.nbytes, form, layout) for form in operand.layouts)
     costs = [resharder.cost(operand.dims, operand.nbytes, form, layout) for form in operand.layouts]
     if operand.repetitions > 1:
         costs = [(wire / operand.repetitions, count) for wire, count in costs]

@@ -214,6 +214,7 @@ def _signature(nodes: Sequence[Node]) -> object:
             w.nbytes,
             w.made,
             w.times,
+            w.pieces,
             w.wished,
             place.get(w.producer, w.start()) if w.producer is not None else w.given,
             w.slot,

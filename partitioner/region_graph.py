@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir import Instruction
 from shardc.partitioner.choose import Choice, Problem
+from shardc.partitioner.invariants import Pieces
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.moves import Cost
 from shardc.partitioner.reshard import Resharder
@@ -133,10 +134,10 @@ class Wire:
     """One value of global ``dims``, made by result ``slot`` of ``producer`` or lying in ``given``.
 
     ``made``: it is made afresh in any layout, so that no move costs. ``times``: how often its moves run: that of the
-    innermost loop in which it changes. ``wished`` is its propagated layout.
+    innermost loop in which it changes. ``wished`` is its propagated layout. ``pieces``: all that loops read of it.
     """
 
-    __slots__ = ("dims", "given", "index", "made", "nbytes", "producer", "readers", "slot", "times", "wished")
+    __slots__ = ("dims", "given", "index", "made", "nbytes", "pieces", "producer", "readers", "slot", "times", "wished")
 
     def __init__(self, index: int, dims: tuple[int, ...], nbytes: int, given: Layout, wished: Layout) -> None:
         self.index = index
@@ -148,11 +149,20 @@ class Wire:
         self.slot = 0
         self.made = False
         self.times: float = 1
+        self.pieces: Pieces | None = None
         self.readers: list[Reader] = []
 
     def start(self) -> Layout:
         """The layout in which it is made at present."""
         return self.given if self.producer is None else self.producer.option.results[self.slot]
+
+
+def moved(wire: Wire, layouts: Sequence[Layout]) -> tuple[tuple[int, ...], float]:
+    """The dimensions of what is moved between ``layouts``, and how often: the wire, or its pieces."""
+    pieces = wire.pieces
+    if pieces is not None and pieces.moves(*layouts):
+        return pieces.dims, wire.times * pieces.count
+    return wire.dims, wire.times
 
 
 def ends(wire: Wire) -> Iterator[Node]:
@@ -195,11 +205,12 @@ class Costs:
         others = tuple(dict.fromkeys(x for x in wants if x is not start))
         if wire.made or not others:
             return (0.0, 0)
-        key = (wire.dims, wire.nbytes, start, others)
+        dims, times = moved(wire, (start, *others))
+        key = (dims, wire.nbytes, start, others)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._moves(*key)
-        return (found[0] * wire.times, found[1] * wire.times)
+        return (found[0] * times, found[1] * times)
 
     def _moves(self, dims: tuple[int, ...], nbytes: int, start: Layout, wants: Sequence[Layout]) -> Cost:
         """The cheapest move into each layout from what there is by then."""
@@ -217,13 +228,13 @@ class Costs:
 
     def bound(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[tuple[float, float], bool]:
         """What bringing a wire from ``start`` into ``wants`` costs at least, and whether that is what it costs."""
-        key = (wire.dims, wire.nbytes, start, tuple(dict.fromkeys(x for x in wants if x is not start)))
-        found = self._known.get(key)
-        if wire.made or not key[3] or found is not None:
-            return self.of(wire, start, key[3]), True
+        others = tuple(dict.fromkeys(x for x in wants if x is not start))
+        dims, times = moved(wire, (start, *others))
+        if wire.made or not others or (dims, wire.nbytes, start, others) in self._known:
+            return self.of(wire, start, others), True
         least, count = 0.0, 0
         at_least = self.resharder.at_least
-        for want in key[3]:
-            more = min(at_least(wire.dims, wire.nbytes, x, want) for x in (start, *key[3]) if x is not want)
+        for want in others:
+            more = min(at_least(dims, wire.nbytes, x, want) for x in (start, *others) if x is not want)
             least, count = least + more, count + (more > 0)
-        return (least * wire.times, count * wire.times), False
+        return (least * times, count * times), False

@@ -16,6 +16,7 @@ from shardc.partitioner.choose import Choice, Problem, volume
 from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.flops import MOVES
+from shardc.partitioner.invariants import pieces_read
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.names import Names
 from shardc.partitioner.optimise.carry import element
@@ -227,6 +228,9 @@ class Rehearsal(Body):
         for v, layout in zip(operands, option.operands, strict=True):
             script.read(node, v)
             self._form(v, layout)
+        if node.operands:
+            read = node.operands[0]
+            read.pieces = read.pieces or pieces_read(op, read.dims, self.times / read.times)
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
         values = [
             Value(op.name, s, x, _NOTHING, wanted=w, uses=uses)
@@ -337,6 +341,10 @@ def _while(body: Rehearsal, op: Instruction) -> Tree:
         script.wire_of[v].readers.append(Reader(layout=whole[0], at=len(script.nodes)))
     for node, v in zip(nodes, body.inner(loop, [nodes], carry, still), strict=False):
         script.read(node, v)
+    for node in (nodes[n] for n in still):
+        # The state lies before the loop as it does in it, and is moved before it or in it.
+        outer = node.operands[0]
+        outer.pieces = outer.pieces or next((w.pieces for w in node.results if w.pieces), None)
     times = [script.wire_of[v].times if n in still else body.times for n, v in enumerate(before)]
     return body.given(op, nodes, times)
 
