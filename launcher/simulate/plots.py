@@ -113,7 +113,7 @@ def _bars(
     return set(spans)
 
 
-def _texture(key: str) -> dict[str, str]:
+def _texture(key: str) -> dict[str, Any]:
     return {"hatch": "////", "edgecolor": "#d98880"} if key == "wait" else {"edgecolor": "white"}
 
 
