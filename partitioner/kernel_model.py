@@ -19,7 +19,16 @@ from types import MappingProxyType
 
 from shardc.collectives.device import Device
 
-__all__ = ["KernelTime", "Product", "Work", "kernel_seconds", "product_bytes", "product_seconds", "vector_seconds"]
+__all__ = [
+    "KernelTime",
+    "Product",
+    "Work",
+    "busy_seconds",
+    "kernel_seconds",
+    "product_bytes",
+    "product_seconds",
+    "vector_seconds",
+]
 
 #: Simple operations that one of a class stands for. Special functions come out of a unit of an eighth of the vector
 #: unit's width (CUDA C++ Programming Guide, arithmetic throughput, 9.0: 16 against 128 per clock); the others are a few
@@ -81,12 +90,12 @@ class KernelTime:
 
 
 def kernel_seconds(device: Device, work: Work) -> KernelTime:
-    """The time of one execution of ``work`` alone on ``device``; nothing to do takes no time."""
-    matrix = sum(product_seconds(device, p) for p in work.products)
-    vector = vector_seconds(device, work)
-    compute = max(matrix, vector) if device.vector_flops else matrix + vector
-    nbytes = work.read + work.written + _rounding(device, work) + sum(product_bytes(device, p) for p in work.products)
-    memory = nbytes / (device.memory_bandwidth * device.memory_share)
+    """The time of one execution of ``work`` alone on ``device``; nothing to do takes no time.
+
+    Example: on a device of 1e12 operations and bytes per second, a product of 2e12 operations on 4e12 bytes takes four
+    seconds, limited by ``memory`` at an efficiency of 1.
+    """
+    compute, memory = _busy(device, work)
     if not compute and not memory:
         return KernelTime(0.0, "launch", 0.0)
     waiting = work.launches * (device.launch_seconds + device.memory_latency)
@@ -95,6 +104,20 @@ def kernel_seconds(device: Device, work: Work) -> KernelTime:
     moved = (work.read + work.written) / device.memory_bandwidth
     best = moved if limit == "memory" else _at_peak(device, work)
     return KernelTime(seconds, limit, best / seconds)
+
+
+def busy_seconds(device: Device, work: Work) -> float:
+    """The same without the wait for its beginning, for work that may become part of a larger kernel."""
+    return max(_busy(device, work))
+
+
+def _busy(device: Device, work: Work) -> tuple[float, float]:
+    """Seconds of arithmetic and of memory traffic. Matrix and vector unit work side by side where there are both."""
+    matrix = sum(product_seconds(device, p) for p in work.products)
+    vector = vector_seconds(device, work)
+    compute = max(matrix, vector) if device.vector_flops else matrix + vector
+    nbytes = work.read + work.written + _rounding(device, work) + sum(product_bytes(device, p) for p in work.products)
+    return compute, nbytes / (device.memory_bandwidth * device.memory_share)
 
 
 def _at_peak(device: Device, work: Work) -> float:

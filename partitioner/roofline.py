@@ -12,7 +12,7 @@ from shardc.hlo.ir import Computation, Instruction, called_computations
 from shardc.hlo.opset import COLLECTIVES, OPS, ConvDims
 from shardc.hlo.types import DType
 from shardc.partitioner.flops import MOVES, instruction_flops
-from shardc.partitioner.kernel_model import Product, Work, kernel_seconds
+from shardc.partitioner.kernel_model import Product, Work, busy_seconds
 from shardc.partitioner.traffic import Traffic, instruction_traffic
 
 __all__ = ["compute_seconds", "instruction_work", "products_of", "work_seconds"]
@@ -51,7 +51,8 @@ def work_seconds(device: Device, dtype: DType, flops: float, nbytes: float) -> f
 
 
 def compute_seconds(device: Device, computation: Computation) -> float:
-    """Seconds for everything in ``computation`` but its collectives, nothing fused; loops in it count once."""
+    """Seconds for everything in ``computation`` but its collectives, nothing fused, kernels following each other without
+    a pause; loops in it count once."""
     total = 0.0
     for i in computation:
         for role, inner in called_computations(i):
@@ -60,7 +61,7 @@ def compute_seconds(device: Device, computation: Computation) -> float:
         if i.opcode in _FREE or i.opcode in COLLECTIVES or i.shape.is_tuple:
             continue
         new = i.operands[1] if i.opcode == "dynamic-update-slice" else None
-        total += kernel_seconds(device, instruction_work(i, instruction_traffic(i, new))).seconds
+        total += busy_seconds(device, instruction_work(i, instruction_traffic(i, new)))
     return total
 
 
