@@ -26,6 +26,7 @@ from shardc.partitioner.options import Choice, PartitionOptions
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
+    from shardc.launcher.simulate.simulation import Simulation
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
 
@@ -348,12 +349,26 @@ class Partitioned:
         program = compile_ahead(self, name=name, cpu=cpu, system=system)
         return program, write_ahead(program, folder)
 
-    def simulate(self, machine: str) -> Any:
-        """Not there yet: predictions for a described machine."""
-        raise UnsupportedError(
-            f"simulation (here for {machine!r}) is not there yet",
-            fix="the report has wire_bytes and flops per device: partitioned.report()",
-        )
+    def simulate(
+        self,
+        machine: str | Path | None = None,
+        *,
+        mapping: str | Mapping[str, Any] | Sequence[str] | None = None,
+        ignore_memory: bool = False,
+    ) -> Simulation:
+        """What a step takes on a described machine: time and what it goes to, links, memory, critical path.
+
+        ``machine`` is a name with or without a number of devices (``"h100-dgx:64"``, ``"tpu-v5p:4x4x4"``), or the path
+        of a description; default: the one that was partitioned for. ``mapping`` says where mesh axes lie (default: the
+        outermost axis on the outermost links). Needs no hardware and no tensors, and costs the same for any number of
+        devices. Raises `InputError` for unknown machines, meshes that do not fit, and programs that are larger than
+        memory (not with ``ignore_memory``: see `Simulation.fits`).
+
+        Example: ``print(partitioned.simulate("h100-dgx"))``.
+        """
+        from shardc.launcher.simulate.simulate_partitioned import simulate_partitioned
+
+        return simulate_partitioned(self, machine, mapping=mapping, ignore_memory=ignore_memory)
 
 
 def _need_cpu(target: str) -> None:

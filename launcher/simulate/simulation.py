@@ -126,10 +126,14 @@ class PathStep:
 class Simulation:
     """A step on ``machine``: ``step_seconds`` is ``compute_seconds + exposed_seconds + idle_seconds``.
 
-    ``exposed_seconds`` is what compute waited for collectives, ``overlapped_seconds`` (part of ``compute_seconds``)
-    when it computed while links were busy, ``idle_seconds`` what starts and waits themselves cost. ``flops`` are executed
-    ones, ``model_flops`` those without what rematerialisation computes again; ``mfu`` and ``hfu`` are model and
-    executed ones per second as a share of ``peak_flops``, the peak of ``dtype``, in which most of them are done.
+    ``exposed_seconds`` is what compute waited for collectives, ``overlapped_seconds`` (a part of ``compute_seconds``)
+    when it computed while links were busy, ``idle_seconds`` what starts and waits themselves cost.
+
+    ``flops`` are all operations, ``product_flops`` those of products of matrices and convolutions, ``model_flops`` the
+    latter without what rematerialisation computes again (Chowdhery et al., "PaLM", 2022, appendix B). ``mfu`` and
+    ``hfu`` are model and product ones per second as shares of ``peak_flops``, the peak of ``dtype``, the type that most
+    products have.
+
     ``mapping`` says where mesh axes lie on the machine. ``link_bytes`` are those that one device sends, by level.
     Of loops, ``events`` has the iterations until they repeat, ``skipped`` what was not listed. ``memory_curve`` are
     (seconds, bytes in use from then on). ``notes`` are what a reader should know about the figures.
@@ -146,6 +150,7 @@ class Simulation:
     overlapped_seconds: float
     idle_seconds: float
     flops: int
+    product_flops: int
     model_flops: int
     mfu: float
     hfu: float
@@ -211,11 +216,20 @@ class Simulation:
         return self.as_text()
 
     def save(self, path: str | Path) -> None:
-        """Write it as ``.json``. Raises `InputError` for other suffixes and files that cannot be written."""
+        """Write it as a trace for ui.perfetto.dev (``.trace.json``) or as plain data (``.json``).
+
+        Raises `InputError` for other suffixes and files that cannot be written.
+        """
         target = Path(path)
-        if target.suffix != ".json":
-            raise InputError(f"a simulation is not written as {target.suffix!r}", where=str(path), fix="use .json")
-        write_text(target, json.dumps(self.to_dict(), allow_nan=False) + "\n")
+        if target.name.endswith(".trace.json"):
+            from shardc.launcher.simulate.trace import write_trace
+
+            write_trace(self, target)
+        elif target.suffix == ".json":
+            write_text(target, json.dumps(self.to_dict(), allow_nan=False) + "\n")
+        else:
+            fix = "use .json, or .trace.json for a trace"
+            raise InputError(f"a simulation is not written as {target.suffix!r}", where=str(path), fix=fix)
 
 
 def _plain(row: Any) -> dict[str, Any]:

@@ -1,16 +1,131 @@
-"""A simulated step as text."""
+"""A simulated step as text: the figures that people look at first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shardc.launcher.simulate.simulation import Simulation
+from shardc.launcher.units import bytes_text, flops_text, seconds_text
 
-__all__ = ["table"]
+if TYPE_CHECKING:
+    from shardc.launcher.simulate.simulation import PathStep, Simulation, Work
+
+__all__ = ["COSTLY_COLUMNS", "PATH_COLUMNS", "costly_rows", "facts", "path_rows", "table"]
+
+#: Titles of `costly_rows` and `path_rows`.
+COSTLY_COLUMNS = ("work", "times", "each", "in all", "% of step", "waited", "limit", "what")
+PATH_COLUMNS = ("critical path", "times", "in all", "% of step", "what")
+
+_WIDEST = 72
 
 
 def table(simulation: Simulation) -> str:
-    """The figures that people look at first."""
+    """Everything below in one text."""
+    lines = facts(simulation)
+    for columns, rows in (
+        (COSTLY_COLUMNS, costly_rows(simulation)),
+        (PATH_COLUMNS, path_rows(simulation)),
+    ):
+        lines += ["", *_aligned(columns, rows)]
+    return "\n".join(lines)
+
+
+def facts(simulation: Simulation) -> list[str]:
+    """A line per figure of the whole step."""
     s = simulation
-    return f"{s.program} on {s.machine}: {s.step_seconds:.6g} s per step, MFU {100 * s.mfu:.1f}%"
+    mesh = ", ".join(f"{axis}={size}" + _place(s.mapping.get(axis, "")) for axis, size in s.mesh.items())
+    rows = [
+        ("machine", f"{s.machine}, {s.devices} device{'s' * (s.devices != 1)}" + (f": {mesh}" if mesh else "")),
+        ("step", seconds_text(s.step_seconds)),
+        ("  compute", _part(s.compute_seconds, s.step_seconds)),
+        ("  exposed communication", _part(s.exposed_seconds, s.step_seconds)),
+        ("  idle", _part(s.idle_seconds, s.step_seconds)),
+        ("overlapped communication", _part(s.overlapped_seconds, s.step_seconds)),
+        ("utilisation", _utilisation(s)),
+        ("peak memory", _memory(s)),
+        *((f"bytes over {level}", bytes_text(n)) for level, n in s.link_bytes.items()),
+    ]
+    width = max(len(name) for name, _ in rows)
+    notes = [f"note: {note}" for note in s.notes]
+    return [f"{name.ljust(width)}  {text}" for name, text in rows] + notes
+
+
+def costly_rows(simulation: Simulation, most: int = 10) -> list[tuple[str, ...]]:
+    """The works that take most of the step, all executions together; transfers by what was waited for them."""
+    s = simulation
+    ranked = sorted(s.work, key=lambda w: (-_spent(w), -w.count * w.seconds))
+    return [_costly(w, s.step_seconds) for w in ranked[:most] if w.count and w.seconds]
+
+
+def path_rows(simulation: Simulation, most: int = 8) -> list[tuple[str, ...]]:
+    """What the end of the step waited for, largest first, and the rest as one line."""
+    s = simulation
+    ranked = sorted(s.critical_path, key=lambda p: -p.seconds)
+    rows = [_on_path(p, s) for p in ranked[:most]]
+    rest = ranked[most:]
+    if rest:
+        seconds = sum(p.seconds for p in rest)
+        rows.append((f"{len(rest)} others", "", seconds_text(seconds), _percent(seconds, s.step_seconds), ""))
+    return rows
+
+
+def _place(text: str) -> str:
+    return f" ({text})" if text and text != "-" else ""
+
+
+def _part(seconds: float, step: float) -> str:
+    return f"{seconds_text(seconds)}  {_percent(seconds, step)}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def _utilisation(s: Simulation) -> str:
+    if not s.product_flops:
+        return f"no products; {flops_text(s.flops)} per device"
+    again = s.product_flops - s.model_flops
+    text = f"MFU {100 * s.mfu:.1f}% of {s.peak_flops / 1e12:.4g} Tflop/s ({s.dtype})"
+    text += f", HFU {100 * s.hfu:.1f}%" if again > 0 else ""
+    return text + f"; {flops_text(s.model_flops)} of the model per device"
+
+
+def _memory(s: Simulation) -> str:
+    text = f"{bytes_text(s.peak_bytes)} of {bytes_text(s.capacity_bytes)}  {_percent(s.peak_bytes, s.capacity_bytes)}"
+    return text if s.fits else text + "  LARGER THAN MEMORY"
+
+
+def _spent(w: Work) -> float:
+    return w.exposed_seconds if w.kind == "collective" else w.count * w.seconds
+
+
+def _costly(w: Work, step: float) -> tuple[str, ...]:
+    waited, limit = "", f"{w.limit} {100 * w.efficiency:.0f}%" if w.limit else ""
+    if w.kind == "collective":
+        waited, limit = seconds_text(w.exposed_seconds), w.algorithm
+    in_all = w.count * w.seconds
+    return (
+        w.name, str(w.count), seconds_text(w.seconds), seconds_text(in_all), _percent(_spent(w), step), waited, limit,
+        _what(w),
+    )  # fmt: skip
+
+
+def _what(w: Work) -> str:
+    if w.kind == "collective":
+        text = f"{w.opcode} {bytes_text(w.payload_bytes)} over {'+'.join(w.axes) or f'{w.group_size} devices'}"
+        text += f" for {w.value}" if w.value else ""
+    else:
+        text = w.holds or w.opcode
+    text += f", {w.source}" if w.source else ""
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def _on_path(p: PathStep, s: Simulation) -> tuple[str, ...]:
+    w = s.work[p.work]
+    name = w.name if p.kind != "overhead" else f"starting {w.name}"
+    return (name, str(p.count), seconds_text(p.seconds), _percent(p.seconds, s.step_seconds), _what(w))
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(r[n]) for r in (columns, *rows)) for n in range(len(columns))]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in (columns, *rows)]

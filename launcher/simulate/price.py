@@ -1,0 +1,131 @@
+"""Steps of a lowered program with their costs, as rows for people and as what the simulator's clock runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shardc.compiler.lower.kernel_costs import step_times, transfer_of
+from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.overlap import Overlap
+from shardc.compiler.lower.traffic import work_of
+from shardc.compiler.words import holds
+from shardc.hlo.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
+from shardc.hlo.ir import Instruction
+from shardc.launcher.simulate.simulation import LoopInfo, Work
+from shardc.launcher.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.partitioner.kernel_model import KernelTime
+from shardc.partitioner.report import group_size, wire_bytes
+from shardc.partitioner.trips import trip_count
+
+__all__ = ["Priced", "price"]
+
+_Groups = ReplicaGroups | Pairs
+
+
+@dataclass(slots=True)
+class Priced:
+    """``steps`` for the clock; ``work`` by number (counts and waits are filled in later), with what each is, in which
+    ``groups`` a collective goes, and the ``loops`` that there are."""
+
+    steps: tuple[Timed, ...] = ()
+    work: list[Work] = field(default_factory=list)
+    leaves: list[Step] = field(default_factory=list)
+    groups: list[_Groups | None] = field(default_factory=list)
+    loops: list[LoopInfo] = field(default_factory=list)
+
+
+def price(lowered: Lowered, overlap: Overlap, positions: Mapping[Step, int]) -> Priced:
+    """What each step of ``lowered`` takes. ``positions`` number leaf steps."""
+    times = step_times(lowered, overlap.machine, overlap.measured)
+    pricing = _Pricing(lowered, overlap, positions, times)
+    pricing.out.steps = pricing.block(lowered.steps)
+    return pricing.out
+
+
+@dataclass(slots=True)
+class _Pricing:
+    lowered: Lowered
+    overlap: Overlap
+    positions: Mapping[Step, int]
+    times: Mapping[Step, KernelTime]
+    out: Priced = field(default_factory=Priced)
+    _loops: tuple[str, ...] = ()
+    _started: dict[Collective, int] = field(default_factory=dict)
+
+    def block(self, steps: Sequence[Step]) -> tuple[Timed, ...]:
+        return tuple(t for step in steps if (t := self._step(step)) is not None)
+
+    def _step(self, step: Step) -> Timed | None:
+        if isinstance(step, Check):
+            return None
+        at = self.positions[step]
+        if isinstance(step, Kernel | Copy):
+            number = self._number(step, self._computed(step))
+            work = self.out.work[number]
+            return Task(number, work.seconds, work.kind, at)
+        if isinstance(step, Collective):
+            return self._collective(step, at)
+        if isinstance(step, Await):
+            return Done(self._started[step.collective], self.overlap.start_seconds, at)
+        if isinstance(step, Branch):
+            return Choice(tuple(self.block(branch) for branch in step.branches))
+        return self._loop(step)
+
+    def _loop(self, step: Loop) -> Repeat:
+        i, outer = step.instruction, self._loops
+        trips = trip_count(i)
+        known = trips is not None
+        op_name = i.metadata.op_name if i.metadata else ""
+        self.out.loops.append(LoopInfo(i.name, op_name, i.source, trips if trips is not None else 1, known))
+        self._loops = (*outer, i.name)
+        made = Repeat(i.name, 1 if trips is None else trips, self.block(step.condition), self.block(step.body))
+        self._loops = outer
+        return made
+
+    def _number(self, step: Step, work: Work, groups: _Groups | None = None) -> int:
+        self.out.work.append(work)
+        self.out.leaves.append(step)
+        self.out.groups.append(groups)
+        return len(self.out.work) - 1
+
+    def _computed(self, step: Kernel | Copy) -> Work:
+        done, time = work_of(step, self.lowered.plan), self.times[step]
+        row = (
+            Work("copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name)
+            if isinstance(step, Copy)
+            else _kernel(step.instruction, done.dtype)
+        )
+        return replace(
+            row, seconds=time.seconds, flops=done.flops, read=done.read, written=done.written, limit=time.limit,
+            efficiency=time.efficiency, loops=self._loops,
+        )  # fmt: skip
+
+    def _collective(self, step: Collective, at: int) -> Start:
+        i = step.instruction
+        devices = self.lowered.module.num_partitions * self.lowered.module.replica_count
+        groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
+        nbytes = sum(s.nbytes for s in i.shape.leaves())
+        found = transfer_of(i, self.overlap, devices)
+        assert found is not None
+        sent = wire_bytes(i, devices)
+        axes = tuple(str(a) for a in groups.axes) if isinstance(groups, AxisGroups | AxisPairs) else ()
+        row = Work(
+            "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=found.seconds,
+            axes=axes, group_size=group_size(i, devices), algorithm="", payload_bytes=nbytes,
+            wire_bytes=round(sent), link_bytes={found.channel: sent} if found.seconds else {},
+            reason=i.origin.reason if i.origin else "", value=i.origin.value if i.origin else "", loops=self._loops,
+        )  # fmt: skip
+        number = self._number(step, row, groups)
+        self._started[step] = number
+        loads = {found.channel: found.seconds}
+        waits = not step.asynchronous
+        return Start(number, found.seconds, loads, 0.0 if waits else self.overlap.start_seconds, waits, at)
+
+
+def _kernel(i: Instruction, dtype: str) -> Work:
+    return Work("kernel", i.name, i.opcode, *_where(i), holds(i), dtype)
+
+
+def _where(i: Instruction) -> tuple[str, str]:
+    return (i.metadata.op_name if i.metadata else ""), i.source

@@ -1,0 +1,149 @@
+"""Simulate: run a lowered program on a described machine, in the order that it is scheduled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardc.compiler.lower.liveness import live_ranges
+from shardc.compiler.lower.lowered import Kernel, Lowered, memory_analysis
+from shardc.compiler.lower.memory_timeline import MemoryTimeline, memory_timeline
+from shardc.compiler.lower.overlap import Overlap
+from shardc.hlo.errors import InputError
+from shardc.launcher.simulate.count_flops import products_in
+from shardc.launcher.simulate.engine import Tally, run_clock
+from shardc.launcher.simulate.price import Priced, price
+from shardc.launcher.simulate.simulation import Simulation, Work
+from shardc.launcher.units import bytes_text
+
+__all__ = ["need_memory", "simulate"]
+
+#: How many values an error about memory names.
+_NAMED = 5
+
+
+def simulate(lowered: Lowered, overlap: Overlap, *, mesh: Mapping[str, int] | None = None) -> Simulation:
+    """The step of ``lowered``.
+
+    Needs neither hardware nor tensors; what it costs depends on the program's length alone. A program that is larger
+    than memory is simulated like any other: see `Simulation.fits` and `need_memory`.
+    """
+    module, machine = lowered.module, overlap.machine
+    positions = live_ranges(lowered.steps, lowered.results).positions
+    priced = price(lowered, overlap, positions)
+    clock = run_clock(priced.steps)
+    work = _executed(priced, clock.tally)
+    memory = memory_timeline(lowered)
+    dtype, product_flops, model_flops = _products(priced, clock.tally)
+    peak, step = machine.device.peak(dtype), clock.now
+    devices = module.num_partitions * module.replica_count
+    if mesh is None:
+        mesh = dict(module.mesh.axes) if module.mesh is not None else {}
+    return Simulation(
+        program=module.name,
+        machine=machine.name,
+        devices=devices,
+        mesh=dict(mesh),
+        mapping={},
+        step_seconds=step,
+        compute_seconds=clock.tally.compute,
+        exposed_seconds=clock.tally.exposed,
+        overlapped_seconds=clock.tally.overlapped,
+        idle_seconds=clock.tally.idle,
+        flops=sum(w.flops * w.count for w in work),
+        product_flops=product_flops,
+        model_flops=model_flops,
+        mfu=_share(model_flops, peak * step),
+        hfu=_share(product_flops, peak * step),
+        peak_flops=peak,
+        dtype=dtype,
+        link_bytes=_link_bytes(work),
+        peak_bytes=memory_analysis(lowered)["peak_bytes"],
+        capacity_bytes=machine.device.memory_bytes,
+        work=work,
+        events=tuple(sorted(clock.events, key=lambda e: (e.begin, e.engine, e.work))),
+        skipped=tuple(clock.skipped),
+        critical_path=clock.critical_path,
+        memory=memory,
+        memory_curve=_curve(clock.marks, memory),
+        loops=tuple(priced.loops),
+        notes=_notes(priced),
+        groups=tuple(priced.groups),
+    )
+
+
+def need_memory(simulation: Simulation) -> None:
+    """Raises `InputError`, which names the largest values, when the program is larger than a device's memory."""
+    s = simulation
+    if s.fits:
+        return
+    largest = [f"{b.name or b.op_name} {b.shape}, {bytes_text(b.nbytes)}" for b in s.memory.at(s.memory.peak)[:_NAMED]]
+    values = f"; the largest values at the peak are {'; '.join(largest)}" if largest else ""
+    raise InputError(
+        f"{s.program} needs {bytes_text(s.peak_bytes)} on each of {s.devices} devices, a device of {s.machine} has "
+        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments{values}",
+        fix="shard what is large over more axes, take more devices, give arguments away (donate_argnums), compute "
+        "again what is kept for gradients (jax.checkpoint); or look at it anyway (--ignore-memory)",
+    )
+
+
+def _executed(priced: Priced, tally: Tally) -> tuple[Work, ...]:
+    return tuple(
+        replace(
+            work,
+            count=tally.count.get(n, 0),
+            exposed_seconds=tally.exposed_by.get(n, 0.0),
+            hidden_seconds=tally.hidden_by.get(n, 0.0),
+        )
+        for n, work in enumerate(priced.work)
+    )
+
+
+def _products(priced: Priced, tally: Tally) -> tuple[str, int, int]:
+    """The type of most products, operations of all and of those that are not computed again."""
+    by_dtype: dict[str, int] = {}
+    model = 0
+    for n, step in enumerate(priced.leaves):
+        if not isinstance(step, Kernel):
+            continue
+        times = tally.count.get(n, 0)
+        for product in products_in(step.instruction):
+            by_dtype[product.rate] = by_dtype.get(product.rate, 0) + times * product.flops
+            model += 0 if product.again else times * product.flops
+    if not by_dtype:
+        for n, work in enumerate(priced.work):
+            by_dtype[work.dtype] = by_dtype.get(work.dtype, 0) + tally.count.get(n, 0) * work.flops
+        return max(by_dtype, key=lambda d: by_dtype[d], default=""), 0, 0
+    return max(by_dtype, key=lambda d: by_dtype[d]), sum(by_dtype.values()), model
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _link_bytes(work: Sequence[Work]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for w in work:
+        for level, nbytes in w.link_bytes.items():
+            out[level] = out.get(level, 0.0) + w.count * nbytes
+    return out
+
+
+def _curve(marks: Sequence[tuple[float, int]], memory: MemoryTimeline) -> tuple[tuple[float, int], ...]:
+    """(seconds, bytes in use from then on); where several steps take no time, the most and the last of them."""
+    out: list[tuple[float, int]] = []
+    for seconds, position in marks:
+        used = memory.in_use[position]
+        same = [n for n in (-2, -1) if len(out) >= -n and out[n][0] == seconds]
+        if len(same) == 2:
+            out[-2:] = [(seconds, max(out[-2][1], out[-1][1])), (seconds, used)]
+        elif not out or out[-1] != (seconds, used):
+            out.append((seconds, used))
+    return tuple(p for n, p in enumerate(out) if n == 0 or p[1] != out[n - 1][1])
+
+
+def _notes(priced: Priced) -> tuple[str, ...]:
+    unknown = [f"%{row.name}" + (f" ({row.source})" if row.source else "") for row in priced.loops if not row.known]
+    if not unknown:
+        return ()
+    return (f"loops of unknown length count as one iteration: {', '.join(unknown)}",)

@@ -1,0 +1,88 @@
+"""``shardc simulate``: what a step takes on a machine that nobody has at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+    open_program,
+)
+from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
+from shardc.cli.view import View
+
+__all__ = ["simulate"]
+
+MachineOption = Annotated[
+    str,
+    typer.Option("--machine", metavar="NAME[:N]", help="A name such as h100-dgx or tpu-v5p:4x4x4, or a TOML file."),
+]
+MapOption = Annotated[
+    str,
+    typer.Option(
+        "--map", metavar="MAP", help='Where mesh axes lie: "data=infiniband,model=nvlink", an order of axes, or search.'
+    ),
+]
+TraceOption = Annotated[
+    Path | None, typer.Option("--trace", metavar="OUT.json", help="Write a trace for ui.perfetto.dev.")
+]
+PicturesOption = Annotated[
+    Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw timeline, memory, traffic (needs matplotlib).")
+]
+IgnoreOption = Annotated[
+    bool, typer.Option("--ignore-memory", help="Simulate a program that is larger than a device's memory, too.")
+]
+
+
+def simulate(
+    file: FileArgument,
+    *,
+    machine: MachineOption,
+    map_axes: MapOption = "",
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    trace: TraceOption = None,
+    pictures: PicturesOption = None,
+    ignore_memory: IgnoreOption = False,
+    overlap: OverlapOption = "",
+    profile_in: ProfileInOption = None,
+    windowed_einsum: WindowedOption = "auto",
+    pipelined_loops: PipelinedOption = "auto",
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Predict a step on a machine: time and what it goes to, links, memory, critical path. Needs no hardware.
+
+    Example: shardc simulate step.mlir --mesh data=64,model=8 --machine h100-dgx
+    """
+    from shardc.launcher.atomic import check_writable
+    from shardc.launcher.simulate.table import COSTLY_COLUMNS, PATH_COLUMNS, costly_rows, facts, path_rows
+    from shardc.launcher.simulate.trace import write_trace
+
+    view = View(json, verbose, quiet)
+    check_writable(trace)
+    scheduling = Scheduling(machine.partition(":")[0], overlap, profile_in, windowed_einsum, pipelined_loops)
+    partitioned = scheduling.partitioned(open_program(file, mesh, annotate, annotations))
+    found = partitioned.simulate(machine, mapping=map_axes or None, ignore_memory=ignore_memory)
+    if trace is not None:
+        write_trace(found, trace)
+        view.log(f"wrote {trace}: open it at https://ui.perfetto.dev")
+
+    def show() -> None:
+        view.text("\n".join(facts(found)) + "\n")
+        view.table("", COSTLY_COLUMNS, costly_rows(found))
+        view.text("")
+        view.table("", PATH_COLUMNS, path_rows(found))
+
+    view.result(found.to_dict() if json else None, show)
