@@ -27,8 +27,8 @@ _Specs = dict[str, tuple[tuple[int, ...], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder: ``gated`` ones are llama's (RMS norm, rotary positions, silu gate, one-hot embedding), the others
-    GPT-3's (layer norm, learned positions, gelu)."""
+    """A decoder with RMS norm, rotary positions and separate tables for tokens and logits, its MLP ``gated`` by silu or
+    plain with relu; ``gpt``: layer norm, learned positions, gelu and one table, as GPT-3 has."""
 
     emb: int
     heads: int
@@ -38,13 +38,14 @@ class Decoder:
     head_dim: int = 128
     length: int = 2_048
     gated: bool = True
+    gpt: bool = False
 
     @property
     def parameters(self) -> int:
         """Elements of all weights."""
         layer = 4 * self.emb * self.heads * self.head_dim + (3 if self.gated else 2) * self.emb * self.mlp
-        norms = 2 * self.emb if self.gated else 4 * self.emb
-        tables = 2 * self.vocab * self.emb if self.gated else (self.vocab + self.length) * self.emb
+        norms = 4 * self.emb if self.gpt else 2 * self.emb
+        tables = (self.vocab + self.length if self.gpt else 2 * self.vocab) * self.emb
         return self.layers * (layer + norms) + tables + norms // 2
 
     def flops_of_token(self, *, causal: bool) -> float:
@@ -109,7 +110,9 @@ def _weights(m: Decoder) -> _Specs:
         "embedding": ((v, e), ("tensor", "fsdp")),
     }
     if m.gated:
-        return {**out, "gate": up, "logits": ((e, v), ("fsdp", "tensor"))}
+        out["gate"] = up
+    if not m.gpt:
+        return {**out, "logits": ((e, v), ("fsdp", "tensor"))}
     biases = {k.replace("norm", "bias"): s for k, s in out.items() if k.startswith("norm")}
     return {**out, **biases, "positions": ((m.length, e), (None, "fsdp"))}
 
@@ -145,7 +148,7 @@ class _Step:
         layer = jax.checkpoint(self.layer, policy=REMAT[self.remat], prevent_cse=False)
         x, _ = lax.scan(layer, x, layers)
         x = self.norm(x, w, "norm")
-        table = w["logits"] if m.gated else w["embedding"].T
+        table = w["embedding"].T if m.gpt else w["logits"]
         logits = jnp.einsum("bse,ev->bsv", x, _b(table), preferred_element_type=jnp.float32)
         logits = self.lie(logits, None, "tensor")
         of_target = jnp.sum(logits * jax.nn.one_hot(targets, m.vocab, dtype=logits.dtype), -1)
@@ -154,7 +157,7 @@ class _Step:
     def embed(self, w: Any, tokens: Any) -> Any:
         m = self.model
         x = jnp.einsum("bsv,ve->bse", jax.nn.one_hot(tokens, m.vocab, dtype=jnp.bfloat16), _b(w["embedding"]))
-        if not m.gated:
+        if m.gpt:
             x = x + _b(w["positions"])
         return self.lie(x, None, "tensor")
 
@@ -162,7 +165,7 @@ class _Step:
         """(sequences, length, emb) -> the same."""
         h = self.norm(x, w, "norm1")
         q, k, v = (self.lie(jnp.einsum("bse,ehd->bshd", h, _b(w[n])), None, "tensor") for n in _QKV)
-        if self.model.gated:
+        if not self.model.gpt:
             q, k = rotated(q), rotated(k)
         mixed = self.lie(attention(q, k, v), None, "tensor")
         x = self.lie(x + jnp.einsum("bshd,hde->bse", mixed, _b(w["out"])), None, "tensor")
@@ -171,17 +174,17 @@ class _Step:
         if self.model.gated:
             up = up * jax.nn.silu(self.lie(jnp.einsum("bse,ef->bsf", h, _b(w["gate"])), None, "tensor"))
         else:
-            up = jax.nn.gelu(up)
+            up = jax.nn.gelu(up) if self.model.gpt else jax.nn.relu(up)
         x = self.lie(x + jnp.einsum("bsf,fe->bse", up, _b(w["down"])), None, "tensor")
         return x, None
 
     def norm(self, x: Any, w: Any, name: str) -> Any:
         """RMS or layer norm, computed in f32."""
         y = x.astype(jnp.float32)
-        if not self.model.gated:
+        if self.model.gpt:
             y = y - jnp.mean(y, -1, keepdims=True)
         y = _b(y * lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-5)) * _b(w[name])
-        return y if self.model.gated else y + _b(w[name.replace("norm", "bias")])
+        return y if not self.model.gpt else y + _b(w[name.replace("norm", "bias")])
 
 
 _QKV = ("query", "key", "value")

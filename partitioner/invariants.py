@@ -28,7 +28,7 @@ class Pieces:
     count: int
 
     def moves(self, *layouts: Layout) -> bool:
-        """May the value be moved between ``layouts`` piece by piece? If none of them splits what pieces are cut from."""
+        """May the value be moved between ``layouts`` piece by piece? None of them splits what pieces are cut from."""
         cut = [d for d, (n, size) in enumerate(zip(self.whole, self.dims, strict=True)) if size < n]
         return not any(x.dims[d] for x in layouts for d in cut)
 
@@ -51,7 +51,7 @@ def pieces_written(body: Computation, index: int, times: int) -> Pieces | None:
     if made.opcode != "dynamic-update-slice" or element(made.operands[0], body) != index:
         return None
     update, whole = made.operands[1].shape, made.shape.dims
-    return Pieces(whole, update.dims, times) if 1 < times and times * update.size <= math.prod(whole) else None
+    return Pieces(whole, update.dims, times) if times > 1 and times * update.size <= math.prod(whole) else None
 
 
 def repetitions(module: Module) -> Mapping[Instruction, int]:

@@ -23,6 +23,8 @@ __all__ = ["Worth", "cheap", "copied", "counting", "splittable"]
 _LIGHT = ("elementwise", "shape", "indexing")
 #: The part of a loop's time that pipelining has to save.
 _LEAST = 0.05
+#: The part of a loop's state that pipelining may always add: estimates of peaks are too high where much is fused.
+_LITTLE = 1 / 8
 
 
 def cheap(i: Instruction) -> bool:
@@ -83,7 +85,7 @@ class Worth:
         """Overlapping the collectives ``moved`` of a body, for ``nbytes`` of buffers more?"""
         if self.choice == "always":
             return True
-        if self.machine is None or self.table is None or nbytes > self.room:
+        if self.machine is None or self.table is None or not self._fits(body.root.shape.nbytes, nbytes):
             return False
         computing = compute_seconds(self.machine.device, body)
         travel = {i: self._seconds(i) for i in body if i.opcode in COLLECTIVES}
@@ -91,6 +93,12 @@ class Worth:
             return False
         hidden = min(sum(travel[i] or 0.0 for i in moved), computing)
         return hidden > _LEAST * (computing + sum(t or 0.0 for t in travel.values()))
+
+    def _fits(self, state: int, nbytes: int) -> bool:
+        """Is there memory for ``nbytes`` more in a loop with so much ``state``?"""
+        assert self.machine is not None
+        little = nbytes <= _LITTLE * state and state + nbytes <= self.machine.device.memory_bytes
+        return little or nbytes <= self.room
 
     def _seconds(self, i: Instruction) -> float | None:
         """What a collective takes; None where its groups are not over axes."""

@@ -1,0 +1,172 @@
+"""Predicted utilisation of large training runs beside what their publishers measured.
+
+python benchmarks/published.py [ROW ...]
+
+Every row is a whole way: the model in JAX on an abstract mesh, exported, propagated, partitioned for the machine,
+lowered, scheduled, simulated. Utilisation counts the model's operations as the publisher does; what rematerialisation
+computes again does not count. With names (parts of them) only those rows, with what their time consists of.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from published_models import Decoder, Run, scaled, training_step
+from tables import table
+
+import shardc
+
+__all__ = ["ROWS", "Found", "Row", "measure", "section"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published run: ``tensor`` chips share a layer, ``slices`` the data, the rest of the chips all parameters."""
+
+    name: str
+    machine: str
+    chips: int
+    slices: int
+    model: Decoder
+    per_chip: int
+    remat: str
+    tensor: int
+    utilisation: float
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        inside = self.chips // self.slices // self.tensor
+        axes = {"data": self.slices, "fsdp": inside, "tensor": self.tensor}
+        return {k: n for k, n in axes.items() if n > 1}
+
+    @property
+    def sized_machine(self) -> str:
+        """The machine with its size, as `shardc.load_machine` reads it."""
+        count = str(self.chips) if self.slices == 1 else f"{self.slices}x{self.chips // self.slices}"
+        return f"{self.machine}:{count}"
+
+    @property
+    def run(self) -> Run:
+        return Run(self.model, self.mesh, self.per_chip * self.chips, self.remat)
+
+
+def _v5p(scale: int, chips: int, slices: int, per_chip: int, remat: str, tensor: int, published: float) -> Row:
+    name = f"{scale}B, {slices} x v5p-{2 * chips // slices}"
+    return Row(name, "tpu-v5p", chips, slices, scaled(scale), per_chip, remat, tensor, published)
+
+
+#: With a head_dim of 256 and an MLP without gate their parameters are the 22 and 52 billion that they are called by.
+_22B = Decoder(emb=6_144, heads=24, mlp=24_576, layers=48, head_dim=256, gated=False)
+_52B = Decoder(emb=12_288, heads=32, mlp=49_152, layers=32, head_dim=256, gated=False)
+
+#: The scripts for 1024 name a data axis of 16 too, with which weights and moments alone would be 187 GB per chip; here
+#: parameters are split over all chips, as in their other versions.
+ROWS: tuple[Row, ...] = (
+    _v5p(32, 64, 1, 7, "minimal", 4, 0.7147),
+    _v5p(32, 128, 2, 7, "minimal", 4, 0.6943),
+    _v5p(64, 64, 1, 3, "minimal", 4, 0.7031),
+    _v5p(64, 128, 2, 3, "minimal", 4, 0.6726),
+    _v5p(128, 128, 1, 1, "minimal", 8, 0.6868),
+    _v5p(128, 256, 2, 1, "minimal", 8, 0.6634),
+    _v5p(128, 256, 1, 1, "minimal", 8, 0.6883),
+    _v5p(256, 512, 1, 1, "minimal", 8, 0.6709),
+    _v5p(256, 1_024, 2, 1, "minimal", 8, 0.6299),
+    _v5p(512, 512, 1, 2, "full", 8, 0.6399),
+    _v5p(512, 1_024, 2, 2, "full", 8, 0.6145),
+    _v5p(1_024, 1_024, 1, 2, "full", 8, 0.5535),
+    _v5p(1_024, 2_048, 1, 2, "full", 8, 0.6480),
+    Row("22B, 1 x v4-128", "tpu-v4", 64, 1, _22B, 13, "full", 1, 0.567),
+    Row("22B, 8 x v4-128", "tpu-v4", 512, 8, _22B, 13, "full", 1, 0.532),
+    Row("52B, 1 x v4-384", "tpu-v4", 192, 1, _52B, 7, "full", 1, 0.560),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was predicted for a row, and the seconds of each stage."""
+
+    row: Row
+    simulation: Any
+    utilisation: float
+    stages: Mapping[str, float]
+
+
+def measure(row: Row) -> Found:
+    """Export, propagate, partition, lower and simulate."""
+    start = time.perf_counter()
+    step, arguments = training_step(row.run)
+    program = shardc.from_jax(step, *arguments)
+    exported = time.perf_counter()
+    propagated = program.propagate()
+    spread = time.perf_counter()
+    partitioned = propagated.partition(machine=row.sized_machine)
+    divided = time.perf_counter()
+    simulation = partitioned.simulate(row.sized_machine)
+    done = time.perf_counter()
+    tokens = row.run.batch * row.model.length
+    flops = row.model.flops_of_token(causal=True) * tokens / row.chips
+    found = flops / simulation.step_seconds / simulation.peak_flops
+    stages = {
+        "export": exported - start,
+        "propagate": spread - exported,
+        "partition": divided - spread,
+        "simulate": done - divided,
+    }
+    return Found(row, simulation, found, stages)
+
+
+HEAD = (
+    "run", "mesh", "published", "predicted", "difference", "step", "exposed transfers", "peak memory / capacity",
+    "export + propagate + partition + simulate",
+)  # fmt: skip
+
+
+def cells(found: Found) -> tuple[str, ...]:
+    """A row of the table."""
+    row, s = found.row, found.simulation
+    return (
+        row.name,
+        " x ".join(f"{k} {n}" for k, n in row.mesh.items()),
+        f"{row.utilisation:.1%}",
+        f"{found.utilisation:.1%}",
+        f"{100 * (found.utilisation - row.utilisation):+.1f}",
+        f"{s.step_seconds:.2f} s",
+        f"{s.exposed_seconds / s.step_seconds:.1%}",
+        f"{s.peak_bytes / 1e9:.0f} / {s.capacity_bytes / 1e9:.0f} GB",
+        " + ".join(f"{t:.1f}" for t in found.stages.values()) + " s",
+    )
+
+
+def section(rows: Sequence[Row] = ROWS) -> str:
+    """The table as Markdown, with the mean error and how many pairs of rows are in the published order."""
+    found = [measure(r) for r in rows]
+    errors = [abs(f.utilisation - f.row.utilisation) for f in found]
+    pairs = [
+        (a.utilisation - b.utilisation) * (a.row.utilisation - b.row.utilisation) > 0
+        for n, a in enumerate(found)
+        for b in found[:n]
+        if a.row.utilisation != b.row.utilisation
+    ]
+    text = table(HEAD, [cells(f) for f in found])
+    text += f"\nMean difference {100 * sum(errors) / len(errors):.1f} points, largest {100 * max(errors):.1f}"
+    return text + (f"; {sum(pairs)} of {len(pairs)} pairs of rows in the published order.\n" if pairs else ".\n")
+
+
+def main() -> None:
+    wanted = sys.argv[1:]
+    rows = [r for r in ROWS if not wanted or any(w in r.name for w in wanted)]
+    if not wanted:
+        print(section())
+        return
+    for row in rows:
+        found = measure(row)
+        print(table(HEAD, [cells(found)]))
+        print(found.simulation.as_text())
+
+
+if __name__ == "__main__":
+    main()
