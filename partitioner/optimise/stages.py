@@ -21,8 +21,10 @@ from shardc.partitioner.trips import Count, counted
 __all__ = ["Worth", "cheap", "copied", "counting", "splittable"]
 
 _LIGHT = ("elementwise", "shape", "indexing")
-#: The part of a loop's time that pipelining has to save.
+#: The part of a loop's time that pipelining has to save, and the seconds of an iteration: below that the schedule keeps
+#: no transfer beside kernels.
 _LEAST = 0.05
+_LEAST_SECONDS = 5e-6
 #: The part of a loop's state that pipelining may always add: estimates of peaks are too high where much is fused.
 _LITTLE = 1 / 8
 
@@ -92,7 +94,7 @@ class Worth:
         if any(travel[i] is None for i in moved):
             return False
         hidden = min(sum(travel[i] or 0.0 for i in moved), computing)
-        return hidden > _LEAST * (computing + sum(t or 0.0 for t in travel.values()))
+        return hidden > max(_LEAST_SECONDS, _LEAST * (computing + sum(t or 0.0 for t in travel.values())))
 
     def _fits(self, state: int, nbytes: int) -> bool:
         """Is there memory for ``nbytes`` more in a loop with so much ``state``?"""
