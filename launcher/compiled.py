@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,18 +15,22 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.types import Shape
 from shardc.launcher.affinity import local_place, processors_here
-from shardc.launcher.making import Making, handed_out
+from shardc.launcher.making import PATIENCE, Making, handed_out
 from shardc.launcher.mpi_environment import detect_launcher
 
 if TYPE_CHECKING:
+    from shardc.collectives.transport import Transport
     from shardc.compiler.executable import Executable
     from shardc.compiler.load import LoadedStep
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
+    from shardc.launcher.checked import StepCheck
     from shardc.launcher.profile import Profile
     from shardc.launcher.stages import Partitioned
     from shardc.native.target import Target
 
 __all__ = ["Compiled", "job_config", "spare_cores"]
+
+log = logging.getLogger("shardc")
 
 
 def job_config() -> Config:
@@ -104,7 +109,23 @@ class Compiled:
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
-        return Driver(self.share(), self.step, transport, config, self.step.pool)
+        executable = self.share()
+        check = self._step_check(executable, transport) if config.check else None
+        return Driver(executable, self.step, transport, config, self.step.pool, check)
+
+    def _step_check(self, executable: Executable, transport: Transport) -> StepCheck | None:
+        """What compares steps with the unpartitioned program; None, with a warning, where no rank has that."""
+        from shardc.launcher.checked import StepCheck, Unpartitioned
+
+        first = transport.process_index == 0
+        program = Unpartitioned.of(self._source().propagated) if first and self._source is not None else None
+        if transport.exchange_objects(program is not None, patience=PATIENCE)[0]:
+            return StepCheck(program, executable, transport)
+        if first:
+            log.warning(
+                "SHARDC_CHECK: %s was given partitioned or compiled: its steps cannot be compared", executable.name
+            )
+        return None
 
     def release(self) -> None:
         """Give up the memory that steps work in; the next call takes it anew, in a job on all ranks together."""

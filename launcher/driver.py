@@ -12,7 +12,7 @@ import hashlib
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from shardc.launcher.watchdog import Watchdog, start_watchdog
 from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, PAUSED, START, WAIT, WAITING, Prepared
 from shardc.native.pool import SPIN, Pool, Row, pool_object
 from shardc.native.pool import pool as process_pool
+
+if TYPE_CHECKING:
+    from shardc.launcher.checked import StepCheck
 
 __all__ = ["STEP_TYPE", "Driver", "Step", "program_hash"]
 
@@ -87,13 +90,20 @@ class Driver:
 
     ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
     Making a driver is collective: all processes of the job must hold the same program. ``pool`` are the threads that
-    devices run on and kernels call for help: ``config.num_threads`` with the caller's own.
+    devices run on and kernels call for help: ``config.num_threads`` with the caller's own. ``check`` compares steps.
     """
 
     def __init__(
-        self, executable: Executable, step: Step, transport: Transport, config: Config, pool: Pool | None = None
+        self,
+        executable: Executable,
+        step: Step,
+        transport: Transport,
+        config: Config,
+        pool: Pool | None = None,
+        check: StepCheck | None = None,
     ) -> None:
         self.executable = executable
+        self._check = check
         self.transport = transport
         self._number = program_number(_agree(executable, transport))
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
@@ -167,13 +177,17 @@ class Driver:
         self._check_count(arguments)
         if self._compares_inputs:
             self._compare_inputs(arguments)
+        whole = None if self._check is None else self._check.whole(arguments)
         made = self._tables.fill(arguments)
         if self._loop is None:
             self._run_alone(self._running[0])
         else:
             self._run(self._loop)
         self.steps += 1
-        return self._tables.finish(arguments, made)
+        results = self._tables.finish(arguments, made)
+        if self._check is not None and whole is not None:
+            self._check.compare(whole, results)
+        return results
 
     def put(self, number: int, value: Any) -> Array:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""

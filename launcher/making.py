@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned, Program
     from shardc.native.target import Target
 
-__all__ = ["Making", "handed_out", "making_of", "making_of_partitioned"]
+__all__ = ["PATIENCE", "Making", "handed_out", "making_of", "making_of_partitioned"]
 
 #: How much longer than usual ranks wait for the one that compiles.
-_PATIENCE = 20.0
+PATIENCE = 20.0
 
 #: An executable, and seconds by stage.
 Made = tuple["Executable", Mapping[str, float]]
@@ -105,7 +105,7 @@ def handed_out(making: Making, transport: Transport) -> Made:
     from shardc.native.target import common_target, host_target
 
     host = host_target()
-    asked = transport.exchange_objects((making.key(), host), patience=_PATIENCE)
+    asked = transport.exchange_objects((making.key(), host), patience=PATIENCE)
     first, leader = asked[0]
     alike = [key == first and common_target([leader, target]) is not None for key, target in asked]
     machine = common_target([target for (_, target), taken in zip(asked, alike, strict=True) if taken])
@@ -119,7 +119,7 @@ def handed_out(making: Making, transport: Transport) -> Made:
     given: bytes | ShardcError | None = None
     if rank == 0:
         given = to_bytes(mine[0]) if isinstance(mine, tuple) else mine
-    answer = transport.exchange_objects(given, patience=_PATIENCE)[0]
+    answer = transport.exchange_objects(given, patience=PATIENCE)[0]
     if mine is None:
         mine = answer if isinstance(answer, ShardcError) else (read_bytes(answer, "from rank 0"), {})
     if isinstance(mine, ShardcError):

@@ -20,7 +20,7 @@ from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.types import DType
 from shardc.launcher.atomic import atomic_output
 
-__all__ = ["decode", "encode", "read_inputs", "write_outputs"]
+__all__ = ["decode", "encode", "read_inputs", "read_outputs", "write_outputs"]
 
 
 def carrier(dtype: DType) -> np.dtype[Any]:
@@ -98,6 +98,12 @@ def _input(file: Any, path: Path, number: int, parameter: ArraySpec) -> NDArray[
             fix="files hold global arrays",
         )
     return decode(array, parameter.global_shape.dtype, where)
+
+
+def read_outputs(path: Path, results: Sequence[ArraySpec]) -> list[NDArray[Any]]:
+    """What `write_outputs` wrote for a program with these ``results``."""
+    with np.load(path, allow_pickle=False) as file:
+        return [decode(file[f"out{i}"], r.global_shape.dtype, f"{path}, out{i}") for i, r in enumerate(results)]
 
 
 def write_outputs(path: Path, arrays: Sequence[NDArray[Any]], dtypes: Sequence[DType]) -> None:

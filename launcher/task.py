@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,16 @@ from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.launcher.array import gather
+from shardc.launcher.checked import Unpartitioned, need_agreement
 from shardc.launcher.communication import communication_summary, communication_times, counts
 from shardc.launcher.failures import SharedFailureError
 from shardc.launcher.meshes import require_devices
-from shardc.launcher.npz import encode, read_inputs, write_outputs
+from shardc.launcher.npz import encode, read_inputs, read_outputs, write_outputs
 from shardc.launcher.random_inputs import random_arguments
 
 if TYPE_CHECKING:
     from shardc.launcher.mpiexec import JobOptions
+    from shardc.launcher.stages import Partitioned
 
 __all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
 
@@ -62,8 +64,13 @@ class Task:
 Outcome = dict[str, Any]
 
 
-def run_task(executable: Executable, task: Task, config: Config) -> Outcome:
-    """Run on this job's devices (virtual ones without a job); the same outcome on every rank, rank 0 writes files."""
+def run_task(
+    executable: Executable, task: Task, config: Config, source: Callable[[], Partitioned] | None = None
+) -> Outcome:
+    """Run on this job's devices (virtual ones without a job); the same outcome on every rank, rank 0 writes files.
+
+    ``source`` gives what was compiled, for ``config.check``; in a job rank 0 needs it.
+    """
     from shardc.launcher.job import job_transport
     from shardc.launcher.stages import Compiled
 
@@ -71,7 +78,7 @@ def run_task(executable: Executable, task: Task, config: Config) -> Outcome:
     if task.devices_per_rank:
         require_devices(executable.num_devices, transport.process_count, task.devices_per_rank)
     arguments = _arguments(executable, task)
-    compiled = Compiled(executable, config=config)
+    compiled = Compiled(executable, config=config, source=source)
     outcome: Outcome = {
         "program": executable.name,
         "devices": executable.num_devices,
@@ -169,8 +176,12 @@ def start_ranks(
     config: Config,
     flags: Sequence[str] = (),
     options: JobOptions | None = None,
+    whole: Unpartitioned | None = None,
 ) -> int:
-    """Run ``task`` on ``ranks`` MPI ranks that load the executable compiled here; returns the job's exit code."""
+    """Run ``task`` on ``ranks`` MPI ranks that load the executable compiled here; returns the job's exit code.
+
+    With ``whole`` results of a run are compared with those of the unpartitioned program; `RunError` where they differ.
+    """
     from shardc.compiler.serialize import save
     from shardc.launcher.mpiexec import JobOptions, start_job
 
@@ -183,9 +194,16 @@ def start_ranks(
     with tempfile.TemporaryDirectory(prefix="shardc-", dir=_shared_folder(config)) as folder:
         path = Path(folder) / "program.shardc"
         save(executable, path)
+        compares = whole is not None and not task.steps and not task.profile
+        if compares and not task.outputs:
+            task = replace(task, outputs=str(Path(folder) / "out.npz"))
         runner = [sys.executable, "-m", "shardc.launcher.rank_main", "-m", "shardc.cli.rank"]
         line = [*runner, str(path), task.dump(), *flags]
-        return start_job(ranks, line, options=options or JobOptions())
+        code = start_job(ranks, line, options=options or JobOptions())
+        if code == 0 and compares and whole is not None:
+            results = read_outputs(Path(task.outputs), executable.results)
+            need_agreement(executable.name, whole.compare(_arguments(executable, task), results))
+        return code
 
 
 def _shared_folder(config: Config) -> Path | None:
@@ -199,9 +217,12 @@ def _shared_folder(config: Config) -> Path | None:
         return None
 
 
-def run_in_job(make: Callable[[], Executable], task: Task, config: Config) -> Outcome:
+def run_in_job(
+    make: Callable[[], Executable], task: Task, config: Config, source: Callable[[], Partitioned] | None = None
+) -> Outcome:
     """Inside a running job: rank 0 makes the executable and hands it to the others; so an error is told once.
 
+    ``source`` as in `run_task`, called on rank 0 when the executable is made.
     Raises `SharedFailureError` with the error of rank 0 on every rank.
     """
     from shardc.compiler.serialize import read_bytes, to_bytes
@@ -218,4 +239,4 @@ def run_in_job(make: Callable[[], Executable], task: Task, config: Config) -> Ou
     first = transport.exchange_objects(made, patience=20.0)[0]
     if isinstance(first, ShardcError):
         raise SharedFailureError(first)
-    return run_task(read_bytes(first), task, config)
+    return run_task(read_bytes(first), task, config, source if transport.process_index == 0 else None)

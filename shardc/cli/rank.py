@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from shardc.cli.run import show_outcome
 from shardc.cli.view import View
@@ -16,7 +17,9 @@ __all__ = ["main"]
 def main(arguments: list[str]) -> None:
     program, task, *flags = arguments
     view = View("--json" in flags, "-v" in flags, "-q" in flags)
-    outcome = run_task(load_executable(program), Task.parse(task), Config.from_environment())
+    # Whoever started the ranks has the program, and checks what they give.
+    config = replace(Config.from_environment(), check=False)
+    outcome = run_task(load_executable(program), Task.parse(task), config)
     if "--silent" not in flags:
         show_outcome(view, outcome)
 

@@ -104,6 +104,7 @@ def execute(
     ``job`` are the `JobOptions` for ranks that are started, ``scheduling`` says what is to overlap.
     """
     from shardc.hlo.errors import InputError
+    from shardc.launcher.checked import Unpartitioned
     from shardc.launcher.mpi_environment import detect_launcher
     from shardc.launcher.stages import job_config
     from shardc.launcher.task import run_in_job, run_task, start_ranks
@@ -116,10 +117,12 @@ def execute(
             fix="leave out --ranks: the program runs on the ranks of this job",
         )
     seconds: dict[str, float] = {}
+    sources: list[Any] = []
 
     def make() -> Any:
         _check_request(task, ranks)
         partitioned = (scheduling or Scheduling()).partitioned(_on_ranks(open_program(*program), ranks))
+        sources.append(partitioned)
         compiled = partitioned.compile(device, profile=task.profile, tune=tune or None)
         if memory_picture is not None:
             compiled.memory_picture(memory_picture)
@@ -130,17 +133,19 @@ def execute(
         return replace(executable, seconds={**executable.seconds, **seconds})
 
     if launcher is not None:
-        show_outcome(view, run_in_job(make, task, config))
+        show_outcome(view, run_in_job(make, task, config, lambda: sources[0]))
     elif ranks > 1:
         flags = [f for f, on in (("--json", view.json), ("-v", view.verbose), ("-q", view.quiet)) if on]
-        code = start_ranks(make(), task, ranks, config, flags, job)
+        executable = make()
+        whole = Unpartitioned.of(sources[0].propagated) if config.check else None
+        code = start_ranks(executable, task, ranks, config, flags, job, whole)
         if code:
             raise typer.Exit(code)
     else:
         executable = make()
         if ranks or task.devices_per_rank:
             task = replace(task, devices_per_rank=task.devices_per_rank or executable.num_devices)
-        show_outcome(view, run_task(executable, task, config))
+        show_outcome(view, run_task(executable, task, config, lambda: sources[0]))
 
 
 def _on_ranks(program: Any, ranks: int) -> Any:
