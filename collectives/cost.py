@@ -1,127 +1,114 @@
-"""What a collective costs on a machine: latency and bandwidth of the algorithms that could run it, the best taken.
+"""What a collective costs where a mesh lies on a machine: the fastest algorithm, and the links it keeps busy.
 
-A group of devices meets the machine's levels as a few members per level (`members_by_level`). Rings go around all of
-them, hierarchies level by level; each is a sum of steps of ``latency + bytes / bandwidth``.
+Every algorithm is a law ``start + bytes * per_byte`` (`shardc.collectives.algorithms`), found once per group and
+opcode; a cost is then a minimum over a handful of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from shardc.collectives.machine import Level, Machine
+from shardc.collectives.algorithms import Law, laws
+from shardc.collectives.measured import Measured
+from shardc.collectives.measured_cost import measured_collective
+from shardc.collectives.placement import Groups, Part, Placement
+from shardc.collectives.routes import neighbour_law, permute_law
+from shardc.hlo.groups import AxisGroups, AxisPairs
 
-__all__ = ["Estimate", "collective_cost", "members_by_level", "members_of"]
-
-#: Members of a group at one level, and the level.
-_Part = tuple[int, Level]
+__all__ = ["Choice", "Estimate", "Load", "collective_cost", "parts_cost"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class Load:
+    """A resource (one kind of links, along a torus in one direction) that works for ``seconds``."""
+
+    resource: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds that a collective takes, and the algorithm."""
+    """What a collective takes that has its links for itself.
+
+    ``seconds`` with latencies; each of ``loads`` is what some links work at their full rate, never more than that.
+    ``link_bytes``: by links what one device sends over them, on average.
+    """
 
     seconds: float
     algorithm: str
+    loads: tuple[Load, ...] = ()
+    link_bytes: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
 
-def members_by_level(machine: Machine, strides: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """How many members of a group meet at each level.
+_NOTHING = Estimate(0.0, "none")
 
-    ``strides`` are (distance between device numbers, members) of each mesh axis of the group; devices lie row-major.
+
+def collective_cost(placement: Placement, opcode: str, nbytes: float, groups: Groups = None) -> Estimate:
+    """The fastest way for a collective with a local result of ``nbytes``; groups of one cost nothing.
+
+    ``groups`` are the program's replica groups or source-target pairs, or listed ones; None is everybody.
+
+    Example: ``collective_cost(place(load_machine("h100-dgx"), mesh), "all-gather", 1e9, groups).seconds``.
     """
-    counts = [1] * len(machine.levels)
-    for stride, extent in strides:
-        inside, left = 1, extent
-        for n, level in enumerate(machine.levels):
-            inside = inside * level.size if level.size else 0
-            fits = left if not inside or n == len(counts) - 1 else min(left, max(1, inside // stride))
-            counts[n] *= fits
-            left = -(-left // fits)
-            stride *= fits
-    return tuple(counts)
+    opcode = opcode.removesuffix("-start")
+    key = (opcode, groups)
+    found = placement.memory.get(key)
+    if found is None:
+        found = placement.memory[key] = _choice(placement, opcode, groups)
+    return found.cost(nbytes)
 
 
-def members_of(machine: Machine, devices: Sequence[int]) -> tuple[int, ...]:
-    """`members_by_level` for a group that is given as device numbers; groups that lie unevenly count as their largest.
-
-    Example: of devices 0, 1, 8 and 9 on machines of eight, two meet inside and two outside.
-    """
-    found: list[int] = []
-    inside, inner = 1, tuple(devices)
-    for n, level in enumerate(machine.levels):
-        last = n == len(machine.levels) - 1
-        inside *= level.size
-        outer = tuple(0 if last or not inside else d // inside for d in devices)
-        met = Counter(o for o, _ in set(zip(outer, inner, strict=True)))
-        found.append(max(met.values(), default=1))
-        inner = outer
-    return tuple(found)
+def parts_cost(placement: Placement, opcode: str, nbytes: float, parts: tuple[Part, ...]) -> Estimate:
+    """`collective_cost` of a group that meets at ``parts``. Of a permute that is all that is known: it may go from one
+    neighbour to the next along the outermost links."""
+    opcode = opcode.removesuffix("-start")
+    key = (opcode, parts)
+    found = placement.memory.get(key)
+    if found is None:
+        found = placement.memory[key] = _choice_of_parts(placement, opcode, parts)
+    return found.cost(nbytes)
 
 
-def collective_cost(machine: Machine, opcode: str, result_bytes: float, members: Sequence[int]) -> Estimate:
-    """The fastest algorithm for one collective of a group with ``members`` per level.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The laws of one collective of one group; on a calibrated computer what was measured counts instead."""
 
-    ``result_bytes`` are those of the local result, as in reports. Groups of one cost nothing.
-    """
-    parts = [(g, level) for g, level in zip(members, machine.levels, strict=True) if g > 1]
-    if not parts:
-        return Estimate(0.0, "none")
-    return min(Estimate(s, name) for name, s in _candidates(opcode.removesuffix("-start"), float(result_bytes), parts))
+    opcode: str
+    members: int
+    laws: tuple[Law, ...]
+    devices: int
+    measured: Measured | None = None
 
-
-def _candidates(opcode: str, size: float, parts: list[_Part]) -> Iterator[tuple[str, float]]:
-    g = math.prod(n for n, _ in parts)
-    if opcode == "all-reduce":
-        yield "ring", 2 * _ring(parts, size / g)
-        yield "hierarchy", 2 * _hierarchy(parts, size)
-    elif opcode == "all-gather":
-        yield "ring", _ring(parts, size / g)
-        yield "hierarchy", _hierarchy(parts, size)
-    elif opcode == "reduce-scatter":
-        yield "ring", _ring(parts, size)
-        yield "hierarchy", _hierarchy(parts, size * g)
-    elif opcode in ("all-to-all", "ragged-all-to-all"):
-        yield "direct", _exchange(parts, size)
-    else:
-        outer = parts[-1][1]
-        yield "direct", outer.latency + size / outer.bandwidth
+    def cost(self, nbytes: float) -> Estimate:
+        """The fastest law, the first of equals."""
+        if not self.laws:
+            return _NOTHING
+        law = min(self.laws, key=lambda law: law.start + nbytes * law.per_byte)
+        sent = MappingProxyType({k: nbytes * v for k, v in law.sent.items()})
+        if self.measured is not None:
+            seconds = measured_collective(self.measured, self.opcode, nbytes, self.members, self.devices)
+            loads = tuple(Load(r, seconds) for r in law.busy)
+            return Estimate(seconds, "measured", loads, sent)
+        loads = tuple(Load(r, nbytes * s) for r, s in law.busy.items())
+        return Estimate(law.start + nbytes * law.per_byte, law.algorithm, loads, sent)
 
 
-def _ring(parts: list[_Part], chunk: float) -> float:
-    """Everybody passes a chunk to the next member, until all chunks have been everywhere."""
-    g = math.prod(n for n, _ in parts)
-    slowest = min(level.bandwidth for _, level in parts)
-    latency = max(level.latency for _, level in parts)
-    return (g - 1) * (latency + chunk / slowest)
+def _choice(placement: Placement, opcode: str, groups: Groups) -> Choice:
+    if opcode != "collective-permute" or isinstance(groups, AxisGroups):
+        return _choice_of_parts(placement, opcode, placement.parts(groups))
+    law = permute_law(placement, groups)
+    members = groups.group_size if isinstance(groups, AxisPairs) else placement.devices
+    return Choice(opcode, members, (law,) if law.busy else (), placement.devices, placement.machine.measured)
 
 
-def _hierarchy(parts: list[_Part], whole: float) -> float:
-    """Gather ``whole`` from the outermost level inwards: little crosses the slow links.
-
-    Through a switch, partners at distances 1, 2, 4, ... (Thakur et al., "Optimization of Collective Communication
-    Operations in MPICH", 2005) send the same bytes in few steps; along a torus every level is a ring.
-    """
-    total = 0.0
-    share = whole
-    for n, level in parts:
-        share /= n
-        steps = math.ceil(math.log2(n)) if level.kind == "switch" else n - 1
-        total += steps * level.latency + (n - 1) * share / level.bandwidth
-    return total
-
-
-def _exchange(parts: list[_Part], size: float) -> float:
-    """Each member sends its own piece to each other one, through the level at which the two meet."""
-    g = math.prod(n for n, _ in parts)
-    piece = size / g
-    total, near = 0.0, 1
-    for n, level in parts:
-        others = near * (n - 1)
-        # Along a ring, pieces travel a quarter of it on average, in both directions.
-        hops = max(1.0, n / 4) if level.kind == "torus" else 1.0
-        total += others * piece * hops / level.bandwidth + (n - 1) * level.latency
-        near *= n
-    return total
+def _choice_of_parts(placement: Placement, opcode: str, parts: tuple[Part, ...]) -> Choice:
+    members = math.prod(p.members for p in parts)
+    made: tuple[Law, ...] = ()
+    if parts and opcode == "collective-permute":
+        made = (neighbour_law(parts[-1]),)
+    elif parts:
+        made = laws(opcode, parts)
+    return Choice(opcode, members, made, placement.devices, placement.machine.measured)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from shardc.collectives.cost import collective_cost, members_by_level
-from shardc.collectives.machine import Level, Machine
+from shardc.collectives.cost import parts_cost
+from shardc.collectives.machine import Machine
+from shardc.collectives.mapping import place
+from shardc.collectives.placement import Part, Placement
+from shardc.collectives.topology import Links
 from shardc.hlo.types import DType
 from shardc.partitioner.layout import Atoms, AxisTable
 from shardc.partitioner.lower_bound import Boundary
@@ -46,13 +48,18 @@ class Bytes:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
 class Seconds:
-    """Modelled time on a machine whose devices lie along the mesh, row-major."""
+    """Modelled time on a machine whose devices lie along the mesh as they do by default (`place`).
 
-    table: AxisTable
-    machine: Machine
-    _known: dict[tuple[str, int, Atoms], float] = field(default_factory=dict, compare=False, repr=False)
+    Raises `InputError` where the mesh does not fit the machine.
+    """
+
+    def __init__(self, table: AxisTable, machine: Machine) -> None:
+        self.table = table
+        self.machine = machine
+        self.placement: Placement = place(machine, table.mesh)
+        self._known: dict[tuple[str, int, Atoms], float] = {}
+        self._parts: dict[Atoms, tuple[Part, ...]] = {}
 
     def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
         total, count = 0.0, 0
@@ -66,34 +73,36 @@ class Seconds:
         key = (opcode, nbytes, atoms)
         seconds = self._known.get(key)
         if seconds is None:
-            members = self._members(atoms)
-            seconds = self._known[key] = collective_cost(self.machine, opcode, nbytes, members).seconds
+            seconds = parts_cost(self.placement, opcode, nbytes, self._parts_of(atoms)).seconds
+            self._known[key] = seconds
         return seconds
 
-    def links(self, atoms: Atoms) -> Level:
+    def links(self, atoms: Atoms) -> Links:
         """The outermost links that groups over ``atoms`` use."""
-        met = [level for level, g in zip(self.machine.levels, self._members(atoms), strict=True) if g > 1]
-        return met[-1] if met else self.machine.levels[0]
+        parts = self._parts_of(atoms)
+        return parts[-1].links if parts else self.placement.links[0]
 
     def own(self, cost: Cost) -> Cost:
         """Between neighbours that may be as far apart as the mesh allows."""
         nbytes, count = cost
-        around = self._members(range(self.table.count))
-        level = max((n for n, g in enumerate(around) if g > 1), default=0)
-        links = self.machine.levels[level]
+        links = self.links(tuple(range(self.table.count)))
         return (nbytes / links.bandwidth + count * links.latency, count)
 
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Around each device, and around the devices that meet below each level."""
-        table, levels = self.table, self.machine.levels
+        """Around each device, and around the devices that meet below each level; measured costs have no such bound."""
+        table, links = self.table, self.placement.links
+        every = range(table.count)
+        if self.machine.measured is not None:
+            return (Boundary(frozenset(every), 1, 0.0, 0.0),)
+        levels = {a: min((p.links.level for p in self._parts_of((a,))), default=0) for a in every}
         out: list[Boundary] = []
-        inside = 1
-        for n, level in enumerate(levels):
-            outer = frozenset(a for a in range(table.count) if table.extent(range(a + 1, table.count)) >= inside)
-            start, fastest = min(x.latency for x in levels[n:]), max(x.bandwidth for x in levels[n:])
-            if outer:
-                out.append(Boundary(outer, inside, start, 1 / fastest))
-            inside *= max(level.size, 1)
+        for n in sorted({x.level for x in links if x.size > 1} | {0}):
+            outer = frozenset(a for a in every if levels[a] >= n)
+            beyond = [x for x in links if x.level >= n and x.size > 1]
+            rate = sum(x.bandwidth * len(x.resources) for x in beyond)
+            if outer and beyond:
+                inside = table.mesh.size // table.extent(sorted(outer))
+                out.append(Boundary(outer, inside, min(x.latency for x in beyond), 1 / rate))
         return tuple(out)
 
     def memory(self) -> float:
@@ -107,10 +116,13 @@ class Seconds:
             return 2 * dtype.nbytes / device.memory_bandwidth
         return 2 / device.flops.get(dtype.name, min(device.flops.values(), default=device.memory_bandwidth))
 
-    def _members(self, atoms: Sequence[int] | Atoms) -> tuple[int, ...]:
-        table = self.table
-        strides = [(table.extent(range(a + 1, table.count)), table.extents[a]) for a in sorted(atoms, reverse=True)]
-        return members_by_level(self.machine, strides)
+    def _parts_of(self, atoms: Atoms) -> tuple[Part, ...]:
+        found = self._parts.get(atoms)
+        if found is None:
+            table = self.table
+            strides = [(table.extent(range(a + 1, table.count)), table.extents[a]) for a in sorted(atoms, reverse=True)]
+            found = self._parts[atoms] = self.placement.parts_along(tuple(strides))
+        return found
 
 
 Price = Bytes | Seconds

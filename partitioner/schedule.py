@@ -32,10 +32,11 @@ _Key = tuple[int, float, int]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a collective takes of ``channel``, in seconds."""
+    """What a collective takes of ``channel``, in seconds; it keeps ``links`` busy (none named: the channel itself)."""
 
     seconds: float
     channel: str
+    links: tuple[str, ...] = ()
 
 
 class Costs(Protocol):
@@ -95,8 +96,9 @@ class _Clock:
         self.now += self._costs.seconds(i)
         if transfer is None:
             return
-        begin = max(self.now, self._free.get(transfer.channel, 0.0))
-        self._free[transfer.channel] = self.end[i] = begin + transfer.seconds
+        links = transfer.links or (transfer.channel,)
+        self.end[i] = max(self.now, *(self._free.get(x, 0.0) for x in links)) + transfer.seconds
+        self._free.update(dict.fromkeys(links, self.end[i]))
         self._seconds[i] = transfer.seconds
         if not is_start(i):
             self._wait(i)

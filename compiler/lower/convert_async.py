@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shardc.collectives.placement import Placement
 from shardc.compiler.lower.kernel_costs import transfer_of
 from shardc.compiler.lower.overlap import Overlap
 from shardc.hlo.asynchronous import is_start, split, was_asynchronous
@@ -34,12 +35,12 @@ class ConvertAsync:
         overlap = self.overlap
         if overlap is None or not any(i.opcode in COLLECTIVES for i in module.instructions()):
             return module
-        devices = module.num_partitions * module.replica_count
-        return map_computations(module, lambda c: _converted(c, overlap, devices), only=step_computations(module))
+        placement = overlap.placed(module)
+        return map_computations(module, lambda c: _converted(c, overlap, placement), only=step_computations(module))
 
 
-def _converted(computation: Computation, overlap: Overlap, devices: int) -> Computation:
-    chosen = {i for i in computation if _pays(i, overlap, devices)}
+def _converted(computation: Computation, overlap: Overlap, placement: Placement) -> Computation:
+    chosen = {i for i in computation if _pays(i, overlap, placement)}
     if not chosen:
         return computation
     new: dict[Instruction, Instruction] = {}
@@ -55,22 +56,22 @@ def _converted(computation: Computation, overlap: Overlap, devices: int) -> Comp
     return Computation(computation.name, order, new[computation.root])
 
 
-def _pays(i: Instruction, overlap: Overlap, devices: int) -> bool:
+def _pays(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
     if i.opcode not in COLLECTIVES or is_start(i):
         return False
     if was_asynchronous(i):
         return True
     if not overlap.transfers:
-        return _waits(i, overlap, devices)
-    transfer = transfer_of(i, overlap, devices)
+        return _waits(i, overlap, placement)
+    transfer = transfer_of(i, overlap, placement)
     return overlap.everything or (transfer is not None and transfer.seconds > overlap.least_seconds)
 
 
-def _waits(i: Instruction, overlap: Overlap, devices: int) -> bool:
+def _waits(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
     """Did it take so much longer than its bytes explain that devices must have waited for each other? They can compute
     meanwhile, also where nobody else could do the transfer."""
     measured = overlap.measured.get(i.name)
     if measured is None:
         return False
-    transfer = transfer_of(i, replace(overlap, measured={}), devices)
+    transfer = transfer_of(i, replace(overlap, measured={}), placement)
     return transfer is not None and measured > max(_WAITING * transfer.seconds, _NOTICED * overlap.least_seconds)

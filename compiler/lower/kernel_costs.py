@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from shardc.collectives.cost import collective_cost, members_of
+from shardc.collectives.cost import collective_cost
 from shardc.collectives.machine import Machine
+from shardc.collectives.placement import Placement
 from shardc.compiler.lower.linearise import Part
 from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.traffic import work_of
 from shardc.hlo.asynchronous import is_done, is_start, joined
-from shardc.hlo.groups import AxisGroups, AxisPairs, groups_grid
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.simplify.rules.control import branches_of
@@ -35,11 +35,11 @@ class KernelCosts:
     ``part`` has its steps, ``called`` the seconds of computations that its loops and branches run.
     """
 
-    def __init__(self, part: Part, overlap: Overlap, called: Mapping[Computation, float], devices: int) -> None:
+    def __init__(self, part: Part, overlap: Overlap, called: Mapping[Computation, float], placement: Placement) -> None:
         self._part = part
         self._overlap = overlap
         self._called = called
-        self._devices = devices
+        self._placement = placement
         self._seconds: dict[Instruction, float] = {}
         self._transfers: dict[Instruction, Transfer | None] = {}
 
@@ -51,7 +51,7 @@ class KernelCosts:
 
     def transfer(self, i: Instruction) -> Transfer | None:
         if i not in self._transfers:
-            self._transfers[i] = transfer_of(i, self._overlap, self._devices)
+            self._transfers[i] = transfer_of(i, self._overlap, self._placement)
         return self._transfers[i]
 
     def _own_seconds(self, i: Instruction) -> float:
@@ -86,44 +86,21 @@ def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float]
     return times
 
 
-def transfer_of(i: Instruction, overlap: Overlap, devices: int) -> Transfer | None:
+def transfer_of(i: Instruction, overlap: Overlap, placement: Placement) -> Transfer | None:
     """What the collective ``i``, or the one that it starts, takes of which links."""
     if is_start(i):
         i = joined(i)
     if i.opcode not in COLLECTIVES:
         return None
-    machine = overlap.machine
-    members = _members(i, machine, devices)
-    outermost = max((n for n, g in enumerate(members) if g > 1), default=0)
-    seconds = overlap.measured.get(i.name)
-    if seconds is None:
-        nbytes = sum(s.nbytes for s in i.shape.leaves())
-        seconds = collective_cost(machine, i.opcode, nbytes, members).seconds
-    links = machine.levels[outermost]
-    return Transfer(seconds, (links.name or str(outermost)) + (_way(i) if links.kind == "torus" else ""))
+    groups = i.attrs.get("source_target_pairs", i.attrs.get("replica_groups"))
+    nbytes = sum(s.nbytes for s in i.shape.leaves())
+    cost = collective_cost(placement, i.opcode, nbytes, groups)
+    seconds = overlap.measured.get(i.name, cost.seconds)
+    names = dict.fromkeys(load.resource for load in cost.loads) or {placement.links[0].name: None}
+    return Transfer(seconds, _channel(tuple(names)), tuple(names))
 
 
-def _way(i: Instruction) -> str:
-    """Around a ring, permutes ahead and back use different wires."""
-    pairs = i.attrs.get("source_target_pairs")
-    if pairs is None:
-        return ""
-    ahead = sum((t > s) - (t < s) for s, t in pairs.pairs)
-    return " ahead" if ahead > 0 else " back" if ahead < 0 else ""
-
-
-def _members(i: Instruction, machine: Machine, devices: int) -> tuple[int, ...]:
-    """How many of a group meet at each level of links; of a permute, the two that are farthest apart."""
-    pairs = i.attrs.get("source_target_pairs")
-    if pairs is not None:
-        listed: Sequence[Sequence[int]] = pairs.pairs
-        if isinstance(pairs, AxisPairs):
-            row = groups_grid(pairs.mesh, pairs.axes)[0]
-            listed = [(int(row[s]), int(row[t])) for s, t in pairs.pairs]
-        met = [members_of(machine, pair) for pair in listed if len(set(pair)) > 1]
-        return max(met, key=lambda m: m[::-1], default=(1,) * len(machine.levels))
-    groups = i.attrs.get("replica_groups")
-    if isinstance(groups, AxisGroups):
-        return members_of(machine, [int(d) for d in groups_grid(groups.mesh, groups.axes)[0]])
-    first = next(iter(groups.expand()), ()) if groups is not None else ()
-    return members_of(machine, first or range(devices))
+def _channel(resources: tuple[str, ...]) -> str:
+    """What transfers are counted on: links of a level; permutes ahead and back around a torus use different ones."""
+    one_way = len(resources) == 1 and resources[0][-1] in "+-"
+    return resources[0] if one_way else resources[0].partition(" ")[0].rstrip("+-")

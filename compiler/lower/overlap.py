@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from shardc.collectives.machine import Machine, load_machine
+from shardc.collectives.mapping import place
+from shardc.collectives.placement import Placement
 from shardc.compiler.measured import read_measured
 from shardc.hlo.config import Config
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
 
 __all__ = ["Overlap", "overlap_of"]
 
@@ -22,7 +26,8 @@ class Overlap:
     ``start_seconds`` is what a start and a done cost the device; a pair has to hide ``least_seconds`` to stay one.
     ``everything``: whatever may go on beside something does, however little it brings. The bytes of the arena and the
     results may grow by the factor ``memory``, and not beyond ``memory_bytes`` of the device together with arguments.
-    ``measured`` are seconds by kernel or collective, which count instead of the model's.
+    ``measured`` are seconds by kernel or collective, which count instead of the model's. ``placement`` says where the
+    mesh lies on the machine, if not as by default.
     """
 
     machine: Machine
@@ -33,6 +38,15 @@ class Overlap:
     start_seconds: float = 1e-6
     least_seconds: float = 5e-6
     measured: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    placement: Placement | None = None
+
+    def placed(self, module: Module) -> Placement:
+        """Where the devices of ``module`` lie: as it was given, else by default. Raises `InputError` for a misfit."""
+        if self.placement is not None:
+            return self.placement
+        devices = module.num_partitions * module.replica_count
+        mesh = module.mesh if module.mesh is not None and module.mesh.size == devices else Mesh({"devices": devices})
+        return place(self.machine, mesh)
 
 
 def overlap_of(config: Config, program: str = "") -> Overlap | None:

@@ -57,12 +57,12 @@ class Schedule:
 def modelled_timeline(module: Module, overlap: Overlap) -> Timeline:
     """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
     steps = step_computations(module)
-    devices = module.num_partitions * module.replica_count
+    placement = overlap.placed(module)
     seconds: dict[Computation, float] = {}
     found = Timeline(0.0, {}, {})
     for c in module.computations:
         if c in steps:
-            found = timeline(c.instructions, KernelCosts(linearise_part(c), overlap, seconds, devices))
+            found = timeline(c.instructions, KernelCosts(linearise_part(c), overlap, seconds, placement))
             seconds[c] = found.seconds
     return found
 
@@ -91,15 +91,15 @@ class _Scheduling:
 
     def of(self, module: Module) -> Module:
         bodies = loop_bodies(module)
-        devices = module.num_partitions * module.replica_count
+        placement = self.overlap.placed(module)
         seconds: dict[Computation, float] = {}
 
         def schedule(c: Computation) -> Computation:
             part = linearise_part(c, carried=c.name in bodies)
-            costs = KernelCosts(part, self.overlap, seconds, devices)
+            costs = KernelCosts(part, self.overlap, seconds, placement)
             if len(c.instructions) <= self.limit and any(is_start(i) for i in c):
                 c = self._best(c, costs, lambda order: peak_of(part.ordered(order).linear).nbytes)
-                costs = KernelCosts(linearise_part(c, carried=c.name in bodies), self.overlap, seconds, devices)
+                costs = KernelCosts(linearise_part(c, carried=c.name in bodies), self.overlap, seconds, placement)
             seconds[c] = timeline(c.instructions, costs).seconds
             return c
 

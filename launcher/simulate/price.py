@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardc.compiler.lower.kernel_costs import step_times, transfer_of
+from shardc.collectives.cost import collective_cost
+from shardc.collectives.placement import Placement
+from shardc.compiler.lower.kernel_costs import step_times
 from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.traffic import work_of
@@ -38,7 +40,7 @@ class Priced:
 def price(lowered: Lowered, overlap: Overlap, positions: Mapping[Step, int]) -> Priced:
     """What each step of ``lowered`` takes. ``positions`` number leaf steps."""
     times = step_times(lowered, overlap.machine, overlap.measured)
-    pricing = _Pricing(lowered, overlap, positions, times)
+    pricing = _Pricing(lowered, overlap, positions, times, overlap.placed(lowered.module))
     pricing.out.steps = pricing.block(lowered.steps)
     return pricing.out
 
@@ -49,6 +51,7 @@ class _Pricing:
     overlap: Overlap
     positions: Mapping[Step, int]
     times: Mapping[Step, KernelTime]
+    placement: Placement
     out: Priced = field(default_factory=Priced)
     _loops: tuple[str, ...] = ()
     _started: dict[Collective, int] = field(default_factory=dict)
@@ -106,21 +109,22 @@ class _Pricing:
         devices = self.lowered.module.num_partitions * self.lowered.module.replica_count
         groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
         nbytes = sum(s.nbytes for s in i.shape.leaves())
-        found = transfer_of(i, self.overlap, devices)
-        assert found is not None
+        cost = collective_cost(self.placement, i.opcode, nbytes, groups)
+        seconds = self.overlap.measured.get(i.name, cost.seconds)
         sent = wire_bytes(i, devices)
         axes = tuple(str(a) for a in groups.axes) if isinstance(groups, AxisGroups | AxisPairs) else ()
         row = Work(
-            "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=found.seconds,
-            axes=axes, group_size=group_size(i, devices), algorithm="", payload_bytes=nbytes,
-            wire_bytes=round(sent), link_bytes={found.channel: sent} if found.seconds else {},
+            "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=seconds,
+            axes=axes, group_size=group_size(i, devices), algorithm=cost.algorithm, payload_bytes=nbytes,
+            wire_bytes=round(sent), link_bytes=cost.link_bytes,
             reason=i.origin.reason if i.origin else "", value=i.origin.value if i.origin else "", loops=self._loops,
         )  # fmt: skip
         number = self._number(step, row, groups)
         self._started[step] = number
-        loads = {found.channel: found.seconds}
+        share = seconds / cost.seconds if cost.seconds else 1.0
+        loads = {load.resource: load.seconds * share for load in cost.loads}
         waits = not step.asynchronous
-        return Start(number, found.seconds, loads, 0.0 if waits else self.overlap.start_seconds, waits, at)
+        return Start(number, seconds, loads, 0.0 if waits else self.overlap.start_seconds, waits, at)
 
 
 def _kernel(i: Instruction, dtype: str) -> Work:

@@ -102,7 +102,7 @@ def _times(
     nbytes = min(collective.shape.nbytes, collective.operands[0].shape.nbytes)
     hop = price.collective("collective-permute", nbytes, atoms)
     # Along a torus there are links in both directions; at a switch both share one.
-    torus = price.links(atoms).kind == "torus"
+    torus = price.links(atoms).torus
     both = hop if torus else price.collective("collective-permute", 2 * nbytes, atoms)
     return _Times(hop, both, price.collective(collective.opcode, collective.shape.nbytes, atoms), part, whole)
 

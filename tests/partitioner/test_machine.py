@@ -26,7 +26,9 @@ def test_numbers_do_not_depend_on_the_machine(name: str) -> None:
     mesh = r.choice((Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3})))
     module = with_shardings(b.build(PROGRAMS[name](r, b)), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
     args = [integers(np.random.default_rng(0), p.shape) for p in module.parameters]
-    local = partition(module, machine=load_machine(r.choice(machine_names())))
+    # Three devices are no slice of a torus.
+    names = [n for n in machine_names() if mesh.size % 2 == 0 or not n.startswith("tpu")]
+    local = partition(module, machine=load_machine(r.choice(names)))
     verify(local)
     got = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
     for g, w in zip(got, evaluate(module, args), strict=True):
