@@ -81,14 +81,19 @@ def training_step(run: Run) -> tuple[Any, tuple[Any, ...]]:
     step = _Step(model, mesh, run.remat)
 
     def array(shape: tuple[int, ...], spec: tuple[Any, ...], dtype: Any = jnp.float32) -> Any:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=_placed(mesh, *spec))
 
     weights = {k: array(*v) for k, v in _weights(model).items()}
     tokens = array((run.batch, model.length), (step.batch,), jnp.int32)
     shardings = {k: w.sharding for k, w in weights.items()}
-    whole = NamedSharding(mesh, PartitionSpec())
+    whole = _placed(mesh)
     jitted = jax.jit(step.train, donate_argnums=(0, 1, 2), out_shardings=(shardings, shardings, shardings, whole))
     return jitted, (weights, weights, weights, tokens, tokens)
+
+
+def _placed(mesh: AbstractMesh, *spec: Any) -> NamedSharding:
+    """By axes per dimension, those left out that the mesh does not have."""
+    return NamedSharding(mesh, PartitionSpec(*(s if isinstance(s, tuple) or s in mesh.shape else None for s in spec)))
 
 
 def _weights(m: Decoder) -> _Specs:
@@ -132,7 +137,7 @@ class _Step:
 
     def lie(self, x: Any, *spec: Any) -> Any:
         """``x`` with its batch split, the other dimensions as said."""
-        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(self.batch, *spec)))
+        return lax.with_sharding_constraint(x, _placed(self.mesh, self.batch, *spec))
 
     def train(self, w: Any, first: Any, second: Any, tokens: Any, targets: Any) -> Any:
         loss, g = jax.value_and_grad(self.loss)(w, tokens, targets)
