@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import OVERLAPS, Config
@@ -26,6 +27,7 @@ from shardc.partitioner.options import Choice, PartitionOptions
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
+    from shardc.launcher.explain.explanation import Explanation
     from shardc.launcher.simulate.simulation import Simulation
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
@@ -115,7 +117,7 @@ class Program:
         options = PropagationOptions(conservative=conservative)
         result = propagate(with_axis_shardings(self.module), self.config, options=options)
         seconds = {**self.seconds, **since("propagate", start)}
-        return Propagated(self, result.module, result.provenance, seconds, result.outcome)
+        return Propagated(self, result.module, result.provenance, seconds, result.outcome, conservative)
 
     def partition(
         self,
@@ -206,6 +208,7 @@ class Propagated:
     provenance: Any
     seconds: Mapping[str, float]
     outcome: Any = None
+    conservative: bool = False
 
     def partition(
         self,
@@ -239,7 +242,13 @@ class Propagated:
             else partition(self.module, self.program.config, machine=described, options=options)
         )
         source = replace(self, program=self.program.scheduled(machine=machine))
-        return Partitioned(source, module, {**self.seconds, **since("partition", start)})
+        asked: dict[str, Any] = {
+            "machine": machine,
+            "windowed_einsum": windowed_einsum,
+            "pipelined_loops": pipelined_loops,
+        }
+        asked["decomposed_rings"] = decomposed_rings
+        return Partitioned(source, module, {**self.seconds, **since("partition", start)}, MappingProxyType(asked))
 
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis came from, as plain data (docs/cli.md has the schema).
@@ -276,10 +285,15 @@ class Partitioned:
     propagated: Propagated
     module: Module
     seconds: Mapping[str, float]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
         return self.propagated.program
+
+    def again(self, program: Program) -> Partitioned:
+        """``program`` propagated and partitioned with the same options."""
+        return program.propagate(conservative=self.propagated.conservative).partition(**self.options)
 
     @property
     def num_devices(self) -> int:
@@ -302,6 +316,21 @@ class Partitioned:
     def explain(self) -> list[str]:
         """One entry per collective: what it moves, for which value and source line, and why."""
         return [_explain_collective(c) for c in self._report["collectives"]]
+
+    def explanation(
+        self, machine: str | Path | None = None, *, remedies: int = 0, tries: int = 12, seconds: float = 30.0
+    ) -> Explanation:
+        """Why each collective is there, the most costly first, and warnings; plain data (``to_dict``) and ``as_text``.
+
+        With a ``machine`` costs are modelled seconds, else bytes. ``remedies`` are looked for against so many of the
+        most costly collectives and against warnings: annotations that make the whole program cheaper, found by
+        partitioning it with each of at most ``tries`` per collective, for some ``seconds`` in all.
+        Example: ``print(partitioned.explanation(remedies=3).as_text())``.
+        """
+        from shardc.launcher.explain.explain import explain
+        from shardc.launcher.explain.remedies import Limits
+
+        return explain(self, None if machine is None else str(machine), Limits(remedies, tries, seconds))
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
@@ -353,16 +382,16 @@ class Partitioned:
         self,
         machine: str | Path | None = None,
         *,
-        mapping: str | Mapping[str, Any] | Sequence[str] | None = None,
+        mapping: str | Mapping[str, str] | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
         """What a step takes on a described machine: time and what it goes to, links, memory, critical path.
 
         ``machine`` is a name with or without a number of devices (``"h100-dgx:64"``, ``"tpu-v5p:4x4x4"``), or the path
-        of a description; default: the one that was partitioned for. ``mapping`` says where mesh axes lie (default: the
-        outermost axis on the outermost links). Needs no hardware and no tensors, and costs the same for any number of
-        devices. Raises `InputError` for unknown machines, meshes that do not fit, and programs that are larger than
-        memory (not with ``ignore_memory``: see `Simulation.fits`).
+        of a description; default: the one that was partitioned for. ``mapping`` says where mesh axes lie
+        (``"data=infiniband,model=nvlink"``; default: the outermost axis on the outermost links). Needs no hardware and
+        no tensors, and costs the same for any number of devices. Raises `InputError` for unknown machines, meshes that
+        do not fit, and programs that are larger than memory (not with ``ignore_memory``: see `Simulation.fits`).
 
         Example: ``print(partitioned.simulate("h100-dgx"))``.
         """

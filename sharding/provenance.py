@@ -126,6 +126,22 @@ class Provenance:
                 out.append(reason)
         return out
 
+    def root(self, place: Place) -> Place | None:
+        """The annotated place that an axis came from; None where it came from a manual computation."""
+        seen: set[Place] = set()
+        here: Place | None = place
+        while here is not None and here not in seen:
+            seen.add(here)
+            reason, before = self.origin(here)
+            if before is None:
+                return (
+                    here
+                    if reason is not None and reason.via == "annotation" and self.graph.annotated[here[0]]
+                    else None
+                )
+            here = before
+        return None
+
     def origin(self, place: Place) -> tuple[Reason | None, Place | None]:
         """Why an axis is on a dimension, and the place that it came from (None for an annotation)."""
         value, dim, axis = place

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shardc.hlo.ir import Instruction
-from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.hlo.sharding import AxisRef
 from shardc.launcher.explain.explanation import Alternative, Choice, Link, Party
 from shardc.partitioner.cause import Cause, Decided
 from shardc.partitioner.choose import volume
@@ -77,7 +77,7 @@ class Teller:
         return own if origin is None or own == origin else f"{own} (of {origin})"
 
     def argument_behind(self, value: int) -> str | None:
-        """The argument that a value is, moved, retyped or cut at most, also through loops; None for what is computed."""
+        """The argument that a value is, moved, retyped or cut at most, also through loops; None if it is computed."""
         seen: set[int] = set()
         work = [value]
         while work:
@@ -183,11 +183,8 @@ class Teller:
 
     def parties(self, cause: Cause) -> tuple[Party, ...]:
         """The places with their stories."""
-        out = []
-        for place in self.places(cause):
-            for axis in place.axes or (None,):
-                out.append(self._party(place, axis))
-        return tuple(dict.fromkeys(out))
+        told = (self._party(place, axis) for place in self.places(cause) for axis in place.axes or (None,))
+        return tuple(dict.fromkeys(told))
 
     def _party(self, place: Place, axis: AxisRef | None) -> Party:
         history = self.history
@@ -239,9 +236,8 @@ class Teller:
 
 #: Operations that only carry a value on.
 _CARRIES = frozenset(
-    ("convert", "copy", "reshape", "transpose", "slice", "dynamic-slice", "get-tuple-element", "bitcast")
-    + ("optimization-barrier", "custom-call", "reverse", "broadcast")
-)
+    ("convert", "copy", "reshape", "transpose", "slice", "dynamic-slice", "get-tuple-element", "bitcast", "reverse")
+) | {"optimization-barrier", "custom-call", "broadcast"}
 
 
 def _reader(reader: Instruction | None) -> str:
@@ -267,7 +263,3 @@ def _names(table: AxisTable, atoms: Atoms) -> str:
 def _factors(table: AxisTable, factors: tuple[Atoms, ...]) -> str:
     """``i over data, k over model``."""
     return ", ".join(f"{factor_name(n)} over {_names(table, a)}" for n, a in enumerate(factors) if a)
-
-
-def sharding_text(sharding: Sharding) -> str:
-    return str(sharding.as_layout)

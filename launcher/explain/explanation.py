@@ -55,8 +55,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A tensor that has a say: ``role`` is ``moved``, ``against`` (has the axes elsewhere, or wants the dimension whole)
-    or ``reduced`` (its contracted dimension is split). ``chain`` goes from the annotation to it."""
+    """A tensor that has a say: ``role`` is ``moved``, ``against`` (has the axes elsewhere, or wants the dimension
+    whole) or ``reduced`` (its contracted dimension is split). ``chain`` goes from the annotation to it."""
 
     role: str
     tensor: str
@@ -107,7 +107,9 @@ class Change:
 
     @property
     def option(self) -> str:
-        return f"--annotate '{self.name}={self.spec}'" if "'" not in self.name else f'--annotate "{self.name}={self.spec}"'
+        return (
+            f"--annotate '{self.name}={self.spec}'" if "'" not in self.name else f'--annotate "{self.name}={self.spec}"'
+        )
 
 
 @dataclass(frozen=True, slots=True)

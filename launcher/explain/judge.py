@@ -1,0 +1,82 @@
+"""What a partitioned program costs: the figures by which annotations are compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardc.collectives.cost import collective_cost
+from shardc.collectives.machine import load_machine
+from shardc.collectives.mapping import place
+from shardc.hlo.errors import ShardcError
+from shardc.hlo.ir import Instruction
+from shardc.launcher.explain.collect import Price
+from shardc.launcher.explain.explanation import Totals
+
+if TYPE_CHECKING:
+    from shardc.launcher.stages import Partitioned, Program
+
+__all__ = ["Judge"]
+
+#: How much more arithmetic a program may do and still count as the same work.
+_MORE_WORK = 1.02
+#: Savings below this share of the whole are noise.
+_NOISE = 1e-3
+
+
+class Judge:
+    """Partitions programs and weighs them, on a ``machine`` or by bytes; equal annotations are partitioned once."""
+
+    def __init__(self, base: Partitioned, machine: str | None = None) -> None:
+        self.base = base
+        self.machine = machine
+        self._known: dict[tuple[tuple[str, str], ...], Partitioned | str] = {}
+        self._totals: dict[int, Totals] = {}
+
+    def price(self) -> Price | None:
+        """What one execution of a collective takes, alone; None without a machine."""
+        mesh = self.base.module.mesh
+        if self.machine is None or mesh is None:
+            return None
+        placement = place(load_machine(self.machine), mesh)
+
+        def price(op: Instruction) -> float:
+            groups = op.attrs.get("replica_groups", op.attrs.get("source_target_pairs"))
+            return collective_cost(placement, op.opcode, op.shape.nbytes, groups).seconds
+
+        return price
+
+    def totals(self, partitioned: Partitioned) -> Totals:
+        """What the whole program costs."""
+        key = id(partitioned)
+        if key not in self._totals:
+            report = partitioned.report()
+            seconds = None
+            if self.machine is not None:
+                seconds = partitioned.simulate(self.machine, ignore_memory=True).step_seconds
+            executed = sum(c["count"] for c in report["collectives"])
+            self._totals[key] = Totals(report["wire_bytes"], report["flops"], report["peak_bytes"], executed, seconds)
+        return self._totals[key]
+
+    def with_annotations(self, program: Program, changes: tuple[tuple[str, str], ...]) -> Partitioned | None:
+        """The program partitioned with other annotations, in the same way; None where it refuses them."""
+        found = self._known.get(changes)
+        if found is None:
+            try:
+                found = self.again(program.annotate(dict(changes)))
+            except ShardcError as e:
+                found = str(e)
+            self._known[changes] = found
+        return None if isinstance(found, str) else found
+
+    def again(self, program: Program) -> Partitioned:
+        """``program`` partitioned as the base was."""
+        return self.base.again(program)
+
+    def better(self, after: Partitioned) -> bool:
+        """Does a program take less time (send fewer bytes), with no more arithmetic?"""
+        old, new = self.totals(self.base), self.totals(after)
+        if new.flops > old.flops * _MORE_WORK:
+            return False
+        if old.seconds is not None and new.seconds is not None:
+            return new.seconds < old.seconds * (1 - _NOISE)
+        return new.wire_bytes < old.wire_bytes * (1 - _NOISE)

@@ -1,0 +1,125 @@
+"""Remedies: candidates that were tried, and make the whole program cheaper by removing or shrinking a collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.launcher.explain.candidates import Candidate, Candidates, merged
+from shardc.launcher.explain.collect import Group, key_of
+from shardc.launcher.explain.explanation import Change, Remedy, Totals
+from shardc.launcher.explain.judge import Judge
+from shardc.launcher.stages import Partitioned
+from shardc.launcher.units import bytes_text
+
+__all__ = ["Limits", "Remedies", "Tried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much to look: for remedies of the ``groups`` most costly collectives, ``tries`` programs for each, no new
+    try after ``seconds``; at most ``shown`` remedies each."""
+
+    groups: int = 0
+    tries: int = 12
+    seconds: float = 30.0
+    shown: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of a search: remedies, the best first, how many were tried, and how many were not for lack of time."""
+
+    remedies: tuple[Remedy, ...] = ()
+    tried: int = 0
+    left: int = 0
+
+
+@dataclass(slots=True)
+class Remedies:
+    """Looks for remedies; time counts from when it was made."""
+
+    judge: Judge
+    candidates: Candidates
+    limits: Limits
+    began: float = field(default_factory=time.monotonic)
+
+    def for_group(self, group: Group) -> Tried:
+        """Remedies for equal collectives."""
+        found = [self.candidates.of(causes[0]) for causes in group.causes if causes]
+        if not found:
+            return Tried()
+        return self.tried(merged(found), group)
+
+    def tried(self, candidates: Sequence[Candidate], group: Group | None = None) -> Tried:
+        """Those candidates that make the program cheaper; of a ``group``, if given, too."""
+        good: list[Remedy] = []
+        count = left = 0
+        for candidate in candidates[: self.limits.tries]:
+            if time.monotonic() - self.began > self.limits.seconds:
+                left += 1
+                continue
+            count += 1
+            remedy = self.attempt(candidate, group)
+            if remedy is not None:
+                good.append(remedy)
+        good.sort(key=_worth)
+        return Tried(tuple(_distinct(good)[: self.limits.shown]), count, left)
+
+    def attempt(self, candidate: Candidate, group: Group | None) -> Remedy | None:
+        """The program with a candidate's annotations; None where it is no better."""
+        base = self.judge.base
+        after = self.judge.with_annotations(base.program, candidate.specs)
+        if after is None or not self.judge.better(after):
+            return None
+        removes = False
+        if group is not None:
+            old, new = _about(base, group), _about(after, group)
+            if new >= old:
+                return None
+            removes = new == 0
+        totals = (self.judge.totals(base), self.judge.totals(after))
+        changes = tuple(Change(n, s, b) for (n, s), b in zip(candidate.specs, candidate.before, strict=False))
+        return Remedy(candidate.what, changes, *totals, removes, _costs(*totals))
+
+
+def _about(partitioned: Partitioned, group: Group) -> float:
+    """What a program sends for that which the collectives of ``group`` are about."""
+    from shardc.launcher.explain.collect import collected
+
+    keys = {key_of(row, c) for row, causes in zip(group.rows, group.causes, strict=True) for c in causes[:1]}
+    total = 0.0
+    for other in collected(partitioned):
+        for row, causes in zip(other.rows, other.causes, strict=True):
+            if any(key_of(row, c) in keys for c in causes):
+                total += row["wire_bytes"]
+    return total
+
+
+def _costs(before: Totals, after: Totals) -> str:
+    """What grows."""
+    told = []
+    if after.peak_bytes > before.peak_bytes * 1.001:
+        more = after.peak_bytes - before.peak_bytes
+        told.append(f"{bytes_text(more)} more memory ({more / max(before.peak_bytes, 1):.0%})")
+    if after.flops > before.flops * 1.001:
+        told.append(f"{(after.flops - before.flops) / max(before.flops, 1):.1%} more arithmetic")
+    if before.seconds is not None and after.wire_bytes > before.wire_bytes * 1.001:
+        told.append(f"{bytes_text(after.wire_bytes - before.wire_bytes)} more on the wire")
+    return ", ".join(told)
+
+
+def _worth(remedy: Remedy) -> tuple[object, ...]:
+    """The best first: those that need little more memory, then by what they save, then the fewest changes."""
+    needs_more = remedy.after.peak_bytes > 1.1 * remedy.before.peak_bytes
+    saved = remedy.saved_seconds if remedy.saved_seconds is not None else remedy.saved_bytes
+    return (needs_more, -saved, len(remedy.changes), remedy.what)
+
+
+def _distinct(remedies: Sequence[Remedy]) -> list[Remedy]:
+    """Of those with the same outcome the one with the fewest changes."""
+    found: dict[Totals, Remedy] = {}
+    for r in remedies:
+        found.setdefault(r.after, r)
+    return list(found.values())
