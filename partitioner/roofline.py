@@ -51,8 +51,8 @@ def work_seconds(device: Device, dtype: DType, flops: float, nbytes: float) -> f
 
 
 def compute_seconds(device: Device, computation: Computation) -> float:
-    """Seconds for everything in ``computation`` but its collectives, nothing fused, kernels following each other without
-    a pause; loops in it count once."""
+    """Seconds for everything in ``computation`` but its collectives, nothing fused and no pause between kernels;
+    loops in it count once."""
     total = 0.0
     for i in computation:
         for role, inner in called_computations(i):
@@ -110,6 +110,8 @@ def _operations(op: Instruction, flops: int) -> dict[str, float]:
         if op.opcode == "copy" or not op.shape.is_array:
             return {}
         size = op.shape.size if op.opcode in MOVES else flops
+        if op.opcode == "divide" and op.operands[1].opcode == "broadcast":  # by one reciprocal for many
+            return {"simple": float(size), "special": float(op.operands[1].operands[0].shape.size)}
         return {_CLASSES.get(op.opcode, "simple"): float(size)} if size else {}
     return {"simple": float(flops)} if flops else {}
 

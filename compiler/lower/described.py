@@ -1,0 +1,86 @@
+"""Lowering for a described machine: what the simulator walks.
+
+For processors of the kind that we emit code for, that is what `compile("cpu")` compiles. For an accelerator nothing is
+emitted, but the program is fused, ordered and scheduled as compilers for such chips do: without the passes that are
+there for our own kernels, with fused attention where the device has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardc.collectives.machine import Machine
+from shardc.collectives.placement import Placement
+from shardc.compiler.lower.convert_async import ConvertAsync
+from shardc.compiler.lower.fuse_attention import FuseAttention
+from shardc.compiler.lower.fuse_products import FuseProducts
+from shardc.compiler.lower.lowered import Lowered
+from shardc.compiler.lower.overlap import Overlap
+from shardc.compiler.lower.pipeline import PASSES, lower
+from shardc.compiler.lower.schedule import Schedule
+from shardc.hlo.config import Config
+from shardc.hlo.ir import Module
+from shardc.hlo.passes import Pass
+
+__all__ = ["accelerator_passes", "lower_for", "overlap_on"]
+
+#: Passes that only our kernels for processors need: products in the order and the parts that caches and cores like,
+#: loops short enough to be written out, reductions cut for threads.
+_FOR_PROCESSORS = frozenset(
+    {
+        "unroll-loops",
+        "swap-products",
+        "relabel-convolutions",
+        "expand-vector-products",
+        "split-products",
+        "split-reductions",
+    }
+)
+
+
+def lower_for(module: Module, machine: Machine | Placement, config: Config | None = None) -> Lowered:
+    """Lower a per-device module for ``machine``, its collectives scheduled beside what computes there; without a
+    `Placement` devices lie on the machine by default.
+
+    Raises `UnsupportedError` as `lower` does. Example: on ``h100-dgx`` the scores of attention have no buffer; on
+    ``host`` the steps are those of the executable.
+    """
+    config = config or Config()
+    described = machine.machine if isinstance(machine, Placement) else machine
+    if described.device.kind == "cpu":
+        return lower(module, config)
+    return lower(module, config, passes=accelerator_passes(machine, config))
+
+
+def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pass, ...]:
+    """What is done to a module for an accelerator, in order."""
+    described = machine.machine if isinstance(machine, Placement) else machine
+    overlap = overlap_on(machine, config)
+    out: list[Pass] = []
+    for p in PASSES:
+        if isinstance(p, FuseProducts) and described.device.fused_attention:
+            out.append(FuseAttention())
+        if isinstance(p, ConvertAsync | Schedule):
+            out.append(replace(p, overlap=overlap))
+        elif p.name not in _FOR_PROCESSORS:
+            out.append(p)
+    return tuple(out)
+
+
+def overlap_on(machine: Machine | Placement, config: Config) -> Overlap | None:
+    """What goes on side by side on ``machine``; None where ``config`` wants nothing to."""
+    if config.overlap == "never":
+        return None
+    placement = machine if isinstance(machine, Placement) else None
+    described = machine.machine if isinstance(machine, Placement) else machine
+    transfers = described.device.transfers
+    if config.overlap == "always":
+        transfers = max(1, transfers)
+    return Overlap(
+        described,
+        transfers,
+        everything=config.overlap == "always",
+        memory=config.overlap_memory if transfers else 1.0,
+        memory_bytes=described.device.memory_bytes,
+        placement=placement,
+    )
