@@ -242,12 +242,8 @@ class Propagated:
             else partition(self.module, self.program.config, machine=described, options=options)
         )
         source = replace(self, program=self.program.scheduled(machine=machine))
-        asked: dict[str, Any] = {
-            "machine": machine,
-            "windowed_einsum": windowed_einsum,
-            "pipelined_loops": pipelined_loops,
-        }
-        asked["decomposed_rings"] = decomposed_rings
+        asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
+        asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
         return Partitioned(source, module, {**self.seconds, **since("partition", start)}, MappingProxyType(asked))
 
     def provenance_dict(self) -> dict[str, Any]:

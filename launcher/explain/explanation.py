@@ -6,6 +6,7 @@ command's ``--json``; every class's ``to_dict`` has its fields under the same na
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -107,9 +108,10 @@ class Change:
 
     @property
     def option(self) -> str:
-        return (
-            f"--annotate '{self.name}={self.spec}'" if "'" not in self.name else f'--annotate "{self.name}={self.spec}"'
-        )
+        """For a shell's command line."""
+        text = f"{self.name}={self.spec}"
+        plain = set('"$`!').isdisjoint(text) and "\\" not in text
+        return f'--annotate "{text}"' if "'" in text and plain else f"--annotate {shlex.quote(text)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""``shardc explain``: why each collective is there, and where a value's sharding comes from."""
+"""``shardc explain``: why each collective is there, what would remove it, and where a value's sharding comes from."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -17,8 +18,12 @@ from shardc.cli.options import (
     open_program,
 )
 from shardc.cli.view import View
+from shardc.hlo.errors import InputError
 
 __all__ = ["explain"]
+
+#: ``--diff`` takes this for the program as the other options have it.
+_AS_IT_IS = "-"
 
 
 def explain(
@@ -30,21 +35,60 @@ def explain(
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
+    machine: Annotated[
+        str, typer.Option("--machine", metavar="NAME[:N]", help="Costs in seconds on a described machine.")
+    ] = "",
+    top: Annotated[int, typer.Option("--top", metavar="N", help="Collectives to show, the most costly; 0: all.")] = 10,
+    remedies: Annotated[
+        int,
+        typer.Option(
+            "--remedies",
+            metavar="N",
+            help="Look for annotations that remove the N most costly collectives, or warnings.",
+        ),
+    ] = 3,
+    tries: Annotated[
+        int, typer.Option("--tries", metavar="N", help="Annotations to try, by partitioning again, for each of them.")
+    ] = 12,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="Start no more tries after so many seconds.")
+    ] = 30.0,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--diff", metavar="A B", help="Compare two annotation files; - is the program as it is."),
+    ] = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Why each collective is there; with --value, where the sharding of a value comes from.
+    """Why each collective is there and what would remove it; with --value, where the sharding of a value comes from.
 
-    Example: shardc explain step.hlo --value w1
+    Example: shardc explain step.hlo --machine h100-dgx
     """
     view = View(json, verbose, quiet)
+    if min(top, remedies, tries) < 0 or not seconds >= 0:
+        raise InputError("--top, --remedies, --tries and --seconds count from 0", fix="give 0 for none")
+    if diff is not None:
+        _compare(view, (file, mesh, annotate, annotations), diff, machine)
+        return
     propagated = open_program(file, mesh, annotate, annotations).propagate()
     if value:
         stories = {name: propagated.explain(name) for name in value}
         view.result(stories, lambda: view.text("\n".join(line for s in stories.values() for line in s)))
         return
-    partitioned = propagated.partition()
-    collectives = partitioned.report()["collectives"]
-    entries = partitioned.explain()
-    view.result(collectives, lambda: view.text("\n".join(entries) or "no collectives: no data moves between devices"))
+    told = propagated.partition(machine=machine or None).explanation(
+        machine or None, remedies=remedies, tries=tries, seconds=seconds
+    )
+    view.result(told.to_dict(), lambda: view.text(told.as_text(top=top, verbose=verbose)))
+
+
+def _compare(view: View, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str) -> None:
+    from shardc.launcher.explain.difference import difference
+
+    file, mesh, annotate, annotations = program
+    made = []
+    for side in sides:
+        chosen = annotations if side == _AS_IT_IS else Path(side)
+        made.append(open_program(file, mesh, annotate, chosen).partition(machine=machine or None))
+    found = difference(made[0], made[1], machine or None)
+    view.result(found.to_dict(), lambda: view.text(found.as_text()))
