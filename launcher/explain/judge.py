@@ -30,7 +30,7 @@ class Judge:
         self.base = base
         self.machine = machine
         self._known: dict[tuple[tuple[str, str], ...], Partitioned | str] = {}
-        self._totals: dict[int, Totals] = {}
+        self._totals: dict[int, tuple[Partitioned, Totals]] = {}
 
     def price(self) -> Price | None:
         """What one execution of a collective takes, alone; None without a machine."""
@@ -47,15 +47,17 @@ class Judge:
 
     def totals(self, partitioned: Partitioned) -> Totals:
         """What the whole program costs."""
-        key = id(partitioned)
-        if key not in self._totals:
-            report = partitioned.report()
-            seconds = None
-            if self.machine is not None:
-                seconds = partitioned.simulate(self.machine, ignore_memory=True).step_seconds
-            executed = sum(c["count"] for c in report["collectives"])
-            self._totals[key] = Totals(report["wire_bytes"], report["flops"], report["peak_bytes"], executed, seconds)
-        return self._totals[key]
+        known = self._totals.get(id(partitioned))
+        if known is not None:
+            return known[1]
+        report = partitioned.report()
+        seconds = None
+        if self.machine is not None:
+            seconds = partitioned.simulate(self.machine, ignore_memory=True).step_seconds
+        executed = sum(c["count"] for c in report["collectives"])
+        made = Totals(report["wire_bytes"], report["flops"], report["peak_bytes"], executed, seconds)
+        self._totals[id(partitioned)] = (partitioned, made)
+        return made
 
     def with_annotations(self, program: Program, changes: tuple[tuple[str, str], ...]) -> Partitioned | None:
         """The program partitioned with other annotations, in the same way; None where it refuses them."""

@@ -44,7 +44,7 @@ def explain(
         typer.Option(
             "--remedies",
             metavar="N",
-            help="Look for annotations that remove the N most costly collectives, or warnings.",
+            help="Look for annotations that remove the N most costly collectives.",
         ),
     ] = 3,
     tries: Annotated[
