@@ -18,7 +18,7 @@ from shardc.collectives.placement import Groups, Part, Placement
 from shardc.collectives.routes import neighbour_law, permute_law
 from shardc.hlo.groups import AxisGroups, AxisPairs
 
-__all__ = ["Choice", "Estimate", "Load", "collective_cost", "parts_cost"]
+__all__ = ["Choice", "Estimate", "Load", "collective_cost", "parts_choice", "parts_cost"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +55,7 @@ def collective_cost(placement: Placement, opcode: str, nbytes: float, groups: Gr
     """
     opcode = opcode.removesuffix("-start")
     key = (opcode, groups)
-    found = placement.memory.get(key)
+    found: Choice | None = placement.memory.get(key)
     if found is None:
         found = placement.memory[key] = _choice(placement, opcode, groups)
     return found.cost(nbytes)
@@ -64,12 +64,17 @@ def collective_cost(placement: Placement, opcode: str, nbytes: float, groups: Gr
 def parts_cost(placement: Placement, opcode: str, nbytes: float, parts: tuple[Part, ...]) -> Estimate:
     """`collective_cost` of a group that meets at ``parts``. Of a permute that is all that is known: it may go from one
     neighbour to the next along the outermost links."""
+    return parts_choice(placement, opcode, parts).cost(nbytes)
+
+
+def parts_choice(placement: Placement, opcode: str, parts: tuple[Part, ...]) -> Choice:
+    """What `parts_cost` chooses from, for those who ask for many sizes."""
     opcode = opcode.removesuffix("-start")
     key = (opcode, parts)
-    found = placement.memory.get(key)
+    found: Choice | None = placement.memory.get(key)
     if found is None:
         found = placement.memory[key] = _choice_of_parts(placement, opcode, parts)
-    return found.cost(nbytes)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,12 @@ class Choice:
     laws: tuple[Law, ...]
     devices: int
     measured: Measured | None = None
+
+    def seconds(self, nbytes: float) -> float:
+        """Those of `cost`."""
+        if self.measured is not None:
+            return self.cost(nbytes).seconds
+        return min((law.start + nbytes * law.per_byte for law in self.laws), default=0.0)
 
     def cost(self, nbytes: float) -> Estimate:
         """The fastest law, the first of equals."""

@@ -81,7 +81,7 @@ def _read(mapping: str | Mapping[str, str] | None, mesh: Mesh) -> list[str] | di
         return None
     parts = [p.strip() for p in mapping.split(",") if p.strip()] if isinstance(mapping, str) else []
     rows = dict(p.split("=", 1) for p in parts if "=" in p) if isinstance(mapping, str) else dict(mapping)
-    names = [p for p in parts if "=" not in p] or list(rows)
+    names = list(rows) + [p for p in parts if "=" not in p]
     for name in names:
         mesh.axis_size(name.strip())
     if len(set(names)) < len(names) or len(rows) not in (0, len(names)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.collectives.cost import parts_cost
+from shardc.collectives.cost import Choice, parts_choice
 from shardc.collectives.machine import Machine
 from shardc.collectives.mapping import place
 from shardc.collectives.placement import Part, Placement
@@ -59,6 +59,7 @@ class Seconds:
         self.machine = machine
         self.placement: Placement = place(machine, table.mesh)
         self._known: dict[tuple[str, int, Atoms], float] = {}
+        self._choices: dict[tuple[str, Atoms], Choice] = {}
         self._parts: dict[Atoms, tuple[Part, ...]] = {}
 
     def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
@@ -73,8 +74,11 @@ class Seconds:
         key = (opcode, nbytes, atoms)
         seconds = self._known.get(key)
         if seconds is None:
-            seconds = parts_cost(self.placement, opcode, nbytes, self._parts_of(atoms)).seconds
-            self._known[key] = seconds
+            choice = self._choices.get((opcode, atoms))
+            if choice is None:
+                choice = parts_choice(self.placement, opcode, self._parts_of(atoms))
+                self._choices[opcode, atoms] = choice
+            seconds = self._known[key] = choice.seconds(nbytes)
         return seconds
 
     def links(self, atoms: Atoms) -> Links:
