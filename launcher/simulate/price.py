@@ -9,7 +9,6 @@ from shardc.collectives.cost import collective_cost
 from shardc.collectives.placement import Placement
 from shardc.compiler.lower.kernel_costs import step_times
 from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
-from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.traffic import work_of
 from shardc.compiler.words import holds
 from shardc.hlo.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
@@ -37,10 +36,18 @@ class Priced:
     loops: list[LoopInfo] = field(default_factory=list)
 
 
-def price(lowered: Lowered, overlap: Overlap, positions: Mapping[Step, int]) -> Priced:
-    """What each step of ``lowered`` takes. ``positions`` number leaf steps."""
-    times = step_times(lowered, overlap.machine, overlap.measured)
-    pricing = _Pricing(lowered, overlap, positions, times, overlap.placed(lowered.module))
+def price(
+    lowered: Lowered,
+    placement: Placement,
+    positions: Mapping[Step, int],
+    *,
+    start_seconds: float,
+    measured: Mapping[str, float],
+) -> Priced:
+    """What each step of ``lowered`` takes. ``positions`` number leaf steps; a start and a done cost the processor
+    ``start_seconds`` each; ``measured`` seconds by name of kernel or collective count instead of the model's."""
+    times = step_times(lowered, placement.machine, measured)
+    pricing = _Pricing(lowered, placement, positions, start_seconds, measured, times)
     pricing.out.steps = pricing.block(lowered.steps)
     return pricing.out
 
@@ -48,10 +55,11 @@ def price(lowered: Lowered, overlap: Overlap, positions: Mapping[Step, int]) -> 
 @dataclass(slots=True)
 class _Pricing:
     lowered: Lowered
-    overlap: Overlap
-    positions: Mapping[Step, int]
-    times: Mapping[Step, KernelTime]
     placement: Placement
+    positions: Mapping[Step, int]
+    start_seconds: float
+    measured: Mapping[str, float]
+    times: Mapping[Step, KernelTime]
     out: Priced = field(default_factory=Priced)
     _loops: tuple[str, ...] = ()
     _started: dict[Collective, int] = field(default_factory=dict)
@@ -70,7 +78,7 @@ class _Pricing:
         if isinstance(step, Collective):
             return self._collective(step, at)
         if isinstance(step, Await):
-            return Done(self._started[step.collective], self.overlap.start_seconds, at)
+            return Done(self._started[step.collective], self.start_seconds, at)
         if isinstance(step, Branch):
             return Choice(tuple(self.block(branch) for branch in step.branches))
         return self._loop(step)
@@ -110,7 +118,7 @@ class _Pricing:
         groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
         nbytes = sum(s.nbytes for s in i.shape.leaves())
         cost = collective_cost(self.placement, i.opcode, nbytes, groups)
-        seconds = self.overlap.measured.get(i.name, cost.seconds)
+        seconds = self.measured.get(i.name, cost.seconds)
         sent = wire_bytes(i, devices)
         axes = tuple(str(a) for a in groups.axes) if isinstance(groups, AxisGroups | AxisPairs) else ()
         row = Work(
@@ -124,7 +132,7 @@ class _Pricing:
         share = seconds / cost.seconds if cost.seconds else 1.0
         loads = {load.resource: load.seconds * share for load in cost.loads}
         waits = not step.asynchronous
-        return Start(number, seconds, loads, 0.0 if waits else self.overlap.start_seconds, waits, at)
+        return Start(number, seconds, loads, 0.0 if waits else self.start_seconds, waits, at)
 
 
 def _kernel(i: Instruction, dtype: str) -> Work:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from shardc.collectives.placement import Placement
 from shardc.compiler.lower.liveness import live_ranges
 from shardc.compiler.lower.lowered import Kernel, Lowered, memory_analysis
 from shardc.compiler.lower.memory_timeline import MemoryTimeline, memory_timeline
-from shardc.compiler.lower.overlap import Overlap
 from shardc.hlo.errors import InputError
-from shardc.launcher.simulate.count_flops import products_in
+from shardc.hlo.ir import Module
+from shardc.launcher.simulate.count_flops import model_products, products_in
 from shardc.launcher.simulate.engine import Tally, run_clock
 from shardc.launcher.simulate.price import Priced, price
 from shardc.launcher.simulate.simulation import Simulation, Work
@@ -18,33 +20,45 @@ from shardc.launcher.units import bytes_text
 
 __all__ = ["need_memory", "simulate"]
 
+_NONE: Mapping[str, float] = MappingProxyType({})
+
 #: How many values an error about memory names.
 _NAMED = 5
 
 
-def simulate(lowered: Lowered, overlap: Overlap, *, mesh: Mapping[str, int] | None = None) -> Simulation:
-    """The step of ``lowered``.
+def simulate(
+    lowered: Lowered,
+    placement: Placement,
+    *,
+    whole: Module | None = None,
+    start_seconds: float = 1e-6,
+    measured: Mapping[str, float] = _NONE,
+) -> Simulation:
+    """The step of ``lowered`` on the machine and with the mesh of ``placement``.
+
+    ``whole`` is the program before it was partitioned, in which products of the model are counted (else those that a
+    device executes are). ``start_seconds`` is what a start and a done cost a device, ``measured`` are seconds by kernel
+    or collective that count instead of the model's.
 
     Needs neither hardware nor tensors; what it costs depends on the program's length alone. A program that is larger
     than memory is simulated like any other: see `Simulation.fits` and `need_memory`.
     """
-    module, machine = lowered.module, overlap.machine
+    module, machine, mesh = lowered.module, placement.machine, placement.mesh
     positions = live_ranges(lowered.steps, lowered.results).positions
-    priced = price(lowered, overlap, positions)
+    priced = price(lowered, placement, positions, start_seconds=start_seconds, measured=measured)
     clock = run_clock(priced.steps)
     work = _executed(priced, clock.tally)
     memory = memory_timeline(lowered)
     dtype, product_flops, model_flops = _products(priced, clock.tally)
+    if whole is not None:
+        model_flops = round(sum(model_products(whole).values()) / mesh.size)
     peak, step = machine.device.peak(dtype), clock.now
-    devices = module.num_partitions * module.replica_count
-    if mesh is None:
-        mesh = dict(module.mesh.axes) if module.mesh is not None else {}
     return Simulation(
         program=module.name,
-        machine=machine.name,
-        devices=devices,
-        mesh=dict(mesh),
-        mapping={},
+        machine=placement.title,
+        devices=mesh.size,
+        mesh=dict(mesh.axes),
+        mapping=placement.describe(),
         step_seconds=step,
         compute_seconds=clock.tally.compute,
         exposed_seconds=clock.tally.exposed,

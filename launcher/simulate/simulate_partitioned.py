@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shardc.compiler.lower.overlap import Overlap, overlap_of
-from shardc.compiler.lower.pipeline import lower
+from shardc.collectives.machine import Machine, load_machine
+from shardc.collectives.mapping import place
+from shardc.collectives.placement import Placement
+from shardc.compiler.lower.described import lower_for, overlap_on
+from shardc.compiler.measured import program_key, read_measured
 from shardc.hlo.errors import InputError
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
 from shardc.launcher.simulate.run import need_memory, simulate
 from shardc.launcher.simulate.simulation import Simulation
+from shardc.partitioner.adopt import is_partitioned
 
 if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned
 
 __all__ = ["simulate_partitioned"]
 
-_Mapping = str | Mapping[str, Any] | Sequence[str] | None
+_Mapping = str | Mapping[str, str] | None
 
 
 def simulate_partitioned(
     partitioned: Partitioned, machine: str | Path | None, *, mapping: _Mapping = None, ignore_memory: bool = False
 ) -> Simulation:
     """See `Partitioned.simulate`."""
-    from shardc.collectives.machine import load_machine
-
     config = partitioned.program.config
     name = str(machine or config.machine or "")
     if not name:
         raise InputError("no machine to simulate", fix='name one, such as simulate("h100-dgx")')
-    described = load_machine(name)
+    module = partitioned.compiled_module
+    placement = _placed(load_machine(name), module, mapping)
     config = replace(config, machine=name)
-    overlap = overlap_of(config) or Overlap(described, 0)
-    found = simulate(lower(partitioned.compiled_module, config), overlap)
+    overlap = overlap_on(placement, config)
+    measured = read_measured(config.profile, program_key(module)) if config.profile is not None else {}
+    source = partitioned.propagated.module
+    found = simulate(
+        lower_for(module, placement, config),
+        placement,
+        whole=None if is_partitioned(source) else source,
+        start_seconds=0.0 if overlap is None else overlap.start_seconds,
+        measured=measured,
+    )
     if not ignore_memory:
         need_memory(found)
     return found
+
+
+def _placed(machine: Machine, module: Module, mapping: _Mapping) -> Placement:
+    """The devices of ``module`` on ``machine``."""
+    devices = module.num_partitions * module.replica_count
+    mesh = module.mesh if module.mesh is not None and module.mesh.size == devices else Mesh({"devices": devices})
+    return place(machine, mesh, mapping)

@@ -129,10 +129,11 @@ class Simulation:
     ``exposed_seconds`` is what compute waited for collectives, ``overlapped_seconds`` (a part of ``compute_seconds``)
     when it computed while links were busy, ``idle_seconds`` what starts and waits themselves cost.
 
-    ``flops`` are all operations, ``product_flops`` those of products of matrices and convolutions, ``model_flops`` the
-    latter without what rematerialisation computes again (Chowdhery et al., "PaLM", 2022, appendix B). ``mfu`` and
-    ``hfu`` are model and product ones per second as shares of ``peak_flops``, the peak of ``dtype``, the type that most
-    products have.
+    ``flops`` are all operations that a device executes, ``product_flops`` those of products of matrices and
+    convolutions. ``model_flops`` are a device's share of the products in the whole program, without what
+    rematerialisation computes again, redundant work or padding (Chowdhery et al., "PaLM", 2022, appendix B). ``mfu``
+    and ``hfu`` are model and product ones per second as shares of ``peak_flops``, the peak of ``dtype``, the type that
+    most products have.
 
     ``mapping`` says where mesh axes lie on the machine. ``link_bytes`` are those that one device sends, by level.
     Of loops, ``events`` has the iterations until they repeat, ``skipped`` what was not listed. ``memory_curve`` are

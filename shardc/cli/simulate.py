@@ -72,7 +72,7 @@ def simulate(
 
     view = View(json, verbose, quiet)
     check_writable(trace)
-    scheduling = Scheduling(machine.partition(":")[0], overlap, profile_in, windowed_einsum, pipelined_loops)
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
     partitioned = scheduling.partitioned(open_program(file, mesh, annotate, annotations))
     found = partitioned.simulate(machine, mapping=map_axes or None, ignore_memory=ignore_memory)
     if trace is not None:
@@ -80,7 +80,7 @@ def simulate(
         view.log(f"wrote {trace}: open it at https://ui.perfetto.dev")
 
     def show() -> None:
-        view.text("\n".join(facts(found)) + "\n")
+        view.text("\n".join((*facts(found), "", "")))
         view.table("", COSTLY_COLUMNS, costly_rows(found))
         view.text("")
         view.table("", PATH_COLUMNS, path_rows(found))
