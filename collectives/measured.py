@@ -49,10 +49,11 @@ Products = tuple[tuple[float, float, float, float], ...]
 class Rates:
     """What kernels take when ``devices`` compute at the same time, each on ``threads`` threads.
 
-    ``call_seconds`` pass per kernel besides its work. ``operations``: seconds per element by ``"opcode dtype"``, of
-    operands in a core's caches. ``read``, ``write``: seconds per byte by the bytes that were used since the last use
-    of the same ones. ``products``: seconds by type and size. ``convolutions``: operations per second by kind and
-    number of channels. ``spread``: of the measurements, the middle half's width over the median, by the worst.
+    ``call_seconds`` pass per kernel besides its work, ``parallel_seconds`` more where several threads do it.
+    ``operations``: seconds per element by ``"opcode dtype"``, of one thread with operands in its caches. ``read``,
+    ``write``: seconds per byte by the bytes that were used since the last use of the same ones. ``products``: seconds
+    by type and size. ``convolutions``: operations per second by kind and number of channels. ``spread``: the middle
+    half's width over the median, of the measurement in the middle.
     """
 
     devices: int
@@ -63,6 +64,7 @@ class Rates:
     write: Points
     products: Mapping[str, Products] = field(default_factory=lambda: MappingProxyType({}))
     convolutions: Mapping[str, Points] = field(default_factory=lambda: MappingProxyType({}))
+    parallel_seconds: float = 0.0
     spread: float = 0.0
 
 
@@ -141,7 +143,7 @@ def at(points: Points, size: float) -> float:
         return points[-1][1]
     (x0, y0), (x1, y1) = points[n - 1], points[n]
     part = math.log(size / x0) / math.log(x1 / x0)
-    return y0 * (y1 / y0) ** part
+    return float(y0 * (y1 / y0) ** part)
 
 
 def this_machine_path() -> Path:
@@ -206,6 +208,7 @@ def _rates(given: Mapping[str, Any]) -> Rates:
         write=_points(given["write"]),
         products=MappingProxyType({str(k): _products(v) for k, v in given["products"].items()}),
         convolutions=MappingProxyType({str(k): _points(v) for k, v in given["convolutions"].items()}),
+        parallel_seconds=float(given["parallel_seconds"]),
         spread=float(given["spread"]),
     )
 

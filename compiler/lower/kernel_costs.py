@@ -9,6 +9,7 @@ from types import MappingProxyType
 from shardc.collectives.cost import collective_cost
 from shardc.collectives.machine import Machine
 from shardc.collectives.placement import Placement
+from shardc.compiler.lower.host_times import host_times
 from shardc.compiler.lower.linearise import Part
 from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.overlap import Overlap
@@ -76,10 +77,13 @@ class KernelCosts:
 def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float] = _NONE) -> Mapping[Step, KernelTime]:
     """The time of each kernel and copy of ``lowered`` on ``machine``; ``measured`` seconds by kernel count instead."""
     times: dict[Step, KernelTime] = {}
+    calibrated: Mapping[Step, KernelTime] = {}
+    if machine.measured is not None:
+        calibrated = host_times(lowered, machine.measured, lowered.module.num_partitions)
     for step in leaf_steps(lowered.steps):
         if not isinstance(step, Kernel | Copy):
             continue
-        time = kernel_seconds(machine.device, work_of(step, lowered.plan))
+        time = calibrated.get(step) or kernel_seconds(machine.device, work_of(step, lowered.plan))
         if isinstance(step, Kernel) and step.instruction.name in measured:
             time = replace(time, seconds=measured[step.instruction.name])
         times[step] = time

@@ -9,7 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from shardc.cli import ahead, bench, demo, explain, mpiexec, ops, partition, propagate, run, simulate, verify, visualize
+from shardc.cli import (
+    ahead,
+    bench,
+    calibrate,
+    demo,
+    explain,
+    mpiexec,
+    ops,
+    partition,
+    propagate,
+    run,
+    simulate,
+    verify,
+    visualize,
+)
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 from shardc.launcher.interrupts import prompt_interrupts
@@ -49,6 +63,7 @@ app.command("compile")(ahead.compile_program)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
 app.command()(bench.bench)
 app.command()(simulate.simulate)
+app.command()(calibrate.calibrate)
 app.command()(explain.explain)
 app.command()(visualize.visualize)
 app.command()(verify.verify)

@@ -1,0 +1,107 @@
+"""The time of each kernel on a computer that was calibrated: what it does, by measured rates, where its bytes lie.
+
+A kernel takes a call, and as long as its arithmetic or its memory traffic, whichever is more. Arithmetic is counted by
+operation and type; products and convolutions come from measured curves. Bytes come from the cache that still holds
+them, by what was used since (`shardc.compiler.lower.reuse`). Devices share the computer: with as many devices as cores
+each has one; with more they take turns; with fewer each has several threads, for kernels that are worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardc.collectives.measured import VIRTUAL, Measured, Rates, at
+from shardc.compiler.kernels.parallel import chunks, flops_of, products_of
+from shardc.compiler.lower.host_work import HostWork, host_work, products_seconds
+from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.reuse import Use, memory_uses
+from shardc.partitioner.kernel_model import KernelTime
+
+__all__ = ["HostShare", "host_times", "share_of_host"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostShare:
+    """What one device has of the computer: ``threads`` for its kernels; ``turns`` devices go on one after the other
+    on the same core."""
+
+    threads: int
+    turns: float
+
+
+def share_of_host(measured: Measured, devices: int) -> HostShare:
+    """Of ``devices``: cores divided, at least one thread each. Example: 4 devices on 2 cores have a thread each and
+    take turns by two."""
+    return HostShare(max(1, measured.cores // devices), max(1.0, devices / measured.cores))
+
+
+def host_times(lowered: Lowered, measured: Measured, devices: int) -> Mapping[Step, KernelTime]:
+    """The time of one execution of each kernel and copy, where ``devices`` run the program together."""
+    uses = memory_uses(lowered)
+    share = share_of_host(measured, devices)
+    times: dict[Step, KernelTime] = {}
+    for step in leaf_steps(lowered.steps):
+        if isinstance(step, Kernel | Copy):
+            mine = _share_of_step(step, lowered, measured, devices, share)
+            times[step] = _time(step, uses.get(step, ()), measured, mine, devices)
+    return times
+
+
+def _share_of_step(step: Step, lowered: Lowered, measured: Measured, devices: int, share: HostShare) -> HostShare:
+    """Steps that several virtual devices would do alike are done by the first of them alone."""
+    number = lowered.once.steps.get(step)
+    if number is None or measured.where != VIRTUAL or devices < 2:
+        return share
+    groups = len(list(lowered.once.groups[number].expand()))
+    return share_of_host(measured, max(1, groups))
+
+
+def _time(step: Kernel | Copy, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int) -> KernelTime:
+    busy = measured.busy
+    work = host_work(step.instruction, busy) if isinstance(step, Kernel) else HostWork(0.0, (), 0.0)
+    if work.empty and not uses:
+        return KernelTime(0.0, "launch", 0.0)
+    pieces = _pieces(step) if share.threads > 1 else 1
+    threads = min(share.threads, pieces)
+    rates = measured.rates_for(devices) if threads > 1 else busy
+    compute = _compute(work, busy, rates, threads, pieces)
+    memory = _memory(uses, rates, share.turns, threads)
+    seconds = max(compute, memory)
+    waiting = busy.call_seconds + (rates.parallel_seconds if threads > 1 else 0.0)
+    limit = max((waiting, "launch"), (memory, "memory"), (compute, "compute"))[1]
+    total = (waiting + seconds) * share.turns
+    best = min(compute, seconds) if limit == "compute" else memory if limit == "memory" else 0.0
+    return KernelTime(total, limit, best * share.turns / total if total else 0.0)
+
+
+def _compute(work: HostWork, busy: Rates, rates: Rates, threads: int, pieces: int) -> float:
+    """Seconds of the arithmetic on ``threads`` threads, which get ``pieces`` pieces."""
+    rounds = -(-pieces // threads) / pieces
+    alone = work.elements + work.convolutions
+    products = products_seconds(work.products, busy)
+    if threads == 1:
+        return alone + products
+    # Several threads work on one product as measured, or on a product of the batch each.
+    batch = max((p.batch for p in work.products), default=1)
+    together = products_seconds(work.products, rates)
+    apart = products * (-(-batch // threads) / batch)
+    return alone * rounds + min(together, apart)
+
+
+def _memory(uses: Sequence[Use], rates: Rates, turns: float, threads: int) -> float:
+    """Seconds that the bytes take; while devices take turns each uses the caches up for the others."""
+    total = 0.0
+    for use in uses:
+        points = rates.write if use.written else rates.read
+        total += use.nbytes * at(points, max(1.0, use.distance * turns))
+    return total
+
+
+def _pieces(step: Kernel | Copy) -> int:
+    """Into how many pieces the compiler cuts the work, about."""
+    if isinstance(step, Copy):
+        return 1
+    i = step.instruction
+    nbytes = sum(b.nbytes for b in (*step.operands, *step.results))
+    return chunks(nbytes=nbytes, flops=flops_of(i), products=products_of(i))

@@ -1,0 +1,109 @@
+"""How much memory a program uses between two uses of the same bytes: what decides from which cache they come.
+
+The lowered program is walked twice, as it runs again and again, with loop bodies walked twice each time; what counts
+is what the last walk finds. A distance is the bytes used since (each use counted), at most all that the program has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardc.compiler.lower.lowered import Branch, Buffer, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.lowered import Collective as CollectiveStep
+from shardc.compiler.lower.traffic import step_traffic
+
+__all__ = ["Use", "memory_uses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """``nbytes`` of a buffer are read or ``written``, ``distance`` bytes after their last use."""
+
+    nbytes: int
+    distance: float
+    written: bool
+
+
+class _Space:
+    """When which bytes of one address space were used last: disjoint ranges (low, high, time)."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int, float]] = []
+
+    def use(self, low: int, high: int, now: float) -> float:
+        """The mean age of the bytes that somebody used before; -1 where nobody did. They are used ``now``."""
+        kept: list[tuple[int, int, float]] = []
+        seen = weighted = 0.0
+        for start, stop, time in self._ranges:
+            common = min(stop, high) - max(start, low)
+            if common <= 0:
+                kept.append((start, stop, time))
+                continue
+            seen += common
+            weighted += common * (now - time)
+            if start < low:
+                kept.append((start, low, time))
+            if stop > high:
+                kept.append((high, stop, time))
+        kept.append((low, high, now))
+        self._ranges = kept
+        return weighted / seen if seen else -1.0
+
+
+def memory_uses(lowered: Lowered) -> Mapping[Step, tuple[Use, ...]]:
+    """What each kernel, copy and collective uses of memory. A part of a buffer that a loop takes is another one every
+    time, so that its distance is as many rounds as there are parts."""
+    walk = _Walk(lowered)
+    for _ in range(2):
+        walk.steps(lowered.steps, in_loop=False)
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, lowered: Lowered) -> None:
+        self._plan = lowered.plan
+        self._spaces: dict[tuple[str, int], _Space] = {}
+        self._now = 0.0
+        self._most = float(
+            sum(b.nbytes for b in (*lowered.parameters, *lowered.results))
+            + lowered.plan.arena_bytes
+            + len(lowered.constants.data)
+        )
+        self.found: dict[Step, tuple[Use, ...]] = {}
+
+    def steps(self, steps: Sequence[Step], *, in_loop: bool) -> None:
+        for step in steps:
+            if isinstance(step, Loop):
+                for _ in range(2):
+                    self.steps(step.condition, in_loop=True)
+                    self.steps(step.body, in_loop=True)
+            elif isinstance(step, Branch):
+                for branch in step.branches:
+                    self.steps(branch, in_loop=in_loop)
+            elif isinstance(step, Kernel | Copy | CollectiveStep):
+                self.found[step] = self._leaf(step, in_loop)
+
+    def _leaf(self, step: Kernel | Copy | CollectiveStep, in_loop: bool) -> tuple[Use, ...]:
+        traffic = step_traffic(step, self._plan)
+        operands = (step.source,) if isinstance(step, Copy) else step.operands
+        results = (step.target,) if isinstance(step, Copy) else step.results
+        uses = []
+        for buffers, moved, written in ((operands, traffic.read, False), (results, traffic.written, True)):
+            whole = sum(b.nbytes for b in buffers)
+            for b in buffers:
+                # Of large operands that are read in part it is not known which part: each counts by its size.
+                part = min(b.nbytes, round(b.nbytes * moved / whole)) if whole else 0
+                if part:
+                    uses.append(self._use(b, part, written, in_loop))
+        return tuple(uses)
+
+    def _use(self, buffer: Buffer, nbytes: int, written: bool, in_loop: bool) -> Use:
+        ref = self._plan.ref(buffer)
+        space = self._spaces.setdefault((ref.space, ref.index if ref.space != "arena" else 0), _Space())
+        age = space.use(ref.offset, ref.offset + buffer.nbytes, self._now)
+        self._now += nbytes
+        if age < 0:
+            return Use(nbytes, self._most, written)
+        rounds = buffer.nbytes / nbytes if in_loop else 1.0
+        return Use(nbytes, min(self._most, max(nbytes, age * rounds)), written)
