@@ -7,7 +7,8 @@ take them on, or be left open. What is one value in many places (a parameter, it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardc.hlo.ir import Module
@@ -17,9 +18,10 @@ from shardc.launcher.explain.chains import Teller
 from shardc.partitioner.cause import Cause
 from shardc.sharding.axes import overlaps
 from shardc.sharding.markers import is_constraint
+from shardc.sharding.names import match_names
 from shardc.sharding.provenance import Provenance
 
-__all__ = ["Candidate", "Candidates", "Names", "merged", "spec_text"]
+__all__ = ["Candidate", "Candidates", "Names", "merged", "pattern_of", "spec_text"]
 
 #: (name, spec) of an annotation.
 Spec = tuple[str, str]
@@ -27,12 +29,12 @@ Spec = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Annotations to try together; lower ``rank`` first. ``before`` has how the values are annotated or lie now."""
+    """Annotations to try together; lower ``rank`` first. ``before`` is how the values are annotated or lie now."""
 
     rank: int
     what: str
     specs: tuple[Spec, ...]
-    before: tuple[str, ...]
+    before: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class Names:
         self.arguments = {p.name: named[k] or f"arg{k}" for k, p in enumerate(module.parameters)}
         self._parent: dict[int, int] = {}
         self._join()
+        graph = history.graph
+        places = enumerate(graph.origin)
+        outer = [v for v, (i, _) in places if i.opcode in ("parameter", "tuple") and graph.annotated[v]]
+        self._border = [v for v in outer if self.of(v) is not None]
 
     def of(self, value: int) -> str | None:
         """The name of a value for ``--annotate``; None for what has none."""
@@ -79,14 +85,31 @@ class Names:
     def family(self, value: int) -> list[int]:
         """Arguments and results that are this value at other times, and annotated alike; the value itself first."""
         graph, root = self.history.graph, self._find(value)
-        mine = graph.initial[value]
-        out = [value]
-        for v, (instruction, _) in enumerate(graph.origin):
-            if v == value or instruction.opcode not in ("parameter", "tuple") or not graph.annotated[v]:
-                continue
-            if self._find(v) == root and graph.initial[v].dims == mine.dims and self.of(v) is not None:
-                out.append(v)
-        return out
+        alike = (v for v in self._border if graph.initial[v].dims == graph.initial[value].dims)
+        return [value, *(v for v in alike if v != value and self._find(v) == root)]
+
+    def kin(self, value: int) -> list[int]:
+        """The families of all arguments that are called alike but for numbers, and annotated alike: equal layers'."""
+        graph, name = self.history.graph, pattern_of(self.of(value) or "")
+        out = dict.fromkeys(self.family(value))
+        for v in self._border if name else ():
+            same = graph.dims[v] == graph.dims[value] and graph.initial[v].dims == graph.initial[value].dims
+            if same and v not in out and pattern_of(self.of(v) or "") == name:
+                out |= dict.fromkeys(self.family(v))
+        return list(out)
+
+    def short(self, specs: Sequence[Spec]) -> tuple[Spec, ...]:
+        """Annotations with names that differ in numbers alone said by a glob, where it matches no other name."""
+        alike: dict[tuple[str, str], list[str]] = {}
+        for name, spec in specs:
+            alike.setdefault((pattern_of(name), spec), []).append(name)
+        out: list[Spec] = []
+        for (_, spec), names in alike.items():
+            glob = _glob(names)
+            table = self.arguments.values() if names[0] in self.arguments.values() else self.results.values()
+            fits = len(names) > 1 and set(match_names(glob, table)) == set(names)
+            out += [(glob, spec)] if fits else [(n, spec) for n in names]
+        return tuple(out)
 
     def _join(self) -> None:
         graph = self.history.graph
@@ -120,27 +143,34 @@ class Candidates:
         found: dict[tuple[Spec, ...], Candidate] = {}
         for value, edit in self._edits(cause):
             for number, members in enumerate(self._together(value)):
-                candidate = self._candidate(replace(edit, rank=edit.rank + 100 * number), members)
+                candidate = self._candidate(replace(edit, rank=edit.rank + 10 * number), members)
                 if candidate is not None and candidate.specs not in found:
                     found[candidate.specs] = candidate
         return sorted(found.values(), key=lambda c: c.rank)
 
     def _together(self, value: int) -> Iterator[list[int]]:
-        """Values to annotate alike: all places of a value, or where none of them is a result, it alone as well."""
-        family = self.names.family(value) if self.history.graph.annotated[value] else [value]
-        yield family
+        """Values to annotate alike: those of equal layers; all places of a value; or it alone, if none is a result."""
+        if not self.history.graph.annotated[value]:
+            yield [value]
+            return
+        family = self.names.family(value)
+        kin = self.names.kin(value)
+        yield kin
+        if len(kin) > len(family):
+            yield family
         if len(family) > 1 and not any(self.history.graph.origin[v][0].opcode == "tuple" for v in family):
             yield [value]
 
     def _candidate(self, edit: _Edit, members: Sequence[int]) -> Candidate | None:
-        specs, before = [], []
+        specs: dict[str, Spec] = {}
+        before = spec_text(self._present(members[0]))
         for v in members:
             name = self.names.of(v)
             if name is None:
                 return None
-            specs.append((name, spec_text(edit.dims)))
-            before.append(spec_text(self._present(v)))
-        return Candidate(edit.rank, edit.what, tuple(dict.fromkeys(specs)), tuple(before))
+            specs[name] = (name, spec_text(edit.dims))
+        more = f", and {len(specs) - 1} values alike" if len(specs) > 1 else ""
+        return Candidate(edit.rank, edit.what + more, self.names.short(list(specs.values())), before)
 
     def _present(self, value: int) -> tuple[DimSharding, ...]:
         """How a value is annotated, or else lies."""
@@ -271,14 +301,21 @@ class Candidates:
 def merged(members: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     """Candidates of equal collectives, made into one for all of them: the first with the first, and so on."""
     first, *others = members
-    if not others:
-        return list(first)
-    out = []
+    out: dict[tuple[Spec, ...], Candidate] = {}
     for n, candidate in enumerate(first):
         same = [c[n] for c in others if n < len(c) and c[n].rank == candidate.rank]
-        pairs: Mapping[Spec, str] = {
-            spec: old for c in (candidate, *same) for spec, old in zip(c.specs, c.before, strict=False)
-        }
-        more = f", and {len(same)} alike" if same and len(pairs) > len(candidate.specs) else ""
-        out.append(Candidate(candidate.rank, candidate.what + more, tuple(pairs), tuple(pairs.values())))
-    return out
+        specs = tuple(dict.fromkeys(spec for c in (candidate, *same) for spec in c.specs))
+        more = f", and {len(specs) - len(candidate.specs)} alike" if len(specs) > len(candidate.specs) else ""
+        out.setdefault(specs, replace(candidate, what=candidate.what + more, specs=specs))
+    return list(out.values())
+
+
+def pattern_of(name: str) -> str:
+    """A name without its numbers."""
+    return re.sub(r"\d+", "#", name)
+
+
+def _glob(names: Sequence[str]) -> str:
+    """A glob for names of one pattern: a star for each number in which they differ."""
+    parts = [re.split(r"(\d+)", n) for n in names]
+    return "".join(p[0] if len(set(p)) == 1 else "*" for p in zip(*parts, strict=True))

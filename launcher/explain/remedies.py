@@ -80,7 +80,7 @@ class Remedies:
                 return None
             removes = new == 0
         totals = (self.judge.totals(base), self.judge.totals(after))
-        changes = tuple(Change(n, s, b) for (n, s), b in zip(candidate.specs, candidate.before, strict=False))
+        changes = tuple(Change(name, spec, candidate.before) for name, spec in candidate.specs)
         return Remedy(candidate.what, changes, *totals, removes, _costs(*totals))
 
 
