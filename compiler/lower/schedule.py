@@ -27,8 +27,8 @@ class Schedule:
     """Order each computation that starts collectives: the fastest of several list schedules that memory has room for.
 
     A program that then needs more than the limit is scheduled again, with one transfer at a time, then in no more
-    memory than before; at last its collectives are one operation again. Pairs that hide nothing always are. Without
-    ``overlap``, and in computations with more than ``limit`` instructions, pairs stay side by side.
+    memory than before; at last its collectives are one operation again. Pairs that hide nothing always are. What does
+    not fit into the machine's memory anyway is scheduled as if it did, and told by whoever asks. Without ``overlap``, and in computations with more than ``limit`` instructions, pairs stay side by side.
     """
 
     overlap: Overlap | None = None
@@ -45,7 +45,8 @@ class Schedule:
         most = before * overlap.memory
         if overlap.memory_bytes is not None:
             arguments = sum(s.nbytes for p in module.parameters for s in p.shape.leaves())
-            most = max(before, min(most, overlap.memory_bytes - arguments))
+            room = overlap.memory_bytes - arguments
+            most = max(before, min(most, room)) if before <= room else most
         many = max(1, overlap.transfers)
         for limits, memory in ((_halves(many), overlap.memory), ((1,), overlap.memory), ((1,), 1.0)):
             made = _Scheduling(overlap, limits, memory, self.limit).of(module)
