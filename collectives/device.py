@@ -40,8 +40,8 @@ class MatrixUnit:
     """``units`` that multiply tiles: a product is padded to multiples of ``shape`` (m, n, k).
 
     ``tile`` is the largest (m, n) of a result that one unit holds; each tile costs ``fill_seconds`` on top of its
-    operations, and one with fewer rows or columns than ``narrowest`` takes as long as if it had them: operands must come.
-    ``share`` of the peak is what well-shaped large products reach.
+    operations, and one with fewer rows or columns than ``narrowest`` takes as long as if it had them, because operands
+    have to come. ``share`` of the peak is what well-shaped large products reach.
     """
 
     units: int = 1
@@ -59,9 +59,10 @@ class Device:
     ``transfers`` is how many collectives may be under way on one kind of links while the device computes; 0 where
     whoever computes does the transfers too. ``memory_share`` of the bandwidth is what long streams reach, and each
     kernel waits ``memory_latency`` seconds for its first bytes. ``launch_seconds`` pass from one kernel to the next.
-    ``vector_flops`` are simple operations per second on f32 elements (0: as products of f32); ``on_chip_bytes`` hold
-    parts of operands that are read again; scattered rows come in multiples of ``granule_bytes``. ``fused_attention``:
-    kernels exist that never write the scores of attention.
+    ``vector_flops`` are simple operations per second on f32 elements (0: as products of f32), ``special_flops`` square
+    roots, quotients, exponentials and the like (0: as simple ones). ``on_chip_bytes`` hold parts of operands that are
+    read again; scattered rows come in multiples of ``granule_bytes``. ``fused_attention``: kernels exist that never
+    write the scores of attention.
 
     ``flops`` of ``f32`` are for products of full precision; ``f32_high`` and ``f32_default`` for those that JAX calls
     so (``jax.lax.Precision``), on units that then take shorter operands.
@@ -76,6 +77,7 @@ class Device:
     memory_latency: float = 0.0
     launch_seconds: float = 0.0
     vector_flops: float = 0.0
+    special_flops: float = 0.0
     on_chip_bytes: int = 0
     granule_bytes: int = 0
     fused_attention: bool = False
@@ -128,6 +130,7 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         memory_latency=_optional(given, "memory_latency", where),
         launch_seconds=_optional(given, "launch_seconds", where),
         vector_flops=_optional(given, "vector_flops", where),
+        special_flops=_optional(given, "special_flops", where),
         on_chip_bytes=int(_optional(given, "on_chip_bytes", where)),
         granule_bytes=int(_optional(given, "granule_bytes", where)),
         fused_attention=bool(given.get("fused_attention", False)),

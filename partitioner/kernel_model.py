@@ -30,10 +30,9 @@ __all__ = [
     "vector_seconds",
 ]
 
-#: Simple operations that one of a class stands for. Special functions come out of a unit of an eighth of the vector
-#: unit's width (CUDA C++ Programming Guide, arithmetic throughput, 9.0: 16 against 128 per clock); the others are a few
-#: of those and polynomials around them (assumption).
-_SIMPLE_OPERATIONS: Mapping[str, float] = MappingProxyType({"simple": 1.0, "special": 8.0, "long": 24.0})
+#: What one operation of a class takes: simple operations and special functions. The others are a few special functions
+#: and polynomials around them (assumption).
+_COSTS: Mapping[str, tuple[float, float]] = MappingProxyType({"simple": (1, 0), "special": (2, 1), "long": (12, 2)})
 
 #: The widest and narrowest elements that the vector unit handles at a rate of their own.
 _WIDE = ("f64", "c128")
@@ -67,6 +66,7 @@ class Work:
 
     ``operations`` are (class, number) of the vector unit; of the ``read`` and ``written`` bytes, ``rows`` says (number,
     bytes of each) of those that lie scattered. ``launches`` follow one another. ``flops`` are as reports count them.
+    ``chained``: products read what was computed from products, so that the units wait for each other.
     """
 
     products: tuple[Product, ...] = ()
@@ -77,6 +77,7 @@ class Work:
     rows: tuple[tuple[int, int], ...] = ()
     launches: int = 1
     flops: int = 0
+    chained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,11 @@ def busy_seconds(device: Device, work: Work) -> float:
 
 
 def _busy(device: Device, work: Work) -> tuple[float, float]:
-    """Seconds of arithmetic and of memory traffic. Matrix and vector unit work side by side where there are both."""
+    """Seconds of arithmetic and of memory traffic. Matrix and vector unit work side by side where there are both and
+    neither needs the other's results."""
     matrix = sum(product_seconds(device, p) for p in work.products)
     vector = vector_seconds(device, work)
-    compute = max(matrix, vector) if device.vector_flops else matrix + vector
+    compute = max(matrix, vector) if device.vector_flops and not work.chained else matrix + vector
     nbytes = work.read + work.written + _rounding(device, work) + sum(product_bytes(device, p) for p in work.products)
     return compute, nbytes / (device.memory_bandwidth * device.memory_share)
 
@@ -132,7 +134,9 @@ def vector_seconds(device: Device, work: Work) -> float:
         rate = device.peak(work.dtype)
         return sum(count for _, count in work.operations) / rate if rate else 0.0
     slower = device.peak("f32") / device.peak("f64") if work.dtype in _WIDE and "f64" in device.flops else 1.0
-    return slower * sum(_SIMPLE_OPERATIONS[kind] * n for kind, n in work.operations) / device.vector_flops
+    simple = sum(_COSTS[kind][0] * n for kind, n in work.operations)
+    special = sum(_COSTS[kind][1] * n for kind, n in work.operations)
+    return slower * (simple / device.vector_flops + special / (device.special_flops or device.vector_flops))
 
 
 def _rounding(device: Device, work: Work) -> int:

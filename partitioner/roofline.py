@@ -76,11 +76,17 @@ def instruction_work(i: Instruction, traffic: Traffic) -> Work:
     operations: Counter[str] = Counter()
     rows: list[tuple[int, int]] = []
     flops, launches, passes = 0, 1, 1
+    after: set[Instruction] = set()
+    chained = False
     for op in inside:
         count = instruction_flops(op)
         flops += count
         made = products_of(op)
         products.extend(made)
+        follows = not after.isdisjoint(op.operands)
+        chained = chained or (follows and bool(made))
+        if follows or made:
+            after.add(op)
         if not made:
             operations.update(_operations(op, count))
         rows.extend(_rows(op))
@@ -97,6 +103,7 @@ def instruction_work(i: Instruction, traffic: Traffic) -> Work:
         tuple(rows),
         launches,
         flops,
+        chained,
     )
 
 
