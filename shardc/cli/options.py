@@ -40,7 +40,7 @@ AnnotateOption = Annotated[
     ),
 ]
 AnnotationsOption = Annotated[
-    Path | None, typer.Option("--annotations", metavar="FILE.toml", help="Tables [mesh] and [annotate].")
+    Path | None, typer.Option("--annotations", metavar="FILE.toml", help="Tables \\[mesh] and \\[annotate].")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
