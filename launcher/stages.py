@@ -328,6 +328,25 @@ class Partitioned:
 
         return explain(self, None if machine is None else str(machine), Limits(remedies, tries, seconds))
 
+    def write_report(
+        self,
+        path: str | Path,
+        *,
+        machine: str | Path | None = None,
+        mapping: str | Mapping[str, str] | None = None,
+        remedies: int = 0,
+    ) -> None:
+        """Write one HTML page that works from disk: structure, collectives and why they are there, tensors, memory, and
+        with a ``machine`` (default: the one that was partitioned for) a simulated step's timeline and traffic.
+
+        ``mapping`` as `simulate` has it, ``remedies`` as `explanation`; without them equal programs make equal bytes.
+        Example: ``partitioned.write_report("report.html", machine="h100-dgx")``. Raises `InputError` for files that
+        cannot be written, machines and mappings as `simulate`.
+        """
+        from shardc.launcher.report.write import write_report
+
+        write_report(self, path, machine=machine, mapping=mapping, remedies=remedies)
+
     def memory_analysis(self) -> dict[str, int]:
         """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
         return self.compile().memory_analysis()

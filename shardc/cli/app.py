@@ -19,6 +19,7 @@ from shardc.cli import (
     ops,
     partition,
     propagate,
+    report,
     run,
     simulate,
     verify,
@@ -65,6 +66,7 @@ app.command()(bench.bench)
 app.command()(simulate.simulate)
 app.command()(calibrate.calibrate)
 app.command()(explain.explain)
+app.command()(report.report)
 app.command()(visualize.visualize)
 app.command()(verify.verify)
 app.command()(ops.ops)

@@ -1,0 +1,1 @@
+"""The report of a program as one page that works from disk, and small pieces of it for notebooks."""

@@ -1,0 +1,96 @@
+"""The structure of a program as a tree: scopes of the source (from ``op_name``), loops, and what runs in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardc.launcher.report.leaves import Around, Leaf
+
+__all__ = ["Node", "scopes_of", "structure"]
+
+#: Scopes that JAX adds for the two computations of a loop, which has a node of its own.
+_PARTS = frozenset({"body", "cond"})
+
+
+@dataclass(slots=True)
+class Node:
+    """``kind`` is ``scope``, ``loop`` or ``leaf``; children stand in program order."""
+
+    kind: str
+    label: str
+    leaf: Leaf | None = None
+    loop: Around | None = None
+    children: list[Node] = field(default_factory=list)
+    inner: dict[tuple[str, str], Node] = field(default_factory=dict)
+
+    def child(self, kind: str, label: str) -> Node:
+        """The inner node of that kind and label, new where there is none."""
+        found = self.inner.get((kind, label))
+        if found is None:
+            found = self.inner[kind, label] = Node(kind, label)
+            self.children.append(found)
+        return found
+
+
+def structure(leaves: Sequence[Leaf], loops: Mapping[str, Around]) -> Node:
+    """The tree of ``leaves``. A loop stands where its ``op_name`` says, the work in it below it.
+
+    What a scope inside a loop repeats of the loop's own scope is left out.
+    """
+    root = Node("scope", "")
+    places: dict[tuple[str, ...], Node] = {(): root}
+    for leaf in leaves:
+        node = _loop_node(places, leaf.loops, loops)
+        around = scopes_of(loops[leaf.loops[-1]].op_name) if leaf.loops and leaf.loops[-1] in loops else []
+        *scopes, title = scopes_of(leaf.op_name) or [_file_of(leaf.source), ""]
+        for scope in _inside(scopes, around):
+            node = node.child("scope", scope)
+        node.children.append(Node("leaf", title, leaf))
+    return root
+
+
+def _file_of(source: str) -> str:
+    """``model.py`` of ``dir/model.py:12``, for work that has no other name."""
+    return source.replace("\\", "/").rpartition("/")[2].partition(":")[0] or "(without a source)"
+
+
+def _loop_node(places: dict[tuple[str, ...], Node], path: tuple[str, ...], loops: Mapping[str, Around]) -> Node:
+    """The node of the innermost loop of ``path``, made where it is missing."""
+    if path in places:
+        return places[path]
+    node = _loop_node(places, path[:-1], loops)
+    loop = loops.get(path[-1], Around("", "", None))
+    around = scopes_of(loops[path[-2]].op_name) if len(path) > 1 and path[-2] in loops else []
+    for scope in _inside(scopes_of(loop.op_name)[:-1], around):
+        node = node.child("scope", scope)
+    found = places[path] = node.child("loop", path[-1])
+    found.loop = loop
+    return found
+
+
+def _inside(scopes: Sequence[str], around: Sequence[str]) -> Sequence[str]:
+    """``scopes`` without what they have in common with those of the loop ``around`` them, and without its parts."""
+    common = 0
+    for a, b in zip(scopes, around, strict=False):
+        if a != b:
+            break
+        common += 1
+    rest = scopes[common:]
+    return rest[1:] if around and rest and rest[0] in _PARTS else rest
+
+
+def scopes_of(op_name: str) -> list[str]:
+    """The parts of a name stack; slashes within brackets and quotes divide nothing.
+
+    Example: ``jit(f)/jit(main)/transpose(a/b)/dot`` has four.
+    """
+    out, part, depth = [], "", 0
+    for c in op_name:
+        if c == "/" and depth == 0:
+            out.append(part)
+            part = ""
+            continue
+        depth = max(0, depth + (c in "([{") - (c in ")]}"))
+        part += c
+    return [p for p in (*out, part) if p] if op_name.strip("/") else []

@@ -1,0 +1,166 @@
+// What runs when: a row per engine, lanes where transfers overlap.
+
+const LANE = 24;
+const MOST_LANES = 4;
+
+function timelineView(data, axis, strings, openCollective) {
+  const work = data.work.map((row) => {
+    const [kind, name, opcode, opName, source, limit] = row.map((n) => strings[n]);
+    return { kind, name, opcode, opName, source, limit, title: lastScope(opName) || name };
+  });
+  const rows = engineRows(data);
+  const high = rows.reduce((sum, row) => sum + row.lanes.length * LANE + 10, 0);
+  const labels = data.folds.map((s) => [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)]);
+  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar for what it is; a click on a transfer opens its explanation');
+  const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
+  const chart = canvasBox(high + 26, { role: 'img', 'aria-label': summary }, draw);
+  let marked = null;
+
+  function draw(context, width) {
+    drawTicks(context, axis, width, 0, high);
+    let y = 5;
+    for (const row of rows) {
+      context.fillStyle = colour('ink');
+      context.textAlign = 'right';
+      context.textBaseline = 'middle';
+      context.fillText(fitted(context, row.engine, GUTTER - 14), GUTTER - 10, y + (row.lanes.length * LANE) / 2);
+      context.save();
+      context.beginPath();
+      context.rect(GUTTER, 0, width - GUTTER, high);
+      context.clip();
+      row.lanes.forEach((lane, n) => drawLane(context, lane, y + n * LANE, width));
+      context.restore();
+      y += row.lanes.length * LANE + 10;
+    }
+    drawFolds(context, axis, width, 0, high, labels);
+  }
+
+  function drawLane(context, lane, y, width) {
+    const [from, to] = [axis.time(axis.from), axis.time(axis.to)];
+    let last = -1;
+    for (let n = firstEnding(lane, from); n < lane.length && lane[n][3] <= to; n++) {
+      const event = lane[n];
+      const left = axis.x(event[3], width);
+      const right = axis.x(event[4], width);
+      if (right < last + 0.4) continue;
+      const w = work[event[2]];
+      const kind = data.kinds[event[1]];
+      const seen = Math.max(right - left - (right - left > 3 ? 1 : 0), 0.6);
+      context.fillStyle = colour(colourOf(kind === 'transfer' ? 'collective' : kind === 'kernel' ? w.kind : kind, w.opcode, w.limit));
+      context.fillRect(left, y + 1, seen, LANE - 3);
+      if (kind === 'wait') hatch(context, left, y + 1, seen, LANE - 3);
+      if (event === marked) {
+        context.strokeStyle = colour('ink');
+        context.lineWidth = 2;
+        context.strokeRect(left, y + 1, seen, LANE - 3);
+        context.lineWidth = 1;
+      }
+      if (right - left > 30 && kind !== 'wait') {
+        context.fillStyle = colour('on-bar');
+        context.textAlign = 'center';
+        context.textBaseline = 'middle';
+        const [a, b] = [Math.max(left, GUTTER), Math.min(right, width)];
+        context.fillText(fitted(context, w.title, b - a - 6), (a + b) / 2, y + LANE / 2);
+      }
+      last = right;
+    }
+  }
+
+  function eventAt(x, y, width) {
+    let top = 5;
+    for (const row of rows) {
+      const n = Math.floor((y - top) / LANE);
+      if (n >= 0 && n < row.lanes.length && x >= GUTTER) {
+        const time = axis.at(x, width);
+        const event = row.lanes[n][firstEnding(row.lanes[n], time)];
+        return event && axis.x(event[3], width) <= x + 2 ? event : null;
+      }
+      top += row.lanes.length * LANE + 10;
+    }
+    return null;
+  }
+
+  function point(x, y, width) {
+    const event = eventAt(x, y, width);
+    if (event === marked) return;
+    marked = event;
+    if (event) info.replaceChildren(...describe(event));
+    chart.canvas.style.cursor = event && work[event[2]].kind === 'collective' ? 'pointer' : '';
+    chart.redraw();
+  }
+
+  function describe(event) {
+    const w = work[event[2]];
+    const around = data.around[event[5]].map(([loop, n]) => `${loop} iteration ${n}`).join(', ');
+    const what = { wait: 'compute waits for ', transfer: 'links carry ', copy: 'copy ' }[data.kinds[event[1]]] || '';
+    const times = `${nanosecondsText(event[4] - event[3], Math.max((event[4] - event[3]) / 1000, 1))} from ${nanosecondsText(event[3], 1e-4 * Math.max(event[3], 1))}`;
+    return [el('b', {}, `${what}${w.title}`), ` ${w.name}, ${w.opcode}${w.limit ? `, limited by ${w.limit}` : ''}: ${times} `,
+      around ? `in ${around} ` : '', sourceText(w.source) || ''];
+  }
+
+  function open(x, y, width) {
+    const event = eventAt(x, y, width);
+    if (event && work[event[2]].kind === 'collective') openCollective(work[event[2]].name);
+  }
+
+  steer(chart, axis, point, open);
+  const used = new Set(data.events.map((e) => {
+    const kind = data.kinds[e[1]];
+    return colourOf(kind === 'transfer' ? 'collective' : kind, work[e[2]].opcode, work[e[2]].limit);
+  }));
+  return el('div', {}, zoomButtons(axis), chart.box, info, legend(used));
+}
+
+function hatch(context, x, y, width, height) {
+  if (width < 2) return;
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+  context.strokeStyle = colour('all-reduce');
+  context.globalAlpha = 0.55;
+  for (let at = x - height; at < x + width; at += 7) {
+    context.beginPath();
+    context.moveTo(at, y + height);
+    context.lineTo(at + height, y);
+    context.stroke();
+  }
+  context.restore();
+}
+
+// The first of a lane's events (ascending, not overlapping) that ends after `time`.
+function firstEnding(lane, time) {
+  let [low, high] = [0, lane.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (lane[middle][4] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function engineRows(data) {
+  const rows = data.engines.map((engine) => ({ engine, lanes: [[]] }));
+  for (const event of data.events) {
+    const { lanes } = rows[event[0]];
+    const free = lanes.find((lane) => !lane.length || lane[lane.length - 1][4] <= event[3]);
+    if (free) free.push(event);
+    else if (lanes.length < MOST_LANES) lanes.push([event]);
+    else lanes.sort((a, b) => a[a.length - 1][4] - b[b.length - 1][4])[0].push(event);
+  }
+  return rows;
+}
+
+const LEGEND = {
+  compute: 'limited by compute', memory: 'limited by memory', launch: 'limited by launch', measured: 'measured', copy: 'copy', wait: 'compute waits',
+  'all-gather': 'all-gather', 'reduce-scatter': 'reduce-scatter', 'all-reduce': 'all-reduce', 'all-to-all': 'all-to-all',
+  'collective-permute': 'collective-permute', collective: 'other collective',
+};
+
+function legend(used) {
+  return el('ul', { class: 'legend', 'aria-label': 'colours' }, Object.entries(LEGEND).filter(([key]) => used.has(key)).map(([key, text]) => {
+    const swatch = el('span', { class: 'swatch', 'aria-hidden': 'true' });
+    swatch.style.background = `var(--${key})`;
+    return el('li', {}, swatch, text);
+  }));
+}

@@ -1,0 +1,55 @@
+"""The report of a partitioned program, written as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.launcher.atomic import check_writable, write_text
+
+if TYPE_CHECKING:
+    from shardc.compiler.lower.memory_timeline import MemoryTimeline
+    from shardc.launcher.stages import Partitioned
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    partitioned: Partitioned,
+    path: str | Path,
+    *,
+    machine: str | Path | None = None,
+    mapping: str | Mapping[str, str] | None = None,
+    remedies: int = 0,
+    seconds: float = 30.0,
+) -> None:
+    """See `Partitioned.write_report`; ``seconds`` as `Partitioned.explanation` has it."""
+    from shardc.launcher.report.gather import report_data
+    from shardc.launcher.report.page import page
+
+    target = Path(path)
+    if target.suffix not in (".html", ".htm"):
+        raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
+    check_writable(target)
+    machine = machine or partitioned.program.config.machine or None
+    if mapping is not None and machine is None:
+        raise InputError("a mapping places mesh axes on a machine, and none is named", fix="name a machine")
+    told: dict[str, Any] = {"explanation": partitioned.explanation(machine, remedies=remedies, seconds=seconds)}
+    if machine is None:
+        told["memory"] = _memory(partitioned)
+    else:
+        told["simulation"] = partitioned.simulate(machine, mapping=mapping, ignore_memory=True)
+    write_text(target, page(report_data(partitioned, **told)))
+
+
+def _memory(partitioned: Partitioned) -> MemoryTimeline | None:
+    """The buffers of the step as it is lowered for this computer; None where something in it cannot be."""
+    from shardc.compiler.lower.memory_timeline import memory_timeline
+    from shardc.compiler.lower.pipeline import lower
+
+    try:
+        return memory_timeline(lower(partitioned.compiled_module, partitioned.program.config))
+    except UnsupportedError:
+        return None
