@@ -13,10 +13,12 @@ from shardc.collectives.machine import Machine
 from shardc.collectives.placement import Placement
 from shardc.compiler.lower.convert_async import ConvertAsync
 from shardc.compiler.lower.fuse_attention import FuseAttention
+from shardc.compiler.lower.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.lowered import Lowered
+from shardc.compiler.lower.merge_kernels import MergeKernels
 from shardc.compiler.lower.overlap import Overlap
-from shardc.compiler.lower.pipeline import PASSES, lower
+from shardc.compiler.lower.pipeline import PASSES, lower, lower_with
 from shardc.compiler.lower.schedule import Schedule
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
@@ -25,15 +27,15 @@ from shardc.hlo.passes import Pass
 __all__ = ["accelerator_passes", "lower_for", "overlap_on"]
 
 #: Passes that only our kernels for processors need: products in the order and the parts that caches and cores like,
-#: loops short enough to be written out, reductions cut for threads.
+#: reductions cut for threads, kernels cut where caches and arenas are small.
 _FOR_PROCESSORS = frozenset(
     {
-        "unroll-loops",
         "swap-products",
         "relabel-convolutions",
         "expand-vector-products",
         "split-products",
         "split-reductions",
+        "compute-early",
     }
 )
 
@@ -49,19 +51,24 @@ def lower_for(module: Module, machine: Machine | Placement, config: Config | Non
     described = machine.machine if isinstance(machine, Placement) else machine
     if described.device.kind == "cpu":
         return lower(module, config)
-    return lower(module, config, passes=accelerator_passes(machine, config))
+    return lower_with(module, accelerator_passes(machine, config), config)
 
 
 def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pass, ...]:
     """What is done to a module for an accelerator, in order."""
     described = machine.machine if isinstance(machine, Placement) else machine
     overlap = overlap_on(machine, config)
+    eager = overlap is not None and overlap.transfers > 0
     out: list[Pass] = []
     for p in PASSES:
         if isinstance(p, FuseProducts) and described.device.fused_attention:
             out.append(FuseAttention())
+        if isinstance(p, ConvertAsync):
+            out.append(FuseMovement())
         if isinstance(p, ConvertAsync | Schedule):
             out.append(replace(p, overlap=overlap))
+        elif isinstance(p, FuseProducts | MergeKernels):
+            out.append(replace(p, eager=eager))
         elif p.name not in _FOR_PROCESSORS:
             out.append(p)
     return tuple(out)

@@ -53,7 +53,7 @@ from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
-__all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "tuned_passes"]
+__all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "lower_with", "tuned_passes"]
 
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
@@ -133,8 +133,12 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
     only, so memory and time can be predicted for any number of devices.
     """
     config = config or Config()
+    return lower_with(module, _overlapping(passes, module, config), config)
+
+
+def lower_with(module: Module, passes: tuple[Pass, ...], config: Config) -> Lowered:
+    """The same with exactly these passes."""
     times = PassTimes()
-    passes = _overlapping(passes, module, config)
     module = run_pipeline(module, passes, config, times=times)
     start = time.perf_counter()
     linear = linearise(module)
