@@ -31,7 +31,7 @@ class VirtualPlaces:
 
     def __init__(self, rows: ctypes.Array[Row], sections: VirtualSections) -> None:
         self._rows, self._sections = rows, sections
-        words = np.frombuffer(rows, np.int64).reshape(len(rows), -1)
+        words = np.frombuffer(memoryview(rows).cast("B"), np.int64).reshape(len(rows), -1)
         self._arenas, self._arguments, self._results = (words[:, n] for n in range(3))
         self._row_addresses = ctypes.addressof(rows) + ctypes.sizeof(Row) * np.arange(len(rows))
         self._devices = words[:, Row.device.offset // 8]

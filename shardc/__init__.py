@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned as Partitioned
     from shardc.launcher.stages import Program as Program
     from shardc.launcher.stages import Propagated as Propagated
+    from shardc.launcher.sweep.run import sweep as sweep
     from shardc.sharding.spec import P as P
     from shardc.sharding.spec import PartitionSpec as PartitionSpec
 
@@ -71,6 +72,7 @@ _HOMES = {
     "reshard": "launcher.reshard",
     "shard": "launcher.numpy_frontend",
     "save": "launcher.save",
+    "sweep": "launcher.sweep.run",
     "save_checkpoint": "launcher.checkpoint.save",
     "trace": "launcher.programs",
 }

@@ -11,7 +11,7 @@ from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
 from shardc.sharding.axes import check_axes
 from shardc.sharding.convert import with_axis_shardings
 
-__all__ = ["resize_mesh"]
+__all__ = ["manual_border", "resize_mesh"]
 
 _MANUAL = frozenset(("SPMDFullToShardShape", "SPMDShardToFullShape"))
 
@@ -31,19 +31,25 @@ def resize_mesh(module: Module, mesh: Mesh) -> Module:
     target = _resized(old, mesh)
     if target == old:
         return module
-    for i in module.instructions():
-        if i.opcode == "custom-call" and i.attrs.get("custom_call_target") in _MANUAL:
-            raise UnsupportedError(
-                "a program with manual computations cannot be resized: their shapes are for one mesh",
-                where=f"%{i.name}" + (f" ({i.source})" if i.source else ""),
-                fix=f"use its own mesh, {old}",
-            )
+    border = manual_border(module)
+    if border is not None:
+        raise UnsupportedError(
+            "a program with manual computations cannot be resized: their shapes are for one mesh",
+            where=f"%{border.name}" + (f" ({border.source})" if border.source else ""),
+            fix=f"use its own mesh, {old}",
+        )
 
     def change(i: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         new = _moved(i.sharding, old, target, i.name)
         return None if new is i.sharding else i.replace(operands=operands, sharding=new)
 
     return rebuild_module(module, change).with_(mesh=target, num_partitions=target.size)
+
+
+def manual_border(module: Module) -> Instruction | None:
+    """Where the first manual computation (``shard_map``) of ``module`` begins or ends, if it has any."""
+    calls = (i for i in module.instructions() if i.opcode == "custom-call")
+    return next((i for i in calls if i.attrs.get("custom_call_target") in _MANUAL), None)
 
 
 def _resized(old: Mesh, wanted: Mesh) -> Mesh:

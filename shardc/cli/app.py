@@ -22,6 +22,7 @@ from shardc.cli import (
     report,
     run,
     simulate,
+    sweep,
     verify,
     visualize,
 )
@@ -64,6 +65,7 @@ app.command("compile")(ahead.compile_program)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
 app.command()(bench.bench)
 app.command()(simulate.simulate)
+app.command()(sweep.sweep)
 app.command()(calibrate.calibrate)
 app.command()(explain.explain)
 app.command()(report.report)

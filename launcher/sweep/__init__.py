@@ -1,0 +1,1 @@
+"""Sweeps: which mesh and which annotations make a program fastest on a machine, predicted for all of them."""

@@ -1,0 +1,180 @@
+"""``shardc sweep``: which mesh and which annotations make a step shortest on a machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import AnnotateOption, JsonOption, MeshOption, QuietOption, VerboseOption
+from shardc.cli.view import View
+
+__all__ = ["sweep"]
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...", help="The program; or for weak scaling one file per number of devices, in their order."
+    ),
+]
+DevicesOption = Annotated[
+    str, typer.Option("--devices", metavar="N", help="8..4096 (powers of two), 8,16,24, or both; default: the mesh's.")
+]
+OverOption = Annotated[
+    str,
+    typer.Option(
+        "--over", metavar="mesh,SETS.toml", help="What to choose: mesh sizes, and named sets of annotations from files."
+    ),
+]
+SweepMachineOption = Annotated[
+    str, typer.Option("--machine", metavar="NAME", help="A name such as h100-dgx or tpu-v5p, or a TOML file.")
+]
+PicturesOption = Annotated[
+    Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw scaling and candidates (needs matplotlib).")
+]
+
+
+def sweep(
+    files: FilesArgument,
+    *,
+    machine: SweepMachineOption,
+    devices: DevicesOption = "",
+    over: OverOption = "mesh",
+    top: Annotated[int, typer.Option("--top", min=1, help="Candidates to show per number of devices.")] = 5,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes side by side; 0: one per core.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Meshes to try per set and number of devices.")] = 64,
+    refine: Annotated[
+        int, typer.Option("--refine", min=0, help="So many of the best are partitioned for the machine, too.")
+    ] = 2,
+    uneven: Annotated[bool, typer.Option("--uneven", help="Also try what does not divide evenly (padded).")] = False,
+    ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Rank what is larger than memory.")] = False,
+    map_axes: Annotated[str, typer.Option("--map", metavar="MAP", help="Where mesh axes lie on the machine.")] = "",
+    pictures: PicturesOption = None,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rank meshes and annotations of a program by the step time that is predicted for a machine. Needs no hardware.
+
+    Example: shardc sweep step.mlir --devices 8..512 --over mesh,sets.toml --machine h100-dgx --pictures scaling
+    """
+    from shardc.launcher.sweep.run import sweep as run
+
+    view = View(json, verbose, quiet)
+    meshes, sets, axes = _choices(over, mesh, annotate)
+    counts = _counts(devices, files, mesh)
+    if pictures is not None:
+        from shardc.launcher.sweep.pictures import need_matplotlib
+
+        need_matplotlib()
+    with _progress(view) as progress:
+        result = run(
+            _programs(files, mesh, meshes),
+            devices=counts,
+            machine=machine,
+            sets=sets,
+            axes=axes,
+            meshes=meshes,
+            mapping=map_axes,
+            limit=limit,
+            refine=refine,
+            uneven=uneven,
+            ignore_memory=ignore_memory,
+            jobs=jobs,
+            progress=progress,
+        )
+    if pictures is not None and result.ranked:
+        view.log(f"drew {', '.join(str(p) for p in result.draw(pictures))}")
+    view.result(result.to_dict() if json else None, lambda: _show(view, result, top))
+    if not result.ranked:
+        raise typer.Exit(1)
+
+
+def _choices(over: str, mesh: str, annotate: Sequence[str] | None) -> tuple[bool, Any, tuple[str, ...] | None]:
+    """Whether meshes are tried, the sets of annotations, and the axes that ``--mesh`` names."""
+    from dataclasses import replace
+
+    from shardc.cli.options import parse_annotation, parse_mesh
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.sweep.sets import SetFile, join_files, read_sets
+
+    words = [w.strip() for w in over.split(",") if w.strip()]
+    if not words:
+        raise InputError("--over names nothing", fix="--over mesh, --over mesh,sets.toml or --over sets.toml")
+    if words.count("mesh") > 1:
+        raise InputError("mesh is named twice", where="--over")
+    files = [w for w in words if w != "mesh"]
+    strange = next((w for w in files if not w.endswith(".toml")), None)
+    if strange is not None:
+        raise InputError(f"{strange!r} is neither mesh nor a .toml file", where="--over", fix="--over mesh,sets.toml")
+    found = join_files([read_sets(f) for f in files])
+    given = dict(parse_annotation(a) for a in annotate or ())
+    sets = tuple(replace(s, specs={**s.specs, **given}) for s in found.sets)
+    wanted = parse_mesh(mesh)
+    axes = None if wanted is None else tuple(n for n, _ in wanted.axes)
+    return "mesh" in words, SetFile(sets, found.axes), axes
+
+
+def _counts(devices: str, files: Sequence[Path], mesh: str) -> tuple[int, ...]:
+    """The numbers of devices; without the option that of ``--mesh``, or of the program's own."""
+    from shardc.cli.options import parse_mesh
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.sweep.meshes import parse_devices
+
+    if devices:
+        counts = parse_devices(devices)
+    else:
+        from shardc.launcher.programs import load
+
+        own = parse_mesh(mesh) or load(files[0]).mesh
+        if own is None:
+            raise InputError("no number of devices", fix="--devices 8..64, or --mesh data=8,model=4")
+        counts = (own.size,)
+    if len(files) > 1 and len(files) != len(counts):
+        raise InputError(
+            f"{len(files)} files for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",
+            where="--devices",
+            fix="weak scaling takes one file per number of devices, in their order",
+        )
+    return counts
+
+
+def _programs(files: Sequence[Path], mesh: str, meshes: bool) -> Any:
+    """The file, or a program per number of devices; with the mesh of ``--mesh`` where no others are tried."""
+    from shardc.cli.options import open_program
+
+    made: list[Any] = [f if meshes or not mesh else open_program(f, mesh) for f in files]
+    return made if len(made) > 1 else made[0]
+
+
+@contextmanager
+def _progress(view: View) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr, when that is a terminal."""
+    if view.quiet or not view.is_speaker or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("candidates"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, most: bar.update(task, completed=done, total=most)
+
+
+def _show(view: View, result: Any, top: int) -> None:
+    from shardc.launcher.sweep.result import CANDIDATE_COLUMNS, FAILED_COLUMNS, SCALING_COLUMNS
+
+    view.table(result.title, CANDIDATE_COLUMNS, result.candidate_rows(top))
+    if len(result.scaling) > 1:
+        view.text("")
+        view.table(result.scaling_title, SCALING_COLUMNS, result.scaling_rows())
+    if result.failed:
+        view.text("")
+        view.table("cannot run", FAILED_COLUMNS, result.failed_rows())
