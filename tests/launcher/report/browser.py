@@ -166,7 +166,9 @@ class Tab:
 
     def press(self, key: str) -> None:
         text = {"Enter": "\r", " ": " "}.get(key, key if len(key) == 1 else "")
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
+        codes = {"Backspace": 8, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
+        code = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:

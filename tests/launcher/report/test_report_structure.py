@@ -33,21 +33,21 @@ body {
   i = s32[] get-tuple-element(p), index=0
   x = f32[64,64] get-tuple-element(p), index=1
   one = s32[] constant(1)
-  next = s32[] add(i, one), metadata={op_name="jit(f)/while/body/add"}
-  y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/while/body/layer/dot"}
+  next = s32[] add(i, one), metadata={op_name="f/while/body/add"}
+  y = f32[64,64] dot(x,x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="f/while/body/l/dot"}
   ROOT t = (s32[], f32[64,64]) tuple(next, y)
 }
 cond {
   p = (s32[], f32[64,64]) parameter(0)
   i = s32[] get-tuple-element(p), index=0
   n = s32[] constant(5)
-  ROOT less = pred[] compare(i, n), direction=LT, metadata={op_name="jit(f)/while/cond/lt"}
+  ROOT less = pred[] compare(i, n), direction=LT, metadata={op_name="f/while/cond/lt"}
 }
 ENTRY main {
   w = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}
   zero = s32[] constant(0)
   init = (s32[], f32[64,64]) tuple(zero, w)
-  loop = (s32[], f32[64,64]) while(init), condition=cond, body=body, metadata={op_name="jit(f)/while"}
+  loop = (s32[], f32[64,64]) while(init), condition=cond, body=body, metadata={op_name="f/while"}
   r = f32[64,64] get-tuple-element(loop), index=1
   ROOT out = f32[64,64] negate(r)
 }
@@ -80,8 +80,8 @@ def test_work_of_a_loop_stands_in_the_loop(looped: Partitioned) -> None:
     places = {node.leaf.opcode: path[:-1] for path, node in walk(tree) if node.leaf is not None}
     (loop,) = (node for _, node in walk(tree) if node.kind == "loop")
     assert loop.loop is not None and loop.loop.trips == 5
-    assert places["dot"] == ("jit(f)", loop.label, "layer")
-    assert places["compare"] == ("jit(f)", loop.label)
+    assert places["dot"] == ("f", loop.label, "l")
+    assert places["compare"] == ("f", loop.label)
     assert places["negate"] == ("looped.hlo",)
 
 
@@ -97,8 +97,8 @@ def test_work_of_a_simulation_stands_in_its_scopes() -> None:
 
 
 def test_scopes_keep_slashes_in_brackets() -> None:
-    assert scopes_of("jit(f)/transpose(jvp(a/b))/state['x/y']/dot") == [
-        "jit(f)",
+    assert scopes_of("f/transpose(jvp(a/b))/state['x/y']/dot") == [
+        "f",
         "transpose(jvp(a/b))",
         "state['x/y']",
         "dot",
