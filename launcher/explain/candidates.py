@@ -7,6 +7,7 @@ take them on, or be left open. What is one value in many places (a parameter, it
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -71,6 +72,9 @@ class Names:
         places = enumerate(graph.origin)
         outer = [v for v, (i, _) in places if i.opcode in ("parameter", "tuple") and graph.annotated[v]]
         self._border = [v for v in outer if self.of(v) is not None]
+        places = enumerate(graph.origin)
+        self._values = {n: v for v, (i, _) in places if i.opcode == "parameter" and (n := self.of(v)) is not None}
+        self._ends = [e.tensors[-1] for e in graph.results]
 
     def of(self, value: int) -> str | None:
         """The name of a value for ``--annotate``; None for what has none."""
@@ -111,6 +115,21 @@ class Names:
             out += [(glob, spec)] if fits else [(n, spec) for n in names]
         return tuple(out)
 
+    def argument(self, name: str) -> int | None:
+        """The value of an argument."""
+        return self._values.get(name)
+
+    def arguments_values(self) -> list[int]:
+        """The values of all arguments."""
+        return list(self._values.values())
+
+    def is_returned(self, value: int) -> bool:
+        """Is the value a result, too, at another time?"""
+        root = self._find(value)
+        return any(
+            self._find(v) == root and self.history.graph.dims[v] == self.history.graph.dims[value] for v in self._ends
+        )
+
     def _join(self) -> None:
         graph = self.history.graph
         for e in (*graph.equations, *graph.results):
@@ -148,6 +167,21 @@ class Candidates:
                     found[candidate.specs] = candidate
         return sorted(found.values(), key=lambda c: c.rank)
 
+    def taking_on(self, value: int, axis: AxisRef) -> list[Candidate]:
+        """An argument, and all alike, split over an axis that it lacks: a candidate per dimension."""
+        made = (self._candidate(edit, self.names.kin(v)) for v, edit in self._taking_on(value, (axis,), 0))
+        return [c for c in made if c is not None]
+
+    def arguments_over(self, axis: AxisRef) -> list[Candidate]:
+        """Arguments split over an axis, the largest first, dimension by dimension."""
+        graph = self.history.graph
+        values = sorted(self.names.arguments_values(), key=lambda v: -math.prod(graph.dims[v]))
+        found: dict[tuple[Spec, ...], Candidate] = {}
+        for v in values:
+            for c in self.taking_on(v, axis):
+                found.setdefault(c.specs, c)
+        return sorted(found.values(), key=lambda c: c.rank)
+
     def _together(self, value: int) -> Iterator[list[int]]:
         """Values to annotate alike: those of equal layers; all places of a value; or it alone, if none is a result."""
         if not self.history.graph.annotated[value]:
@@ -169,7 +203,7 @@ class Candidates:
             if name is None:
                 return None
             specs[name] = (name, spec_text(edit.dims))
-        more = f", and {len(specs) - 1} values alike" if len(specs) > 1 else ""
+        more = f", and {len(specs) - 1} more alike" if len(specs) > 1 else ""
         return Candidate(edit.rank, edit.what + more, self.names.short(list(specs.values())), before)
 
     def _present(self, value: int) -> tuple[DimSharding, ...]:

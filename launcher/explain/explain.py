@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardc.launcher.explain.candidates import Candidates, Names
 from shardc.launcher.explain.chains import Teller, layout_text
 from shardc.launcher.explain.collect import Group, collected
-from shardc.launcher.explain.explanation import CollectiveReason, Explanation
+from shardc.launcher.explain.explanation import CollectiveReason, Explanation, Warned
 from shardc.launcher.explain.judge import Judge
+from shardc.launcher.explain.pains.find import warnings
+from shardc.launcher.explain.pains.survey import Survey, Thresholds
 from shardc.launcher.explain.remedies import Limits, Remedies, Tried
 from shardc.partitioner.cause import Cause
 from shardc.sharding.provenance import Provenance
@@ -19,13 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["explain"]
 
 
-def explain(partitioned: Partitioned, machine: str | None = None, limits: Limits | None = None) -> Explanation:
-    """Why each collective is there, the most costly first; remedies as far as ``limits`` go (default: none)."""
-    return _Explainer(partitioned, machine, limits or Limits()).explanation()
+def explain(
+    partitioned: Partitioned,
+    machine: str | None = None,
+    limits: Limits | None = None,
+    thresholds: Thresholds | None = None,
+) -> Explanation:
+    """Why each collective is there, the most costly first, and warnings from ``thresholds`` on.
+
+    Remedies are looked for as far as ``limits`` go (default: none).
+    """
+    return _Explainer(partitioned, machine, limits or Limits(), thresholds or Thresholds()).explanation()
 
 
 class _Explainer:
-    def __init__(self, partitioned: Partitioned, machine: str | None, limits: Limits) -> None:
+    def __init__(self, partitioned: Partitioned, machine: str | None, limits: Limits, thresholds: Thresholds) -> None:
+        self.thresholds = thresholds
         self.partitioned = partitioned
         self.machine = machine
         self.limits = limits
@@ -33,9 +45,9 @@ class _Explainer:
         history = partitioned.propagated.provenance
         self.teller = Teller(history) if isinstance(history, Provenance) else None
         self.remedies: Remedies | None = None
-        if self.teller is not None and limits.groups > 0:
-            names = Names(self.teller.history, partitioned.program.module)
-            self.remedies = Remedies(self.judge, Candidates(self.teller, names), limits)
+        self.names = None if self.teller is None else Names(self.teller.history, partitioned.program.module)
+        if self.teller is not None and self.names is not None and limits.groups > 0:
+            self.remedies = Remedies(self.judge, Candidates(self.teller, self.names), limits)
 
     def explanation(self) -> Explanation:
         partitioned = self.partitioned
@@ -49,8 +61,13 @@ class _Explainer:
             self.machine or "",
             self.judge.totals(partitioned),
             reasons,
-            (),
+            self._warnings(groups),
         )
+
+    def _warnings(self, groups: Sequence[Group]) -> tuple[Warned, ...]:
+        candidates = None if self.names is None or self.teller is None else Candidates(self.teller, self.names)
+        survey = Survey(self.partitioned, groups, self.judge, self.thresholds, candidates, self.remedies)
+        return warnings(survey)
 
     def _reason(self, group: Group, number: int) -> CollectiveReason:
         row, causes = group.rows[0], group.causes[0]

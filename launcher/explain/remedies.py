@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardc.launcher.explain.candidates import Candidate, Candidates, merged
 from shardc.launcher.explain.collect import Group, key_of
@@ -67,6 +68,23 @@ class Remedies:
         good.sort(key=_worth)
         return Tried(tuple(_distinct(good)[: self.limits.shown]), count, left)
 
+    def best(
+        self, candidates: Sequence[Candidate], accept: Callable[[Totals], bool], worth: Callable[[Totals], object]
+    ) -> Remedy | None:
+        """Of the candidates whose totals ``accept`` takes the one with the least ``worth``; the first of equals."""
+        base = self.judge.base
+        before = self.judge.totals(base)
+        found: list[tuple[Any, int, Remedy]] = []
+        for number, candidate in enumerate(candidates[: self.limits.tries]):
+            if time.monotonic() - self.began > self.limits.seconds:
+                break
+            partitioned = self.judge.with_annotations(base.program, candidate.specs)
+            after = None if partitioned is None else self.judge.totals(partitioned)
+            if after is not None and accept(after):
+                remedy = Remedy(candidate.what, _changes(candidate), before, after, True, _costs(before, after))
+                found.append((worth(after), number, remedy))
+        return min(found, key=lambda entry: entry[:2])[2] if found else None
+
     def attempt(self, candidate: Candidate, group: Group | None) -> Remedy | None:
         """The program with a candidate's annotations; None where it is no better."""
         base = self.judge.base
@@ -80,8 +98,11 @@ class Remedies:
                 return None
             removes = new == 0
         totals = (self.judge.totals(base), self.judge.totals(after))
-        changes = tuple(Change(name, spec, candidate.before) for name, spec in candidate.specs)
-        return Remedy(candidate.what, changes, *totals, removes, _costs(*totals))
+        return Remedy(candidate.what, _changes(candidate), *totals, removes, _costs(*totals))
+
+
+def _changes(candidate: Candidate) -> tuple[Change, ...]:
+    return tuple(Change(name, spec, candidate.before) for name, spec in candidate.specs)
 
 
 def _about(partitioned: Partitioned, group: Group) -> float:
@@ -105,7 +126,7 @@ def _costs(before: Totals, after: Totals) -> str:
         told.append(f"{bytes_text(more)} more memory ({more / max(before.peak_bytes, 1):.0%})")
     if after.flops > before.flops * 1.001:
         told.append(f"{(after.flops - before.flops) / max(before.flops, 1):.1%} more arithmetic")
-    if before.seconds is not None and after.wire_bytes > before.wire_bytes * 1.001:
+    if after.wire_bytes > before.wire_bytes * 1.001:
         told.append(f"{bytes_text(after.wire_bytes - before.wire_bytes)} more on the wire")
     return ", ".join(told)
 

@@ -1,0 +1,1 @@
+"""Warnings of `explain`: what people know by pain, one kind per file."""

@@ -1,0 +1,101 @@
+"""What all warnings look at: the two programs, who varies along which axes, how often what runs, and thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.ir import Computation, Instruction, users_of
+from shardc.launcher.explain.candidates import Candidate, Candidates
+from shardc.launcher.explain.collect import Group
+from shardc.launcher.explain.explanation import Remedy, Totals
+from shardc.launcher.explain.judge import Judge
+from shardc.launcher.explain.remedies import Remedies
+from shardc.partitioner.flops import instruction_flops
+from shardc.partitioner.optimise.varying import Axes, varying
+from shardc.partitioner.trips import executions
+
+if TYPE_CHECKING:
+    from shardc.launcher.stages import Partitioned
+
+__all__ = ["PRODUCTS", "Survey", "Thresholds"]
+
+#: Operations that are worth a warning when they are repeated.
+PRODUCTS = frozenset(("dot", "convolution"))
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From which share on something is worth a warning: of a device's memory, of the bytes on the wire, of padded to
+    real elements, of the arithmetic that several devices do alike."""
+
+    memory: float = 0.05
+    wire: float = 0.05
+    padding: float = 0.1
+    work: float = 0.2
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A partitioned program with what is known of it.
+
+    ``candidates`` are None where nothing was propagated, ``remedies`` where none are wanted.
+    """
+
+    partitioned: Partitioned
+    groups: Sequence[Group]
+    judge: Judge
+    thresholds: Thresholds
+    candidates: Candidates | None
+    remedies: Remedies | None
+
+    @property
+    def totals(self) -> Totals:
+        return self.judge.totals(self.partitioned)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Mesh axes that split something into more than one part."""
+        mesh = self.partitioned.module.mesh
+        return {name: n for name, n in mesh.axes if n > 1} if mesh is not None else {}
+
+    @cached_property
+    def axes(self) -> dict[Instruction, Axes]:
+        """Along which axes any leaf of a value differs between devices."""
+        module = self.partitioned.module
+        if module.mesh is None:
+            return {}
+        return {i: frozenset().union(*leaves) for i, leaves in varying(module).items()}
+
+    @cached_property
+    def counts(self) -> dict[Computation, int]:
+        return executions(self.partitioned.module).count
+
+    @cached_property
+    def home(self) -> dict[Instruction, Computation]:
+        """The computation that an instruction stands in."""
+        return {i: c for c in self.counts for i in c}
+
+    @cached_property
+    def users(self) -> dict[Computation, dict[Instruction, list[Instruction]]]:
+        return {c: users_of(c) for c in self.counts}
+
+    @cached_property
+    def products(self) -> list[tuple[Instruction, int]]:
+        """Products (or, in a program without any, all that computes) with their operations per step."""
+        found = [(i, self.counts[c] * instruction_flops(i)) for c in self.counts for i in c]
+        heavy = [(i, n) for i, n in found if i.opcode in PRODUCTS]
+        return heavy or [(i, n) for i, n in found if n]
+
+    @property
+    def arguments(self) -> list[dict[str, Any]]:
+        """The report's rows of parameters."""
+        return list(self.partitioned.report()["parameters"])
+
+    def best(self, candidates: Sequence[Candidate], accept: Any, worth: Any) -> Remedy | None:
+        """The best of candidates that ``accept(before, after)`` takes, by ``worth(after)``; None if none is wanted."""
+        if self.remedies is None:
+            return None
+        return self.remedies.best(candidates, accept, worth)
