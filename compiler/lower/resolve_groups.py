@@ -13,7 +13,7 @@ import numpy as np
 
 from shardc.compiler.lower.exchange_ragged import exchange_ragged
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.groups import ListGroups, ListPairs
+from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.literal import Literal
 from shardc.hlo.participants import Groups, groups_of_devices, pairs_of_devices
@@ -25,6 +25,9 @@ __all__ = ["ResolveGroups"]
 _GROUPED = frozenset(
     {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-broadcast", "ragged-all-to-all"}
 )
+
+#: Those of them that transports perform as they are, with the one for pairs.
+_MEETING = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class ResolveGroups:
         partitions, replicas = module.num_partitions, module.replica_count
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            if _speaks_of_devices(old, partitions * replicas):
+                return None
             if old.opcode == "collective-permute":
                 pairs = pairs_of_devices(old, partitions, replicas)
                 given = old.attrs["source_target_pairs"].expand()
@@ -74,6 +79,12 @@ class ResolveGroups:
 
         after = rebuild_module(module, change)
         return after if after is module else keep_reachable(after, after.entry)
+
+
+def _speaks_of_devices(i: Instruction, devices: int) -> bool:
+    """Does ``i`` have groups or pairs over the axes of a mesh of all devices? Those are devices, and whole."""
+    given = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
+    return isinstance(given, AxisGroups | AxisPairs) and given.mesh.size == devices and i.opcode in _MEETING
 
 
 def _with(old: Instruction, operands: tuple[Instruction, ...], **attrs: object) -> Instruction:

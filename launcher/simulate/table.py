@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from shardc.launcher.units import bytes_text, flops_text, seconds_text
@@ -116,8 +117,9 @@ def _what(w: Work) -> str:
         text += f" for {w.value}" if w.value else ""
     else:
         text = w.holds or w.opcode
-    text += f", {w.source}" if w.source else ""
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+    where = f", {PurePath(w.source).name}" if w.source else ""
+    widest = _WIDEST - len(where)
+    return (text if len(text) <= widest else text[: widest - 3] + "...") + where
 
 
 def _on_path(p: PathStep, s: Simulation) -> tuple[str, ...]:
