@@ -24,6 +24,7 @@ of those groups, and so on; a size of 0 means as many as there are. Levels come 
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import tomllib
@@ -121,7 +122,9 @@ def load_machine(name: str | Path) -> Machine:
         counts = tuple(int(n) for n in counted[2].split("x"))
     if path is None:
         known = ", ".join(machine_names())
-        raise InputError(f"no machine {str(name)!r}", fix=f"use one of {known}, or the path of a description")
+        raise InputError(
+            f"no machine {str(name)!r}", fix=f"use one of {known}, this (a calibrated computer), or a path"
+        )
     if any(n < 1 for n in counts):
         raise InputError(f"{str(name)!r} has no devices", fix="give positive counts, such as h100-dgx:64")
     try:
@@ -129,6 +132,8 @@ def load_machine(name: str | Path) -> Machine:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"the machine description cannot be read: {error}", where=str(path)) from None
     machine = replace(_machine(given, path), counts=counts)
+    if machine.measured is not None and (stale := machine.measured.stale()):
+        logging.getLogger("shardc").warning("%s", stale)
     if str(name) == "this-virtual" and machine.measured is not None:
         return replace(machine, name=str(name), measured=replace(machine.measured, where=VIRTUAL))
     return machine

@@ -12,7 +12,7 @@ from shardc.collectives.placement import Placement
 from shardc.compiler.measured import read_measured
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
+from shardc.partitioner.search_mapping import mesh_of
 
 __all__ = ["Overlap", "overlap_of"]
 
@@ -44,9 +44,7 @@ class Overlap:
         """Where the devices of ``module`` lie: as it was given, else by default. Raises `InputError` for a misfit."""
         if self.placement is not None:
             return self.placement
-        devices = module.num_partitions * module.replica_count
-        mesh = module.mesh if module.mesh is not None and module.mesh.size == devices else Mesh({"devices": devices})
-        return place(self.machine, mesh)
+        return place(self.machine, mesh_of(module))
 
 
 def overlap_of(config: Config, program: str = "") -> Overlap | None:

@@ -14,10 +14,10 @@ from shardc.compiler.lower.described import lower_for, overlap_on
 from shardc.compiler.measured import program_key, read_measured
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
 from shardc.launcher.simulate.run import need_memory, simulate
 from shardc.launcher.simulate.simulation import Simulation
 from shardc.partitioner.adopt import is_partitioned
+from shardc.partitioner.search_mapping import mesh_of, search_mapping
 
 if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned
@@ -55,6 +55,4 @@ def simulate_partitioned(
 
 def _placed(machine: Machine, module: Module, mapping: _Mapping) -> Placement:
     """The devices of ``module`` on ``machine``."""
-    devices = module.num_partitions * module.replica_count
-    mesh = module.mesh if module.mesh is not None and module.mesh.size == devices else Mesh({"devices": devices})
-    return place(machine, mesh, mapping)
+    return search_mapping(machine, module) if mapping == "search" else place(machine, mesh_of(module), mapping)

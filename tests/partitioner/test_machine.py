@@ -10,13 +10,16 @@ from partition_programs import PROGRAMS
 from partition_support import collectives, integers, layout, random_sharding, scatter_poisoned, with_shardings
 
 from shardc.collectives.machine import load_machine, machine_names
-from shardc.hlo.build import Builder, binary_computation
+from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
+from shardc.hlo.groups import AxisGroups
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef
 from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.partition import partition
+from shardc.partitioner.search_mapping import mesh_of, search_mapping
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -54,3 +57,19 @@ def test_copies_share_a_reduction_where_bytes_count(n: int) -> None:
         args = [integers(np.random.default_rng(0), p.shape) for p in module.parameters]
         (got,) = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
         np.testing.assert_array_equal(got, args[0].sum(2))
+
+
+def test_the_best_mapping_of_a_program() -> None:
+    """Sums over the outer axis are large, those over the inner one small: the outer axis belongs inside a node."""
+    mesh = Mesh({"outer": 8, "inner": 8})
+    b = Builder("main")
+    large, small = b.parameter(array_shape("f32", 4096, 64)), b.parameter(array_shape("f32", 4))
+    add = binary_computation("add", "f32")
+    sums = [
+        b.add("all-reduce", x, replica_groups=AxisGroups(mesh, (AxisRef(axis),)), to_apply=add, shape=x.shape)
+        for x, axis in ((large, "outer"), (small, "inner"))
+    ]
+    module = make_module("sums", b.build(b.add("tuple", *sums)), mesh=mesh).with_(num_partitions=64)
+    found = search_mapping(load_machine("h100-dgx"), module)
+    assert found.describe() == {"outer": "nvlink", "inner": "infiniband"}
+    assert mesh_of(module.with_(mesh=None)) == Mesh({"devices": 64})
