@@ -33,6 +33,8 @@ _NODES = 40
 _SPREAD = 6
 #: How often a value that costs something may start a region.
 _ROUNDS = 4
+#: The part of its time that a region on a machine may take to be decided anew: models are no finer.
+_SAVING = 0.998
 #: Bytes to send that are worth an element to compute: tried in turn until the budget allows; at last no growth at all.
 _THRIFT = (0.25, 2.0, math.inf)
 
@@ -156,6 +158,8 @@ class Search:
         _set(nodes, best)
         after = self._cost(nodes)
         _set(nodes, present)
+        if not isinstance(self.context.resharder.price, Bytes) and after[0] > _SAVING * before[0]:
+            return None
         return best if _less(after, before) else None
 
 

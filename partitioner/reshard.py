@@ -29,6 +29,9 @@ _PATIENCE = 400
 _HASTE = 3.0
 #: Costs that differ by less, relatively, are equal.
 _EXACT = 1e-12
+#: A path is faster if it takes this part of the time, and these seconds less.
+_SAVING = 0.9
+_SAVING_SECONDS = 5e-6
 #: Blocks of atoms are not cut into more than these.
 _FEW = 5
 
@@ -136,13 +139,22 @@ class Resharder:
         raise AssertionError(f"no path from {source} to {target}")
 
     def _faster(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout, known: Path) -> Path:
-        """A path that takes less time than ``known`` and no more memory; ``known`` where none is found."""
+        """A path that takes less time than ``known`` and no more memory; ``known`` where none is found.
+
+        One collective runs by the best algorithm for its links already, where there are no copies of the array whose
+        links could help; and what saves less than models know of latencies is no better.
+        """
+        ceiling = min(_SAVING * known.cost[0], known.cost[0] - _SAVING_SECONDS)
+        copies = self.table.count - len({*source.used, *source.unreduced, *target.used, *target.unreduced})
+        if (known.cost[1] <= 1 and not copies) or self.at_least(dims, nbytes, source, target) >= ceiling:
+            return known
         goal = self._goal(dims, nbytes, source, target)
         sizes = [math.prod(self.table.local_dims(step.after, dims)) for step in known.steps]
         goal = replace(goal, limit=max(goal.limit, *sizes, 0), patience=_PATIENCE // 4)
         for blocks in dict.fromkeys((blocks_of(self.table, source, target), goal.trials.blocks)):
-            tried = replace(goal, trials=replace(goal.trials, blocks=blocks), ceiling=known.cost[0])
-            known = self._find(tried, source) or known
+            found = self._find(replace(goal, trials=replace(goal.trials, blocks=blocks), ceiling=ceiling), source)
+            if found is not None:
+                known, ceiling = found, found.cost[0]
         return known
 
     def _goal(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> _Goal:
