@@ -51,8 +51,9 @@ class Rates:
 
     ``call_seconds`` pass per kernel besides its work, ``parallel_seconds`` more where several threads do it.
     ``operations``: seconds per element by ``"opcode dtype"``, of one thread with operands in its caches. ``read``,
-    ``write``: seconds per byte by the bytes that were used since the last use of the same ones. ``products``: seconds
-    by type and size. ``convolutions``: operations per second by kind and number of channels. ``spread``: the middle
+    ``write`` and ``update`` (of what is read too): seconds per byte by the bytes that were used since the last use of
+    the same ones. ``products``: seconds by type and size, with `` left`` or `` right`` behind the type where that side
+    lies transposed. ``convolutions``: operations per second by kind and number of channels. ``spread``: the middle
     half's width over the median, of the measurement in the middle.
     """
 
@@ -62,6 +63,7 @@ class Rates:
     operations: Mapping[str, float]
     read: Points
     write: Points
+    update: Points
     products: Mapping[str, Products] = field(default_factory=lambda: MappingProxyType({}))
     convolutions: Mapping[str, Points] = field(default_factory=lambda: MappingProxyType({}))
     parallel_seconds: float = 0.0
@@ -120,10 +122,15 @@ class Measured:
         points = tuple((s.devices, s.seconds + arrays * s.per_array) for s in found)
         return at(points, devices)
 
-    def rates_for(self, devices: int) -> Rates:
-        """The rates where ``devices`` compute at the same time: those with as many threads each, or the nearest."""
-        wanted = math.log(max(1, self.cores // max(1, devices)))
-        return min(self.rates, key=lambda r: (abs(math.log(r.threads) - wanted), r.devices))
+    def rates_for(self, devices: int, threads: int) -> Rates:
+        """The rates where ``devices`` compute at the same time with ``threads`` each, or the nearest that there are."""
+        wanted = (min(self.cores, devices), threads)
+
+        def distance(r: Rates) -> tuple[float, int, int]:
+            pairs = zip((r.devices, r.threads), wanted, strict=True)
+            return (sum(abs(math.log(a / b)) for a, b in pairs), r.devices, r.threads)
+
+        return min(self.rates, key=distance)
 
     @property
     def busy(self) -> Rates:
@@ -206,6 +213,7 @@ def _rates(given: Mapping[str, Any]) -> Rates:
         operations=MappingProxyType({str(k): _positive(v) for k, v in given["operations"].items()}),
         read=_points(given["read"]),
         write=_points(given["write"]),
+        update=_points(given["update"]),
         products=MappingProxyType({str(k): _products(v) for k, v in given["products"].items()}),
         convolutions=MappingProxyType({str(k): _points(v) for k, v in given["convolutions"].items()}),
         parallel_seconds=float(given["parallel_seconds"]),

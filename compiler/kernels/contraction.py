@@ -11,14 +11,17 @@ from shardc.compiler.kernels.emitter import Emitter
 from shardc.compiler.kernels.folds import converted
 from shardc.compiler.kernels.function import Kernel, loop_kernel
 from shardc.compiler.kernels.mapping import Output, emit_map
-from shardc.compiler.kernels.product_registers import emit_in_registers, fits_registers
+from shardc.compiler.kernels.product_grid import grid
+from shardc.compiler.kernels.product_registers import emit_in_registers, fits_registers, register_pieces
 from shardc.compiler.kernels.product_sides import Sides
-from shardc.compiler.kernels.product_tiles import Product, emit_product
+from shardc.compiler.kernels.product_tiles import Product, emit_product, tile_pieces
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType, Shape, array_shape
 from shardc.native.blas import SMALL
+from shardc.native.target import Target
 
-__all__ = ["convert_all", "emit_dot", "emit_fused_dot", "gemm_type", "scale"]
+__all__ = ["convert_all", "emit_dot", "emit_fused_dot", "gemm_type", "product_pieces", "scale"]
 
 
 def emit_dot(kernel: Kernel) -> None:
@@ -34,6 +37,21 @@ def emit_dot(kernel: Kernel) -> None:
         _emit(kernel, product, kind)
     else:
         loop_kernel(kernel)
+
+
+def product_pieces(dot: Instruction, target: Target, tuning: Tuning = DEFAULT) -> int:
+    """Into how many pieces a kernel for ``dot``, alone or fused, cuts it: what more threads than that cannot help."""
+    kind = gemm_type(dot) or dot.shape.dtype
+    leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(dot.operands)]
+    plain = dot.replace(operands=tuple(leaves))
+    sides = Sides(plain)
+    if fits_registers(Product(plain, (0, 1), leaves, [plain]), kind):
+        return register_pieces(sides, tuning)
+    matrices = [
+        side.as_it_lies() if leaf.shape.dtype is kind else None
+        for leaf, side in zip(leaves, (sides.left, sides.right), strict=True)
+    ]
+    return tile_pieces(sides, grid(sides, kind, target, tuning, *matrices), tuning)
 
 
 def _emit(kernel: Kernel, product: Product, kind: DType) -> None:

@@ -25,10 +25,11 @@ from shardc.compiler.kernels.product_sides import Sides
 from shardc.compiler.kernels.product_tiles import Product
 from shardc.compiler.kernels.registers import register_type
 from shardc.compiler.kernels.rules import RULES
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.types import DType
 from shardc.native.vector import I64, constant, intrinsic, zero
 
-__all__ = ["emit_in_registers", "fits_registers"]
+__all__ = ["emit_in_registers", "fits_registers", "register_pieces"]
 
 #: Most multiplications of floats, of all batches together.
 _MOST = 1 << 18
@@ -46,11 +47,15 @@ def fits_registers(product: Product, kind: DType) -> bool:
     return together and fits
 
 
+def register_pieces(sides: Sides, tuning: Tuning) -> int:
+    """How many pieces there are for threads."""
+    blocks = sides.batches * -(-sides.m // _ROWS)
+    return chunks(products=_SLOWNESS * sides.work, most=blocks, tuning=tuning)
+
+
 def emit_in_registers(kernel: Kernel, product: Product, kind: DType) -> None:
     """The whole kernel; as `shardc.compiler.kernels.product_tiles.emit_product`."""
-    sides = Sides(product.dot)
-    blocks = sides.batches * -(-sides.m // _ROWS)
-    count = chunks(products=_SLOWNESS * sides.work, most=blocks, tuning=kernel.tuning)
+    count = register_pieces(Sides(product.dot), kernel.tuning)
     if count == 1:
         _Registers(kernel, product, kind).emit(None)
         return

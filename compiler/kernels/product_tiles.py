@@ -23,12 +23,13 @@ from shardc.compiler.kernels.product_grid import Grid, grid
 from shardc.compiler.kernels.product_sides import Matrix, Sides, pack
 from shardc.compiler.kernels.rules import RULES
 from shardc.compiler.kernels.scratch import allocate, release
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType, array_shape
 from shardc.native import blas
 from shardc.native.vector import I64, constant, intrinsic
 
-__all__ = ["Product", "emit_product"]
+__all__ = ["Product", "emit_product", "tile_pieces"]
 
 #: A right side with rows of at most so many elements in memory is read as it lies: its panels are near each other.
 _NEAR = 512
@@ -48,6 +49,12 @@ class Product:
     roots: Sequence[Instruction]
 
 
+def tile_pieces(sides: Sides, cut: Grid, tuning: Tuning) -> int:
+    """How many pieces of tiles there are for threads."""
+    down, across = cut.tiles(sides)
+    return chunks(products=sides.work, most=sides.batches * down * across, tuning=tuning)
+
+
 def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
     """The whole kernel. No dimension of the dot or its operands is 0; ``kind`` is the type to multiply in."""
     e = kernel.emitter()
@@ -63,8 +70,7 @@ def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
             matrices[place] = side.dense()
     left, right = matrices
     assert left is not None
-    down, across = cut.tiles(sides)
-    pieces = chunks(products=sides.work, most=sides.batches * down * across, tuning=kernel.tuning)
+    pieces = tile_pieces(sides, cut, kernel.tuning)
 
     def emit(part: Part) -> None:
         _Tiles(part, product, sides, cut, kind, left, right).emit(pieces)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shardc.collectives.measured import VIRTUAL, Measured, Rates, at
 from shardc.compiler.kernels.parallel import chunks, flops_of, products_of
-from shardc.compiler.lower.host_work import HostWork, host_work, products_seconds
+from shardc.compiler.lower.host_work import HostWork, host_work
 from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.reuse import Use, memory_uses
 from shardc.partitioner.kernel_model import KernelTime
@@ -59,43 +59,30 @@ def _share_of_step(step: Step, lowered: Lowered, measured: Measured, devices: in
 
 def _time(step: Kernel | Copy, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int) -> KernelTime:
     busy = measured.busy
-    work = host_work(step.instruction, busy) if isinstance(step, Kernel) else HostWork(0.0, (), 0.0)
+    work = host_work(step.instruction, busy) if isinstance(step, Kernel) else HostWork()
     if work.empty and not uses:
         return KernelTime(0.0, "launch", 0.0)
-    pieces = _pieces(step) if share.threads > 1 else 1
+    pieces = max((p.pieces for p in work.parts), default=0) or _pieces(step)
     threads = min(share.threads, pieces)
-    rates = measured.rates_for(devices) if threads > 1 else busy
-    compute = _compute(work, busy, rates, threads, pieces)
-    memory = _memory(uses, rates, share.turns, threads)
-    seconds = max(compute, memory)
+    rates = measured.rates_for(devices, threads)
+    compute = work.elements * _rounds(pieces, threads) + sum(p.seconds * _rounds(p.pieces, threads) for p in work.parts)
+    memory = _memory(uses, rates, share.turns)
     waiting = busy.call_seconds + (rates.parallel_seconds if threads > 1 else 0.0)
+    total = (waiting + max(compute, memory)) * share.turns
     limit = max((waiting, "launch"), (memory, "memory"), (compute, "compute"))[1]
-    total = (waiting + seconds) * share.turns
-    best = min(compute, seconds) if limit == "compute" else memory if limit == "memory" else 0.0
+    best = {"compute": compute, "memory": memory, "launch": 0.0}[limit]
     return KernelTime(total, limit, best * share.turns / total if total else 0.0)
 
 
-def _compute(work: HostWork, busy: Rates, rates: Rates, threads: int, pieces: int) -> float:
-    """Seconds of the arithmetic on ``threads`` threads, which get ``pieces`` pieces."""
-    rounds = -(-pieces // threads) / pieces
-    alone = work.elements + work.convolutions
-    products = products_seconds(work.products, busy)
-    if threads == 1:
-        return alone + products
-    # Several threads work on one product as measured, or on a product of the batch each.
-    batch = max((p.batch for p in work.products), default=1)
-    together = products_seconds(work.products, rates)
-    apart = products * (-(-batch // threads) / batch)
-    return alone * rounds + min(together, apart)
+def _rounds(pieces: int, threads: int) -> float:
+    """Which part of the time of all pieces passes where ``threads`` take one after the other."""
+    return -(-pieces // threads) / pieces
 
 
-def _memory(uses: Sequence[Use], rates: Rates, turns: float, threads: int) -> float:
+def _memory(uses: Sequence[Use], rates: Rates, turns: float) -> float:
     """Seconds that the bytes take; while devices take turns each uses the caches up for the others."""
-    total = 0.0
-    for use in uses:
-        points = rates.write if use.written else rates.read
-        total += use.nbytes * at(points, max(1.0, use.distance * turns))
-    return total
+    curves = {"read": rates.read, "write": rates.write, "update": rates.update}
+    return sum(use.nbytes * at(curves[use.kind], max(1.0, use.distance * turns)) for use in uses)
 
 
 def _pieces(step: Kernel | Copy) -> int:

@@ -9,14 +9,18 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from shardc.collectives.measured import Products, Rates, at
+from shardc.compiler.kernels.contraction import product_pieces
+from shardc.compiler.kernels.parallel import chunks
+from shardc.compiler.kernels.product_sides import Sides
 from shardc.hlo.ir import Computation, Instruction, called_computations
 from shardc.hlo.opset import ConvDims, Window
 from shardc.hlo.types import DType
+from shardc.native.target import host_target
 from shardc.partitioner.flops import instruction_flops
 from shardc.partitioner.kernel_model import Product
 from shardc.partitioner.roofline import products_of
 
-__all__ = ["HostWork", "element_seconds", "host_work", "product_seconds", "products_seconds"]
+__all__ = ["HostWork", "Part", "element_seconds", "host_work", "product_seconds"]
 
 #: Names for values, and what is made where it is read.
 _FREE = frozenset(
@@ -53,30 +57,38 @@ _LIBRARY = frozenset(("fft", "cholesky", "triangular-solve", "custom-call", "top
 
 
 @dataclass(frozen=True, slots=True)
-class HostWork:
-    """Seconds of one core for what is done element by element, the products, and seconds of the convolutions."""
+class Part:
+    """Seconds of one core for a product or a convolution, which is cut into so many ``pieces``."""
 
-    elements: float
-    products: tuple[Product, ...]
-    convolutions: float
+    seconds: float
+    pieces: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """Seconds of one core for what is done element by element, and the products and convolutions."""
+
+    elements: float = 0.0
+    parts: tuple[Part, ...] = ()
 
     @property
     def empty(self) -> bool:
-        return not self.elements and not self.products and not self.convolutions
+        return not self.elements and not self.parts
 
 
 def host_work(i: Instruction, rates: Rates) -> HostWork:
     """The work of a kernel for ``i``, an operation or a fusion, with the rates of one core."""
-    elements = convolutions = 0.0
-    products: list[Product] = []
+    elements = 0.0
+    parts: list[Part] = []
     for op in _inside(i):
         if op.opcode == "dot":
-            products += products_of(op)
+            parts.append(_product(op, rates))
         elif op.opcode == "convolution":
-            convolutions += _convolution_seconds(op, rates)
+            pieces = chunks(products=instruction_flops(op) / 2)
+            parts.append(Part(_convolution_seconds(op, rates), pieces))
         else:
             elements += element_seconds(op, rates)
-    return HostWork(elements, tuple(products), convolutions)
+    return HostWork(elements, tuple(parts))
 
 
 def _inside(i: Instruction) -> Iterable[Instruction]:
@@ -153,19 +165,50 @@ def _reduction_seconds(op: Instruction, rates: Rates) -> float:
 # -- products ------------------------------------------------------------------------------------------------------
 
 
-def products_seconds(products: Iterable[Product], rates: Rates) -> float:
-    """Seconds of the products as measured with ``rates``, on as many threads as those have."""
-    return sum(p.batch * p.terms * product_seconds(p, rates) for p in products)
+def _product(dot: Instruction, rates: Rates) -> Part:
+    if not dot.shape.size:
+        return Part(0.0, 1)
+    seconds = sum(p.batch * p.terms * product_seconds(p, _layout(dot), rates) for p in products_of(dot))
+    return Part(seconds, product_pieces(dot, host_target()))
 
 
-def product_seconds(p: Product, rates: Rates) -> float:
-    """One batch's: the time per operation between the measured sizes, along lines in logarithms."""
+def _layout(dot: Instruction) -> str:
+    """Which side lies transposed, as the library sees it."""
+    sides = Sides(dot)
+    left, right = sides.left.as_it_lies(), sides.right.as_it_lies()
+    if right is not None and right.transposed:
+        return " right"
+    return " left" if left is not None and left.transposed else ""
+
+
+def product_seconds(p: Product, layout: str, rates: Rates) -> float:
+    """One batch's: the time per operation between the measured sizes, along lines in logarithms.
+
+    Of products with a side that lies transposed (``" left"``, ``" right"``) fewer sizes are measured: what counts is
+    how much longer they take than plain ones there.
+    """
     dtype = p.rate if p.rate in rates.products else "f64" if p.rate in ("f64", "c128") else "f32"
     points = rates.products.get(dtype)
     if not points:
         return 2.0 * p.m * p.n * p.k * rates.operations.get("multiply f32", 0.0)
-    per_operation = _interpolated(points, (p.m, p.n, p.k))
+    sizes = (p.m, p.n, p.k)
+    per_operation = _interpolated(points, sizes)
+    turned = rates.products.get(f"f32{layout}") if layout else None
+    if turned:
+        plain = rates.products["f32"]
+        per_operation *= _interpolated(_ratios(turned, plain), sizes)
     return per_operation * p.m * p.n * p.k
+
+
+@lru_cache(maxsize=16)
+def _ratios(turned: Products, plain: Products) -> Products:
+    """How often the time of plain products ``turned`` ones of the same size take, as points whose time per operation
+    is that."""
+    found = []
+    for m, n, k, seconds in turned:
+        ratio = seconds / (_interpolated(plain, (int(m), int(n), int(k))) * m * n * k)
+        found.append((m, n, k, max(ratio, 0.5) * m * n * k))
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)

@@ -79,6 +79,8 @@ def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float]
     times: dict[Step, KernelTime] = {}
     calibrated: Mapping[Step, KernelTime] = {}
     if machine.measured is not None:
+        from shardc.compiler.lower.host_times import host_times  # it asks the kernels, with all that emits them
+
         calibrated = host_times(lowered, machine.measured, lowered.module.num_partitions)
     for step in leaf_steps(lowered.steps):
         if not isinstance(step, Kernel | Copy):

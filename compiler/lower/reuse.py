@@ -18,11 +18,12 @@ __all__ = ["Use", "memory_uses"]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``nbytes`` of a buffer are read or ``written``, ``distance`` bytes after their last use."""
+    """``nbytes`` of a buffer are used ``distance`` bytes after their last use; ``kind`` is ``"read"``, ``"write"``, or
+    ``"update"`` where the same kernel reads them too."""
 
     nbytes: int
     distance: float
-    written: bool
+    kind: str
 
 
 class _Space:
@@ -88,22 +89,31 @@ class _Walk:
         traffic = step_traffic(step, self._plan)
         operands = (step.source,) if isinstance(step, Copy) else step.operands
         results = (step.target,) if isinstance(step, Copy) else step.results
-        uses = []
-        for buffers, moved, written in ((operands, traffic.read, False), (results, traffic.written, True)):
-            whole = sum(b.nbytes for b in buffers)
-            for b in buffers:
-                # Of large operands that are read in part it is not known which part: each counts by its size.
-                part = min(b.nbytes, round(b.nbytes * moved / whole)) if whole else 0
-                if part:
-                    uses.append(self._use(b, part, written, in_loop))
+        uses = [self._use(b, part, "read", in_loop) for b, part in _parts(operands, traffic.read)]
+        read = [b for b, _ in _parts(operands, traffic.read)]
+        places = {self._plan.ref(b): use for b, use in zip(read, uses, strict=True)}
+        for b, part in _parts(results, traffic.written):
+            before = places.get(self._plan.ref(b))
+            # What was read a moment ago is in the first cache, but must come and go like what was read.
+            uses.append(
+                self._use(b, part, "write", in_loop) if before is None else Use(part, before.distance, "update")
+            )
         return tuple(uses)
 
-    def _use(self, buffer: Buffer, nbytes: int, written: bool, in_loop: bool) -> Use:
+    def _use(self, buffer: Buffer, nbytes: int, kind: str, in_loop: bool) -> Use:
         ref = self._plan.ref(buffer)
         space = self._spaces.setdefault((ref.space, ref.index if ref.space != "arena" else 0), _Space())
         age = space.use(ref.offset, ref.offset + buffer.nbytes, self._now)
         self._now += nbytes
         if age < 0:
-            return Use(nbytes, self._most, written)
+            return Use(nbytes, self._most, kind)
         rounds = buffer.nbytes / nbytes if in_loop else 1.0
-        return Use(nbytes, min(self._most, max(nbytes, age * rounds)), written)
+        return Use(nbytes, min(self._most, max(nbytes, age * rounds)), kind)
+
+
+def _parts(buffers: Sequence[Buffer], moved: int) -> list[tuple[Buffer, int]]:
+    """How many of the ``moved`` bytes are whose: of large operands that are read in part it is not known which part is
+    read, so each counts by its size."""
+    whole = sum(b.nbytes for b in buffers)
+    parts = [(b, min(b.nbytes, round(b.nbytes * moved / whole))) for b in buffers if whole]
+    return [(b, part) for b, part in parts if part]

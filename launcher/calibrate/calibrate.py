@@ -51,7 +51,7 @@ class Effort:
     """``rounds`` over all programs, each run ``runs`` times; ``small``: fewer sizes."""
 
     rounds: int = 3
-    runs: int = 2
+    runs: int = 3
     small: bool = False
 
 
@@ -120,7 +120,7 @@ class _Progress:
 
     def __init__(self, progress: Progress, effort: Effort, cores: int) -> None:
         self._progress, self._done = progress, 0
-        self._of = effort.rounds * len(_shares(cores)) * 3 + 2 * (1 + len(_counts(cores, effort)))
+        self._of = effort.rounds * (6 if cores > 1 else 3) + 2 * (1 + len(_counts(cores, effort)))
 
     def __call__(self, what: str) -> None:
         self._progress(what, self._done, self._of)
@@ -128,8 +128,8 @@ class _Progress:
 
 
 def _shares(cores: int) -> tuple[tuple[int, int], ...]:
-    """(devices, threads of each) that kernels are measured with."""
-    return ((1, cores), (cores, 1)) if cores > 1 else ((1, 1),)
+    """(devices, threads of each) that kernels are measured with; the last one has a thread per core and device."""
+    return ((1, cores), (1, 1), (cores, 1)) if cores > 1 else ((1, 1),)
 
 
 def _counts(cores: int, effort: Effort) -> tuple[int, ...]:
@@ -141,25 +141,43 @@ def _counts(cores: int, effort: Effort) -> tuple[int, ...]:
 
 
 def _all_rates(effort: Effort, clock: Clock, cores: int, progress: _Progress) -> tuple[Rates, ...]:
-    groups = {
-        "operations": [empty_loop(), *operation_loops(small=effort.small)],
-        "memory": memory_loops(small=effort.small, devices=cores),
-        "products": [*product_loops(small=effort.small), *convolution_loops()],
-    }
-    samples: dict[tuple[int, int], dict[str, list[Timing]]] = {share: {} for share in _shares(cores)}
+    memory = memory_loops(small=effort.small, devices=cores)
+    arithmetic = [empty_loop(), *operation_loops(small=effort.small)]
+    products = [*product_loops(small=effort.small), *convolution_loops()]
+    shares = _shares(cores)
+    busy = shares[-1]
+    # One thread's arithmetic and products are measured while all cores are at work; what several threads make of it
+    # follows from how kernels are cut, so that of them only the cost of coming together is wanted.
+    groups = {share: [memory, *([arithmetic] if share[1] > 1 else [])] for share in shares}
+    groups[busy] = [memory, arithmetic, products]
+    samples: dict[tuple[int, int], dict[str, list[Timing]]] = {share: {} for share in shares}
     for _ in range(effort.rounds):
         for (devices, threads), found in samples.items():
-            for what, loops in groups.items():
-                progress(f"{what}, {devices} x {threads} threads")
+            for loops in groups[devices, threads]:
+                progress(f"{devices} x {threads} threads")
                 for name, timing in clock.kernels(loops, devices, threads, effort.runs).items():
                     found.setdefault(name, []).append(timing)
-    fitted = {share: _rates(*share, _medians(found)) for share, found in samples.items()}
-    alone, busy = fitted[_shares(cores)[0]], fitted[_shares(cores)[-1]]
-    if alone is busy:
-        return (busy,)
-    together, each = ({n: t.seconds for n, t in _medians(samples[share]).items()} for share in _shares(cores))
-    parallel = parallel_fit(together, each, cores)
-    return replace(alone, operations=busy.operations, call_seconds=busy.call_seconds, parallel_seconds=parallel), busy
+    medians = {share: _medians(found) for share, found in samples.items()}
+    base = _rates(*busy, medians[busy])
+    return tuple(base if share == busy else _beside(base, share, medians[busy], medians[share]) for share in shares)
+
+
+def _beside(base: Rates, share: tuple[int, int], busy: Mapping[str, Timing], found: Mapping[str, Timing]) -> Rates:
+    """The rates of another share: with memory and the cost of several threads of its own, and the arithmetic of one
+    thread."""
+    call = busy[empty_loop().name].seconds
+    curves = memory_fit({name: t.seconds for name, t in found.items()}, call)
+    together, each = ({name: t.seconds for name, t in timings.items()} for timings in (found, busy))
+    return replace(
+        base,
+        devices=share[0],
+        threads=share[1],
+        read=curves["read"],
+        write=curves["write"],
+        update=curves["update"],
+        parallel_seconds=parallel_fit(together, each, share[1]) if share[1] > 1 else 0.0,
+        spread=statistics.median(t.spread for t in found.values()),
+    )
 
 
 def _medians(found: Mapping[str, Sequence[Timing]]) -> dict[str, Timing]:
@@ -176,14 +194,15 @@ def _rates(devices: int, threads: int, found: Mapping[str, Timing]) -> Rates:
     seconds = {name: t.seconds for name, t in found.items()}
     # Each time has a clock's call in it, and next to nothing else where a kernel does nothing.
     call = seconds[empty_loop().name]
-    read, write = memory_fit(seconds, call)
+    curves = memory_fit(seconds, call)
     return Rates(
         devices=devices,
         threads=threads,
         call_seconds=_CALL * call,
-        operations=operations_fit(seconds, call, read, write),
-        read=read,
-        write=write,
+        operations=operations_fit(seconds, call, curves["read"], curves["write"]),
+        read=curves["read"],
+        write=curves["write"],
+        update=curves["update"],
         products=products_fit(seconds, call),
         convolutions=convolutions_fit(seconds, call),
         spread=statistics.median(t.spread for t in found.values()),
@@ -202,7 +221,7 @@ def _exchanges(
 ) -> tuple[tuple[CollectiveCurve, ...], tuple[StepCost, ...]]:
     curves: list[CollectiveCurve] = []
     steps: list[StepCost] = []
-    runs = effort.runs * effort.rounds
+    runs = 2 * effort.rounds
     for where, measure in ((VIRTUAL, clock.virtual), (RANKS, clock.ranks)):
         for devices in (1, *_counts(cores, effort)):
             progress(f"collectives of {devices} {'virtual devices' if where == VIRTUAL else 'ranks'}")

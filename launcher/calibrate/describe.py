@@ -29,7 +29,7 @@ def machine_text(measured: Measured, name: str = "this") -> str:
         f"source = {source}",
         "",
         "[device.flops]",
-        *(f"{dtype} = {_peak(busy, dtype):.4g}" for dtype in busy.products),
+        *(f"{dtype} = {_peak(busy, dtype):.4g}" for dtype in busy.products if " " not in dtype),
         "",
         "[[levels]]",
         'name = "memory"',
@@ -65,6 +65,7 @@ def _numbers(rates: Rates) -> dict[str, Any]:
         "spread": rates.spread,
         "read": rates.read,
         "write": rates.write,
+        "update": rates.update,
     }
 
 

@@ -1,4 +1,4 @@
-"""Loops that read and that write so and so many bytes again and again: what a byte takes by what lies between."""
+"""Loops that read, write and change so and so many bytes again and again: what a byte takes by what lies between."""
 
 from __future__ import annotations
 
@@ -37,24 +37,36 @@ def memory_loops(*, small: bool = False, devices: int = 1) -> list[Loop]:
             f"  %x = f32[{n}] dynamic-update-slice(%state0, %one_element, %at)",
         ]
         out.append(Loop(f"read {nbytes}", (f"f32[{n}]",), "\n".join(body), ("%x",), trips, (0.0,), _SUM))
+        body = [
+            f"  %r = f32[{n}] broadcast(%state0), dimensions={{}} @",
+            "  %first = f32[1] slice(%state1), slice={[0:1]}",
+            "  %x = f32[] reshape(%first)",
+        ]
+        out.append(Loop(f"write {nbytes}", ("f32[]", f"f32[{n}]"), "\n".join(body), ("%x", "%r"), trips, (1.0, 1.0)))
         line = f"  %r = f32[{n}] negate(%state0) @"
         out.append(Loop(f"update {nbytes}", (f"f32[{n}]",), line, ("%r",), trips))
     return out
 
 
-def memory_fit(seconds: Mapping[str, float], call: float) -> tuple[Points, Points]:
-    """Seconds per byte of reading and of writing, by the bytes that were used since the last use of the same ones.
+def memory_fit(seconds: Mapping[str, float], call: float) -> dict[str, Points]:
+    """Seconds per byte by ``read``, ``write`` and ``update``, each by the bytes that were used since the last use of
+    the same ones.
 
-    Writing is what an update in place takes beyond reading, and no less than half of what reading takes.
+    An update of what is read takes what it takes beyond reading. No curve falls as more bytes lie between.
     """
-    read, write = [], []
+    found: dict[str, list[tuple[float, float]]] = {"read": [], "write": [], "update": []}
     for name, spent in seconds.items():
         what, _, size = name.partition(" ")
-        if what != "read" or f"update {size}" not in seconds:
-            continue
-        nbytes = float(size)
-        one = max(spent - call, 0.1 * spent) / nbytes
-        both = max(seconds[f"update {size}"] - call, 0.0) / nbytes
-        read.append((nbytes, one))
-        write.append((nbytes, max(both - one, 0.5 * one)))
-    return tuple(sorted(read)), tuple(sorted(write))
+        if what in found:
+            nbytes = float(size)
+            found[what].append((nbytes, max(spent - call, 0.1 * spent) / nbytes))
+    read = dict(found["read"])
+    found["update"] = [(n, max(s - read[n], 0.1 * read[n])) for n, s in found["update"] if n in read]
+    return {what: _rising(sorted(points)) for what, points in found.items()}
+
+
+def _rising(points: list[tuple[float, float]]) -> Points:
+    out: list[tuple[float, float]] = []
+    for size, value in points:
+        out.append((size, max(value, out[-1][1]) if out else value))
+    return tuple(out)

@@ -18,9 +18,11 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "bf16": (32, 256),
 }
 _SMALL: Mapping[str, tuple[int, ...]] = {"f32": (16, 128, 768)}
+#: Sizes of products of which one side lies transposed.
+_TURNED = (32, 128, 512)
 #: Seconds that all trips of a loop take together, roughly.
-_LOOP = 1e-3
-_NAME = re.compile(r"product (\w+) (\d+) (\d+) (\d+)$")
+_LOOP = 6e-4
+_NAME = re.compile(r"product (\w+(?: left| right)?) (\d+) (\d+) (\d+)$")
 
 
 def product_loops(*, small: bool = False) -> list[Loop]:
@@ -28,6 +30,8 @@ def product_loops(*, small: bool = False) -> list[Loop]:
     out = []
     for dtype, lengths in (_SMALL if small else SIZES).items():
         out += [_product(dtype, m, n, k) for m in lengths for n in lengths for k in lengths]
+    for side in ("left", "right"):
+        out += [_turned(side, m, n, k) for m in _TURNED for n in _TURNED for k in _TURNED]
     return out
 
 
@@ -37,9 +41,32 @@ def _product(dtype: str, m: int, n: int, k: int) -> Loop:
         f"  %x = {dtype}[{m},{k}] dot(%y, %state2), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
     ]
     shapes = (f"{dtype}[{m},{k}]", f"{dtype}[{k},{n}]", f"{dtype}[{n},{k}]")
-    trips = int(max(3, min(1000, _LOOP / 2 / (2e-6 + 2 * m * n * k / 50e9))))
     values = (1.0, 1.0 / k, 1.0 / n)
-    return Loop(f"product {dtype} {m} {n} {k}", shapes, "\n".join(body), ("%x", "%state1", "%state2"), trips, values)
+    return Loop(
+        f"product {dtype} {m} {n} {k}", shapes, "\n".join(body), ("%x", "%state1", "%state2"), _often(m, n, k), values
+    )
+
+
+def _turned(side: str, m: int, n: int, k: int) -> Loop:
+    """A product of which one side lies transposed; one element of the left side comes from the last result."""
+    left, right = f"f32[{m},{k}]", f"f32[{k},{n}]"
+    a, b = 1, 0
+    if side == "left":
+        left, a = f"f32[{k},{m}]", 0
+    else:
+        right, b = f"f32[{n},{k}]", 1
+    body = [
+        f"  %y = f32[{m},{n}] dot(%state0, %state1), lhs_contracting_dims={{{a}}}, rhs_contracting_dims={{{b}}} @",
+        "  %first = f32[1,1] slice(%y), slice={[0:1], [0:1]}",
+        "  %at = s32[] constant(0)",
+        f"  %x = {left} dynamic-update-slice(%state0, %first, %at, %at)",
+    ]
+    name = f"product f32 {side} {m} {n} {k}"
+    return Loop(name, (left, right), "\n".join(body), ("%x", "%state1"), 2 * _often(m, n, k), (0.0, 0.0))
+
+
+def _often(m: int, n: int, k: int) -> int:
+    return int(max(3, min(1000, _LOOP / 2 / (2e-6 + 2 * m * n * k / 50e9))))
 
 
 def products_fit(seconds: Mapping[str, float], call: float) -> dict[str, Products]:
