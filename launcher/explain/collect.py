@@ -64,7 +64,7 @@ def local_bytes(cause: Cause) -> int:
 
 def key_of(row: Mapping[str, Any], cause: Cause) -> tuple[object, ...]:
     """What a collective is about, the same in a program with other annotations."""
-    return (row["op"], cause.value, "" if cause.reader is None else cause.reader.name)
+    return (row["op"], cause.value if cause.operand is None else cause.operand.name)
 
 
 def _signature(row: Mapping[str, Any], causes: list[Cause]) -> tuple[object, ...]:

@@ -59,13 +59,8 @@ def _warning(survey: Survey, n: int, k: int, axes: str, wasted: _Wasted) -> Warn
     )
     text += f", {idle} of {k} devices hold nothing else" if idle else ""
     near = (n // k * k, chunk * k)
-    numbers = {
-        "size": float(n),
-        "shards": float(k),
-        "padding": share,
-        "bytes": float(wasted.local),
-        "idle": float(idle),
-    }
+    numbers = {"size": float(n), "shards": float(k), "padding": share, "bytes": float(wasted.local)}
+    numbers["idle_devices"] = float(idle)
     sizes = " or ".join(str(m) for m in dict.fromkeys(near) if m)
     way = f"make the size {sizes}, or split another dimension over {axes}"
     return Warned("padding", text, name, op.source, numbers, WayOut(way))
