@@ -3,11 +3,13 @@
 const GUTTER = 104;
 const FOLD_SHARE = 0.08;
 const FOLDS_SHARE = 0.4;
+const LONG_SHARE = 0.02;
 
 // `end` and `skipped` ([begin, end] each, not overlapping, ascending) in any unit; `format(value, step)` makes labels.
 function sharedAxis(end, skipped, format) {
-  const axis = { from: 0, to: 1, folded: skipped.length > 0, canFold: skipped.length > 0, parts: [], changed: [] };
+  const axis = { from: 0, to: 1, folded: false, canFold: false, parts: [], changed: [] };
   end = end || 1;
+  skipped = skipped.filter(([a, b]) => b - a > LONG_SHARE * end);
 
   function build() {
     const folds = axis.folded ? skipped : [];
@@ -84,6 +86,7 @@ function sharedAxis(end, skipped, format) {
     }
     return out;
   };
+  axis.canFold = axis.folded = skipped.length > 0;
   build();
   return axis;
 }
@@ -115,11 +118,11 @@ function drawTicks(context, axis, width, top, bottom) {
   }
 }
 
-// Hatched blocks where iterations were skipped.
-function drawFolds(context, axis, width, top, bottom, labels) {
-  axis.parts.filter((p) => p.fold).forEach((part, n) => {
-    const left = Math.max(GUTTER, axis.x(part.time, width));
-    const right = Math.min(width, axis.x(part.until, width));
+// Hatched blocks where iterations were skipped: { time, until, lines } each.
+function drawBlocks(context, axis, width, top, bottom, blocks) {
+  blocks.forEach((block) => {
+    const left = Math.max(GUTTER, axis.x(block.time, width));
+    const right = Math.min(width, axis.x(block.until, width));
     if (right <= left) return;
     context.save();
     context.beginPath();
@@ -134,12 +137,12 @@ function drawFolds(context, axis, width, top, bottom, labels) {
       context.lineTo(x + bottom - top, top);
       context.stroke();
     }
-    if (labels) drawFoldLabel(context, labels[n], left, right, top, bottom);
+    if (block.lines) drawBlockLabel(context, block.lines, left, right, top, bottom);
     context.restore();
   });
 }
 
-function drawFoldLabel(context, lines, left, right, top, bottom) {
+function drawBlockLabel(context, lines, left, right, top, bottom) {
   const wide = Math.max(...lines.map((line) => context.measureText(line).width)) + 8;
   const across = wide > right - left;
   context.translate((left + right) / 2, (top + bottom) / 2);

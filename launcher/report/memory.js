@@ -33,7 +33,7 @@ function memoryView(data, axis) {
     context.fillStyle = colour('ink');
     if (pointed !== null) dot(context, axis.x(pointed[0], width), y(pointed[1]));
     context.restore();
-    if (axis.folded) drawFolds(context, axis, width, MEMORY_HEIGHT - 8, MEMORY_HEIGHT, null);
+    drawBlocks(context, axis, width, MEMORY_HEIGHT - 8, MEMORY_HEIGHT, axis.parts.filter((part) => part.fold));
   }
 
   function drawCurve(context, width) {

@@ -25,7 +25,7 @@ function tiles() {
   if (timed) {
     add('step', secondsText(t.seconds.step));
     add('MFU', percent(t.mfu), `share of the peak of ${t.dtype}; with what is computed again ${percent(t.hfu)}`);
-    add('exposed communication', `${secondsText(t.seconds.exposed)}`, 'what compute waits for');
+    add('waiting for links', `${secondsText(t.seconds.exposed)}`, 'what compute waits for');
   }
   add('operations', flopsText(t.flops), 'of one device in a step');
   add('sent', bytesText(t.wire_bytes), 'by one device in a step');
@@ -113,6 +113,10 @@ function outermost(skipped) {
 const folds = timed ? outermost(data.timeline.skipped) : [];
 const timeAxis = timed ? sharedAxis(data.timeline.end, folds.map((s) => [s[3], s[4]]), nanosecondsText) : null;
 
+function movedValues() {
+  return new Map(data.collectives.map((row) => [row.name, strings[row.value]]));
+}
+
 function memoryAxis() {
   return timed ? timeAxis : sharedAxis(data.memory.end, [], (n) => String(Math.round(n)));
 }
@@ -120,7 +124,7 @@ function memoryAxis() {
 const sections = [
   ['structure', 'Structure', true, () => treeView(readTree(data.tree, strings), timed, openCollective)],
   ['collectives', 'Collectives', true, collectivesSection],
-  ['timeline', 'Timeline', timed, () => timelineView({ ...data.timeline, folds }, timeAxis, strings, openCollective)],
+  ['timeline', 'Timeline', timed, () => timelineView({ ...data.timeline, skipped: folds, values: movedValues() }, timeAxis, strings, openCollective)],
   ['memory', 'Memory', data.memory !== null, () => memoryView(data.memory, memoryAxis())],
   ['traffic', 'Traffic', data.traffic !== null, () => trafficView(data.traffic, data.totals.links)],
   ['tensors', 'Tensors', true, tensorsSection],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +11,8 @@ from shardc.launcher.report.leaves import Around, Leaf
 
 __all__ = ["Node", "scopes_of", "structure"]
 
+#: For names that begin in a function that the program calls, nobody knows from where.
+_CALLED = "(called functions)"
 #: Scopes that JAX adds for the two computations of a loop, which has a node of its own.
 _PARTS = frozenset({"body", "cond"})
 
@@ -39,15 +43,25 @@ def structure(leaves: Sequence[Leaf], loops: Mapping[str, Around]) -> Node:
     What a scope inside a loop repeats of the loop's own scope is left out.
     """
     root = Node("scope", "")
+    main = _main_scope(leaves)
     places: dict[tuple[str, ...], Node] = {(): root}
     for leaf in leaves:
         node = _loop_node(places, leaf.loops, loops)
         around = scopes_of(loops[leaf.loops[-1]].op_name) if leaf.loops and leaf.loops[-1] in loops else []
         *scopes, title = scopes_of(leaf.op_name) or [_file_of(leaf.source), ""]
+        if main and leaf.op_name and not leaf.loops and scopes[:1] != [main]:
+            scopes = [main, _CALLED, *scopes]
         for scope in _inside(scopes, around):
             node = node.child("scope", scope)
         node.children.append(Node("leaf", title, leaf))
     return root
+
+
+def _main_scope(leaves: Sequence[Leaf]) -> str:
+    """``jit(step)``, in which JAX's names begin, but those of functions that it calls; empty for other programs."""
+    firsts = Counter(first for leaf in leaves for first in scopes_of(leaf.op_name)[:1])
+    named = [first for first in firsts if re.match(r"p?jit\(", first)]
+    return max(named, key=lambda first: firsts[first], default="")
 
 
 def _file_of(source: str) -> str:

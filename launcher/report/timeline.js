@@ -6,11 +6,12 @@ const MOST_LANES = 4;
 function timelineView(data, axis, strings, openCollective) {
   const work = data.work.map((row) => {
     const [kind, name, opcode, opName, source, limit] = row.map((n) => strings[n]);
-    return { kind, name, opcode, opName, source, limit, title: lastScope(opName) || name };
+    const title = kind === 'collective' ? `${opcode} ${data.values.get(name) || lastScope(opName)}` : lastScope(opName) || name;
+    return { kind, name, opcode, source, limit, title };
   });
   const rows = engineRows(data);
   const high = rows.reduce((sum, row) => sum + row.lanes.length * LANE + 10, 0);
-  const labels = data.folds.map((s) => [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)]);
+  const blocks = data.skipped.map((s) => ({ time: s[3], until: s[4], lines: [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)] }));
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar for what it is; a click on a transfer opens its explanation');
   const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
   const chart = canvasBox(high + 26, { role: 'img', 'aria-label': summary }, draw);
@@ -32,7 +33,7 @@ function timelineView(data, axis, strings, openCollective) {
       context.restore();
       y += row.lanes.length * LANE + 10;
     }
-    drawFolds(context, axis, width, 0, high, labels);
+    drawBlocks(context, axis, width, 0, high, blocks);
   }
 
   function drawLane(context, lane, y, width) {

@@ -7,7 +7,7 @@ function trafficView(data, links) {
   const each = data.devices / data.blocks;
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, most ? 'point at a cell for its bytes' : 'no device sends anything');
   const text = `bytes from device to device; a pair sends at most ${bytesText(most)}`;
-  const chart = canvasBox((width) => Math.min(width, 520), { role: 'img', 'aria-label': text }, draw);
+  const chart = canvasBox((width) => size(width) * data.blocks + 30, { role: 'img', 'aria-label': text }, draw);
   const left = 56;
   let marked = null;
 
@@ -32,7 +32,7 @@ function trafficView(data, links) {
       const label = String(Math.ceil(n * each));
       context.textAlign = 'right';
       context.textBaseline = 'middle';
-      context.fillText(label, left - 6, (n + 0.5) * cell);
+      context.fillText(label, left - 6, Math.max((n + 0.5) * cell, 6));
       context.textAlign = 'center';
       context.textBaseline = 'top';
       context.fillText(label, left + (n + 0.5) * cell, cell * data.blocks + 5);
@@ -52,7 +52,7 @@ function trafficView(data, links) {
   });
   const what = each === 1 ? 'Rows send, columns receive.' : `Rows send, columns receive; a cell is a block of ${digits(each)} devices.`;
   return el('div', { class: 'traffic' },
-    el('div', {}, el('p', { class: 'quiet' }, `${what} Numbers are devices.`), chart.box, info,
+    el('div', {}, el('p', { class: 'quiet' }, `${what} Numbers are devices${least < most / 4 ? '; colours go by the logarithm' : ''}.`), chart.box, info,
       most ? el('p', { class: 'scale' }, bytesText(least), el('span', { class: 'ramp', 'aria-hidden': 'true' }), bytesText(most)) : null),
     links.length ? linksView(links) : null);
 }

@@ -90,7 +90,7 @@ function treeView(root, timed, openCollective) {
     const fill = el('span', { class: 'share', title: `${percent(share)} of the step's ${timed ? 'time' : bar === 'flops' ? 'operations' : 'memory traffic'}` });
     fill.style.setProperty('--share', share);
     fill.style.setProperty('--tint', `var(--${node.kind === 'leaf' ? colourOf(node.what, node.opcode, '') : 'quiet'})`);
-    const name = el('td', { role: 'gridcell', class: 'name' }, el('div', {}, mark, ...labelOf(node), fill));
+    const name = el('td', { role: 'gridcell', class: 'name' }, el('div', {}, el('div', { class: 'label' }, mark, ...labelOf(node)), fill));
     const row = el('tr', { role: 'row', 'aria-level': level, 'aria-expanded': inner ? 'false' : false, tabindex: -1, class: node.kind }, name, figures);
     row.level = level;
     row.style.setProperty('--level', level);

@@ -12,17 +12,20 @@ from shardc.launcher.simulate.simulation import Simulation, Skipped
 
 __all__ = ["Fold", "fold_time"]
 
-#: Share of the axis that a block of skipped iterations gets at most, and all of them together.
-_BLOCK, _BLOCKS = 0.1, 0.4
+#: Share of the axis that a block of skipped iterations gets at most, and all of them together; and the share of the
+#: time from which on a block is folded at all.
+_BLOCK, _BLOCKS, _LONG = 0.1, 0.4, 0.02
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Piecewise linear from ``seconds`` (ascending) to ``places`` between 0 and 1; ``skipped`` are the blocks."""
+    """Piecewise linear from ``seconds`` (ascending) to ``places`` between 0 and 1; ``skipped`` are all blocks of
+    skipped iterations, ``folded`` those that the axis cuts short."""
 
     seconds: tuple[float, ...]
     places: tuple[float, ...]
     skipped: tuple[Skipped, ...]
+    folded: tuple[Skipped, ...]
 
     def place(self, seconds: ArrayLike) -> NDArray[np.float64]:
         """Places on the axis of points in time, of the same shape."""
@@ -36,7 +39,8 @@ class Fold:
 def fold_time(simulation: Simulation) -> Fold:
     """The axis of a simulated step; skips within a skip count as one block."""
     end = max(simulation.step_seconds, *(e.begin + e.seconds for e in simulation.events), 0.0) or 1.0
-    blocks = _outermost(simulation.skipped)
+    skipped = _outermost(simulation.skipped)
+    blocks = [s for s in skipped if s.seconds > _LONG * end]
     hidden = sum(s.seconds for s in blocks)
     each = min(_BLOCK, _BLOCKS / max(len(blocks), 1))
     wide = [min(each, s.seconds / end) for s in blocks]
@@ -52,7 +56,7 @@ def fold_time(simulation: Simulation) -> Fold:
         add(block.begin, places[-1] + (block.begin - seconds[-1]) * scale)
         add(block.begin + block.seconds, places[-1] + width)
     add(end, 1.0)
-    return Fold(tuple(seconds), tuple(places), tuple(blocks))
+    return Fold(tuple(seconds), tuple(places), tuple(skipped), tuple(blocks))
 
 
 def _outermost(skipped: Sequence[Skipped]) -> list[Skipped]:

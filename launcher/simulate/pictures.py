@@ -86,7 +86,7 @@ def _figure(simulation: Simulation, what: str, height: float, **edges: float) ->
     at, line = 1 - 0.14 / height, 0.24 / height
     figure.text(0.012, at, _short(f"{s.program}: {what}", 90), fontsize=12, weight="bold", va="top", parse_math=False)
     figure.text(
-        0.012, at - line, _short(f"{figures}; {facts}", 150), fontsize=8.5, va="top", color="#555555", parse_math=False
+        0.012, at - line, _short(f"{figures}; {facts}", 172), fontsize=8.5, va="top", color="#555555", parse_math=False
     )
     return figure
 

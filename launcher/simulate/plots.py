@@ -41,8 +41,10 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "other collective": "#8c8c8c",
     }
 )
-_EDGE, _GREY, _DARK, _ALARM = "#c0392b", "#6b6b6b", "#222222", "#c0392b"
+_GREY, _DARK, _ALARM = "#6b6b6b", "#222222", "#c0392b"
 _ROW, _LANES = 0.8, 4
+#: Share of the axis from which on a bar has an edge.
+_EDGED = 0.004
 
 
 def colour_of(kind: str, work: Work) -> str:
@@ -70,6 +72,8 @@ def draw_timeline(axes: Any, simulation: Simulation, fold: Fold) -> None:
         low, high = fold.place([skip.begin, skip.begin + skip.seconds])
         box = {"height": len(engines), "width": high - low, "xy": (low, -0.5)}
         axes.add_patch(_patch(box, facecolor="#f4f4f4", edgecolor="#cccccc", hatch="//", linewidth=0.5, zorder=3))
+        if high - low < 0.032:
+            continue
         text = f"{skip.last - skip.first + 1} more\niterations\n{seconds_text(skip.seconds)}"
         axes.text(
             (low + high) / 2, (len(engines) - 1) / 2, text, fontsize=7.5, ha="center", va="center", zorder=4,
@@ -109,7 +113,9 @@ def _bars(
                 parse_math=False,
             )
     for key, bars in spans.items():
-        axes.broken_barh(bars, place, facecolor=COLOURS[key], linewidth=0.3, **_texture(key))
+        for wide in (True, False):
+            some = [b for b in bars if (b[1] > _EDGED) == wide]
+            axes.broken_barh(some, place, facecolor=COLOURS[key], linewidth=0.3 if wide else 0, **_texture(key))
     return set(spans)
 
 
@@ -124,8 +130,9 @@ def _ink(colour: str) -> str:
 
 
 def _title(work: Work) -> str:
-    """The end of what the program calls it, or the instruction's name."""
-    return work.op_name.rpartition("/")[2] or work.name
+    """The end of what the program calls it, or the instruction's name; of a collective what moves how."""
+    title = work.op_name.rpartition("/")[2] or work.name
+    return f"{work.opcode} {work.value or title}" if work.kind == "collective" else title
 
 
 def _patch(box: Mapping[str, Any], **style: Any) -> Any:
@@ -136,7 +143,7 @@ def _patch(box: Mapping[str, Any], **style: Any) -> Any:
 
 def _time_axis(axes: Any, fold: Fold) -> None:
     """Times at equal distances, none within blocks of skipped iterations."""
-    blocks = [fold.place([s.begin, s.begin + s.seconds]) for s in fold.skipped]
+    blocks = [fold.place([s.begin, s.begin + s.seconds]) for s in fold.folded]
     places = [p for p in np.linspace(0, 1, 9) if not any(low + 1e-9 < p < high - 1e-9 for low, high in blocks)]
     places = sorted({*places, *(float(p) for block in blocks for p in block)})
     places = [p for p in places[:-1] if places[-1] - p > 0.06] + places[-1:]
@@ -303,7 +310,7 @@ def _stack(axes: Any, row: int, parts: Sequence[tuple[str, float, str]], total: 
         share = seconds / total
         axes.barh(row, share, left=at, height=0.62, color=colour, edgecolor="white", linewidth=0.8)
         text = f"{name}\n{seconds_text(seconds)}, {100 * share:.1f}%"
-        if share > 0.009 * max(map(len, text.split("\n"))):
+        if share > 0.0074 * max(map(len, text.split("\n"))):
             axes.text(at + share / 2, row, text, ha="center", va="center", fontsize=8, color=_ink(colour))
         else:
             small.append((at, text.replace("\n", " ")))
@@ -339,7 +346,7 @@ def _longest(simulation: Simulation) -> Iterator[tuple[str, float, str, str]]:
         groups.setdefault((work.kind, work.opcode, work.op_name or work.name), []).append(work)
     added = [(sum(w.seconds * w.count for w in works), n, works) for n, works in enumerate(groups.values())]
     for seconds, _, works in sorted(added, key=lambda row: (-row[0], row[1])):
-        first, times = works[0], sum(w.count for w in works)
+        first, times = max(works, key=lambda w: w.seconds * w.count), sum(w.count for w in works)
         if first.kind == "collective":
             sent = sum(w.wire_bytes * w.count for w in works)
             hidden = sum(w.hidden_seconds for w in works)
@@ -349,11 +356,12 @@ def _longest(simulation: Simulation) -> Iterator[tuple[str, float, str, str]]:
             flops = sum(w.flops * w.count for w in works)
             facts = f"{flops_text(flops)}, {times}×" if flops else f"{times}×"
         source = first.source.rpartition("/")[2]
-        title = _short(_title(first)) + (f" ({source})" if source else "")
-        if first.kind == "collective":
-            title = f"{first.opcode} {title}"
+        scope = "" if first.kind == "collective" else first.op_name.rpartition("/")[0].rpartition("/")[2]
+        title = f"{scope}/{_title(first)}" if scope else _title(first)
+        title = _short(title, 46 - len(source)) + (f" ({source})" if source else "")
         yield title, seconds, colour_of(first.kind, first), facts
 
 
-def _short(text: str, most: int = 34) -> str:
+def _short(text: str, most: int) -> str:
+    most = max(most, 12)
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"

@@ -123,6 +123,6 @@ def test_folds_within_folds_are_one() -> None:
     inner = Skipped("inner", 1, 2, skip.begin + 1e-4, 1e-4, ((skip.loop, 5),))
     tiny = Skipped("tiny", 1, 2, 1e-5, 1e-5)
     fold = fold_time(dataclasses.replace(s, skipped=(inner, skip, tiny)))
-    assert [b.loop for b in fold.skipped] == ["tiny", skip.loop]
+    assert [b.loop for b in fold.skipped] == ["tiny", skip.loop] and fold.folded == (skip,)
     low, high = fold.place([1e-5, 2e-5])
     assert high - low <= 1e-5 / s.step_seconds * 1.01
