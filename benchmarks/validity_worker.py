@@ -78,6 +78,7 @@ def main() -> None:
             "title": VALIDITY[name](int(devices)).name,
             "measured": statistics.median(running.samples),
             "spread": (low, high),
+            "best": min(running.samples),
             "predicted": predicted,
         }
     Path(out).write_text(json.dumps(answer))

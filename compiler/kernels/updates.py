@@ -19,11 +19,12 @@ from shardc.compiler.kernels.indexing import start_position, starts
 from shardc.compiler.kernels.loops import element_bits, power_above
 from shardc.compiler.kernels.mapping import Output, Span, can_cut, emit_map
 from shardc.compiler.kernels.parallel import Part, chunks, flops_of, phase
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import Shape, array_shape
 from shardc.native.vector import I1, I64, constant, intrinsic
 
-__all__ = ["emit_dynamic_update_slice", "emit_scatter", "emit_update"]
+__all__ = ["emit_dynamic_update_slice", "emit_scatter", "emit_update", "scatter_pieces"]
 
 #: Elements of a window that stay together: threads share the window's stripes.
 _STRIPE = 128
@@ -121,14 +122,28 @@ def emit_scatter(
     e.finish()
 
 
+def _width(i: Instruction) -> int:
+    """Elements of the windows of a scatter along their last dimension."""
+    window = i.attrs["update_window_dims"]
+    return int(i.operands[-1].shape.dims[window[-1]]) if window else 1
+
+
+def _most_stripes(i: Instruction) -> int:
+    return _width(i) // _STRIPE if is_scalar_program(i.attrs["to_apply"]) else 1
+
+
+def scatter_pieces(i: Instruction, tuning: Tuning = DEFAULT) -> int:
+    """Into how many pieces the updates of a scatter are cut."""
+    updates = i.operands[len(i.operands) // 2 + 1 :]
+    return max(1, chunks(nbytes=3 * sum(u.shape.nbytes for u in updates), most=_most_stripes(i), tuning=tuning))
+
+
 def _scatter_all(kernel: Kernel, i: Instruction, e: Emitter, pointers: Mapping[Instruction, ir.Value]) -> None:
     """All updates; wide windows are cut across, so that every element sees its updates in their order."""
     count = len(i.operands) // 2
-    updates = i.operands[count + 1 :]
-    window = i.attrs["update_window_dims"]
-    wide = updates[0].shape.dims[window[-1]] if window else 1
-    most = wide // _STRIPE if is_scalar_program(i.attrs["to_apply"]) else 1
-    stripes = chunks(nbytes=3 * sum(u.shape.nbytes for u in updates), most=most, tuning=kernel.tuning)
+    wide = _width(i)
+    most = _most_stripes(i)
+    stripes = scatter_pieces(i, kernel.tuning)
     if most < 2 or stripes < 2:
         _Scatter(kernel, i, e, count).emit()
         return

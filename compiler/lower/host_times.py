@@ -1,9 +1,10 @@
 """The time of each kernel on a computer that was calibrated: what it does, by measured rates, where its bytes lie.
 
-A kernel takes a call, and as long as its arithmetic or its memory traffic, whichever is more. Arithmetic is counted by
-operation and type; products and convolutions come from measured curves. Bytes come from the cache that still holds
-them, by what was used since (`shardc.compiler.lower.reuse`). Devices share the computer: with as many devices as cores
-each has one; with more they take turns; with fewer each has several threads, for kernels that are worth it.
+A kernel takes a call, and as long as its arithmetic or its memory traffic, whichever is more, and its products and
+convolutions. Arithmetic is counted by operation and type; products and convolutions come from measured curves. Bytes
+come from the cache that still holds them, by what was used since (`shardc.compiler.lower.reuse`). Devices share the
+computer: with as many devices as cores each has one; with more they take turns; with fewer each has several threads,
+for kernels that are worth it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 from shardc.collectives.measured import VIRTUAL, Measured, Rates, at
 from shardc.compiler.kernels.parallel import chunks, flops_of, products_of
-from shardc.compiler.lower.host_work import HostWork, host_work
+from shardc.compiler.kernels.updates import scatter_pieces
+from shardc.compiler.lower.host_work import HostWork, host_work, inside
 from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.reuse import Use, memory_uses
 from shardc.partitioner.kernel_model import KernelTime
@@ -62,13 +64,16 @@ def _time(step: Kernel | Copy, uses: Sequence[Use], measured: Measured, share: H
     work = host_work(step.instruction, busy) if isinstance(step, Kernel) else HostWork()
     if work.empty and not uses:
         return KernelTime(0.0, "launch", 0.0)
-    pieces = max((p.pieces for p in work.parts), default=0) or _pieces(step)
+    pieces = max((p.pieces for p in work.parts), default=0) or _pieces(step, sum(u.nbytes for u in uses))
     threads = min(share.threads, pieces)
     rates = measured.rates_for(devices, threads)
-    compute = work.elements * _rounds(pieces, threads) + sum(p.seconds * _rounds(p.pieces, threads) for p in work.parts)
+    elements = work.elements * _rounds(pieces, threads)
+    parts = sum(p.seconds * _rounds(p.pieces, threads) for p in work.parts)
     memory = _memory(uses, rates, share.turns)
     waiting = busy.call_seconds + (rates.parallel_seconds if threads > 1 else 0.0)
-    total = (waiting + max(compute, memory)) * share.turns
+    # Arithmetic on elements goes on while bytes come; a product's panels are copied before they are multiplied.
+    total = (waiting + max(elements, memory) + parts) * share.turns
+    compute = elements + parts
     limit = max((waiting, "launch"), (memory, "memory"), (compute, "compute"))[1]
     best = {"compute": compute, "memory": memory, "launch": 0.0}[limit]
     return KernelTime(total, limit, best * share.turns / total if total else 0.0)
@@ -85,10 +90,12 @@ def _memory(uses: Sequence[Use], rates: Rates, turns: float) -> float:
     return sum(use.nbytes * at(curves[use.kind], max(1.0, use.distance * turns)) for use in uses)
 
 
-def _pieces(step: Kernel | Copy) -> int:
-    """Into how many pieces the compiler cuts the work, about."""
+def _pieces(step: Kernel | Copy, nbytes: int) -> int:
+    """Into how many pieces the compiler cuts the work, which moves ``nbytes``, about."""
     if isinstance(step, Copy):
         return 1
     i = step.instruction
-    nbytes = sum(b.nbytes for b in (*step.operands, *step.results))
+    scatters = [op for op in inside(i) if op.opcode == "scatter"]
+    if scatters:
+        return min(map(scatter_pieces, scatters))
     return chunks(nbytes=nbytes, flops=flops_of(i), products=products_of(i))

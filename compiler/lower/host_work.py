@@ -20,7 +20,7 @@ from shardc.partitioner.flops import instruction_flops
 from shardc.partitioner.kernel_model import Product
 from shardc.partitioner.roofline import products_of
 
-__all__ = ["HostWork", "Part", "element_seconds", "host_work", "product_seconds"]
+__all__ = ["HostWork", "Part", "element_seconds", "host_work", "inside", "product_seconds"]
 
 #: Names for values, and what is made where it is read.
 _FREE = frozenset(
@@ -80,7 +80,7 @@ def host_work(i: Instruction, rates: Rates) -> HostWork:
     """The work of a kernel for ``i``, an operation or a fusion, with the rates of one core."""
     elements = 0.0
     parts: list[Part] = []
-    for op in _inside(i):
+    for op in inside(i):
         if op.opcode == "dot":
             parts.append(_product(op, rates))
         elif op.opcode == "convolution":
@@ -91,7 +91,8 @@ def host_work(i: Instruction, rates: Rates) -> HostWork:
     return HostWork(elements, tuple(parts))
 
 
-def _inside(i: Instruction) -> Iterable[Instruction]:
+def inside(i: Instruction) -> Iterable[Instruction]:
+    """The operations of a kernel."""
     return i.attrs["calls"] if i.opcode == "fusion" else (i,)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from shardc.collectives.machine import Machine
 from shardc.collectives.placement import Placement
 from shardc.compiler.lower.liveness import live_ranges
 from shardc.compiler.lower.lowered import Kernel, Lowered, memory_analysis
@@ -16,7 +17,7 @@ from shardc.launcher.simulate.count_flops import model_products, products_in
 from shardc.launcher.simulate.engine import Tally, run_clock
 from shardc.launcher.simulate.price import Priced, price
 from shardc.launcher.simulate.simulation import Simulation, Work
-from shardc.launcher.units import bytes_text
+from shardc.launcher.units import bytes_text, seconds_text
 
 __all__ = ["need_memory", "simulate"]
 
@@ -52,7 +53,8 @@ def simulate(
     dtype, product_flops, model_flops = _products(priced, clock.tally)
     if whole is not None:
         model_flops = round(sum(model_products(whole).values()) / mesh.size)
-    peak, step = machine.device.peak(dtype), clock.now
+    call = _call_seconds(machine, lowered, mesh.size)
+    peak, step = machine.device.peak(dtype), clock.now + call
     return Simulation(
         program=module.name,
         machine=placement.title,
@@ -63,7 +65,7 @@ def simulate(
         compute_seconds=clock.tally.compute,
         exposed_seconds=clock.tally.exposed,
         overlapped_seconds=clock.tally.overlapped,
-        idle_seconds=clock.tally.idle,
+        idle_seconds=clock.tally.idle + call,
         flops=sum(w.flops * w.count for w in work),
         product_flops=product_flops,
         model_flops=model_flops,
@@ -81,9 +83,19 @@ def simulate(
         memory=memory,
         memory_curve=_curve(clock.marks, memory),
         loops=tuple(priced.loops),
-        notes=_notes(priced),
+        notes=(*_notes(priced), *_call_note(call)),
         groups=tuple(priced.groups),
     )
+
+
+def _call_seconds(machine: Machine, lowered: Lowered, devices: int) -> float:
+    """What a call of the program takes around its steps, where somebody measured that."""
+    arrays = len(lowered.parameters) + len(lowered.results)
+    return 0.0 if machine.measured is None else machine.measured.step_seconds(devices, arrays)
+
+
+def _call_note(call: float) -> tuple[str, ...]:
+    return (f"{seconds_text(call)} of the time without work are the call of the step",) if call else ()
 
 
 def need_memory(simulation: Simulation) -> None:
@@ -157,7 +169,12 @@ def _curve(marks: Sequence[tuple[float, int]], memory: MemoryTimeline) -> tuple[
 
 
 def _notes(priced: Priced) -> tuple[str, ...]:
+    notes = []
     unknown = [f"%{row.name}" + (f" ({row.source})" if row.source else "") for row in priced.loops if not row.known]
-    if not unknown:
-        return ()
-    return (f"loops of unknown length count as one iteration: {', '.join(unknown)}",)
+    if unknown:
+        notes.append(f"loops of unknown length count as one iteration: {', '.join(unknown)}")
+    if priced.branches:
+        named = ", ".join(f"%{name}" for name in priced.branches[:_NAMED])
+        more = f" and {len(priced.branches) - _NAMED} more" if len(priced.branches) > _NAMED else ""
+        notes.append(f"of branches the one that takes longest counts each time: {named}{more}")
+    return tuple(notes)
