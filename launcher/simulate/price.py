@@ -26,14 +26,16 @@ _Groups = ReplicaGroups | Pairs
 
 @dataclass(slots=True)
 class Priced:
-    """``steps`` for the clock; ``work`` by number (counts and waits are filled in later), with what each is, in which
-    ``groups`` a collective goes, and the ``loops`` that there are."""
+    """``steps`` for the clock; ``work`` by number (counts and waits are filled in later), with the step that each is
+    (None for the call of all of them) and the ``groups`` of collectives; the ``loops`` and ``branches`` that there are.
+    """
 
     steps: tuple[Timed, ...] = ()
     work: list[Work] = field(default_factory=list)
-    leaves: list[Step] = field(default_factory=list)
+    leaves: list[Step | None] = field(default_factory=list)
     groups: list[_Groups | None] = field(default_factory=list)
     loops: list[LoopInfo] = field(default_factory=list)
+    branches: list[str] = field(default_factory=list)
 
 
 def price(
@@ -48,7 +50,7 @@ def price(
     ``start_seconds`` each; ``measured`` seconds by name of kernel or collective count instead of the model's."""
     times = step_times(lowered, placement.machine, measured)
     pricing = _Pricing(lowered, placement, positions, start_seconds, measured, times)
-    pricing.out.steps = pricing.block(lowered.steps)
+    pricing.out.steps = (*pricing.block(lowered.steps), *pricing.call())
     return pricing.out
 
 
@@ -67,6 +69,19 @@ class _Pricing:
     def block(self, steps: Sequence[Step]) -> tuple[Timed, ...]:
         return tuple(t for step in steps if (t := self._step(step)) is not None)
 
+    def call(self) -> tuple[Task, ...]:
+        """Of a calibrated computer, what a call of the step takes around all that is in it."""
+        known = self.placement.machine.measured
+        if known is None:
+            return ()
+        seconds = known.step_seconds(self.placement.devices, len(self.lowered.parameters) + len(self.lowered.results))
+        self.out.work.append(
+            Work("copy", "call of the step", "copy", seconds=seconds, limit="measured", efficiency=1.0)
+        )
+        self.out.leaves.append(None)
+        self.out.groups.append(None)
+        return (Task(len(self.out.work) - 1, seconds, "copy", max(self.positions.values(), default=0)),)
+
     def _step(self, step: Step) -> Timed | None:
         if isinstance(step, Check):
             return None
@@ -80,6 +95,7 @@ class _Pricing:
         if isinstance(step, Await):
             return Done(self._started[step.collective], self.start_seconds, at)
         if isinstance(step, Branch):
+            self.out.branches.append(step.instruction.name)
             return Choice(tuple(self.block(branch) for branch in step.branches))
         return self._loop(step)
 

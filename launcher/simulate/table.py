@@ -52,18 +52,27 @@ def facts(simulation: Simulation) -> list[str]:
 
 
 def costly_rows(simulation: Simulation, most: int = 10) -> list[tuple[str, ...]]:
-    """The works that take most of the step, all executions together; transfers by what was waited for them."""
-    s = simulation
-    ranked = sorted(s.work, key=lambda w: (-_spent(w), -w.count * w.seconds))
-    return [_costly(w, s.step_seconds) for w in ranked[:most] if w.count and w.seconds]
+    """The works that take most of the step, all executions and equal ones (of many layers) together; transfers by what
+    was waited for them."""
+    groups: dict[tuple[object, ...], list[Work]] = {}
+    for w in simulation.work:
+        if w.count and w.seconds:
+            groups.setdefault((w.kind, round(w.seconds, 9), _what(w)), []).append(w)
+    ranked = sorted(
+        groups.values(), key=lambda alike: (-sum(map(_spent, alike)), -sum(w.count * w.seconds for w in alike))
+    )
+    return [_costly(alike, simulation.step_seconds) for alike in ranked[:most]]
 
 
 def path_rows(simulation: Simulation, most: int = 8) -> list[tuple[str, ...]]:
-    """What the end of the step waited for, largest first, and the rest as one line."""
+    """What the end of the step waited for, largest first, equal ones together, and the rest as one line."""
     s = simulation
-    ranked = sorted(s.critical_path, key=lambda p: -p.seconds)
-    rows = [_on_path(p, s) for p in ranked[:most]]
-    rest = ranked[most:]
+    groups: dict[tuple[str, str], list[PathStep]] = {}
+    for p in s.critical_path:
+        groups.setdefault((p.kind, _what(s.work[p.work])), []).append(p)
+    ranked = sorted(groups.values(), key=lambda alike: -sum(p.seconds for p in alike))
+    rows = [_on_path(alike, s) for alike in ranked[:most]]
+    rest = [p for alike in ranked[most:] for p in alike]
     if rest:
         seconds = sum(p.seconds for p in rest)
         rows.append((f"{len(rest)} others", "", seconds_text(seconds), _percent(seconds, s.step_seconds), ""))
@@ -100,15 +109,25 @@ def _spent(w: Work) -> float:
     return w.exposed_seconds if w.kind == "collective" else w.count * w.seconds
 
 
-def _costly(w: Work, step: float) -> tuple[str, ...]:
+def _costly(alike: Sequence[Work], step: float) -> tuple[str, ...]:
+    w = alike[0]
     waited, limit = "", f"{w.limit} {100 * w.efficiency:.0f}%" if w.limit else ""
     if w.kind == "collective":
-        waited, limit = seconds_text(w.exposed_seconds), w.algorithm
-    in_all = w.count * w.seconds
+        waited, limit = seconds_text(sum(x.exposed_seconds for x in alike)), w.algorithm
     return (
-        w.name, str(w.count), seconds_text(w.seconds), seconds_text(in_all), _percent(_spent(w), step), waited, limit,
+        _names(w.name, len(alike)),
+        str(sum(x.count for x in alike)),
+        seconds_text(w.seconds),
+        seconds_text(sum(x.count * x.seconds for x in alike)),
+        _percent(sum(map(_spent, alike)), step),
+        waited,
+        limit,
         _what(w),
-    )  # fmt: skip
+    )
+
+
+def _names(first: str, count: int) -> str:
+    return first if count == 1 else f"{first} +{count - 1}"
 
 
 def _what(w: Work) -> str:
@@ -122,10 +141,12 @@ def _what(w: Work) -> str:
     return (text if len(text) <= widest else text[: widest - 3] + "...") + where
 
 
-def _on_path(p: PathStep, s: Simulation) -> tuple[str, ...]:
-    w = s.work[p.work]
-    name = w.name if p.kind != "overhead" else f"starting {w.name}"
-    return (name, str(p.count), seconds_text(p.seconds), _percent(p.seconds, s.step_seconds), _what(w))
+def _on_path(alike: Sequence[PathStep], s: Simulation) -> tuple[str, ...]:
+    w, seconds = s.work[alike[0].work], sum(p.seconds for p in alike)
+    name = _names(w.name, len({p.work for p in alike}))
+    name = name if alike[0].kind != "overhead" else f"starting {name}"
+    count = str(sum(p.count for p in alike))
+    return (name, count, seconds_text(seconds), _percent(seconds, s.step_seconds), _what(w))
 
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

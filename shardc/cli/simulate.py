@@ -78,6 +78,10 @@ def simulate(
     if trace is not None:
         write_trace(found, trace)
         view.log(f"wrote {trace}: open it at https://ui.perfetto.dev")
+    if pictures is not None:
+        from shardc.launcher.simulate.pictures import draw_pictures
+
+        view.log("wrote " + ", ".join(str(path) for path in draw_pictures(found, pictures)))
 
     def show() -> None:
         view.text("\n".join((*facts(found), "", "")))

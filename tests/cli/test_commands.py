@@ -17,7 +17,7 @@ from tests.cli.programs import BF16, MLP, PLAIN
 
 COMMANDS = (
     *("propagate", "partition", "run", "bench", "explain", "visualize"),
-    *("verify", "ops", "devices", "mpiexec", "demo"),
+    *("verify", "ops", "devices", "mpiexec", "demo", "simulate"),
 )
 
 
@@ -266,3 +266,25 @@ def test_every_command_has_the_common_options(command: str, capsys: pytest.Captu
     assert main([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert all(option in text for option in ("--json", "--verbose", "--quiet"))
+
+
+def test_explain_data_remedies_and_seconds(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = run_json(capsys, "explain", mlp, "--machine", "h100-dgx", "--remedies", "1", "--tries", "2")
+    assert told["version"] == 1 and told["totals"]["seconds"] > 0
+    assert told["collectives"][0]["tried"] == 2
+    assert told["collectives"][0]["names"] and told["collectives"][0]["seconds"] > 0
+    assert run_json(capsys, "explain", mlp, "--remedies", "0")["collectives"][0]["tried"] == 0
+    assert main(["explain", mlp, "--top", "-1"]) == 2
+    assert "count from 0" in capsys.readouterr().err
+
+
+def test_explain_compares_annotations(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text('[annotate]\nx = "None,None"\n')
+    there = run_json(capsys, "explain", mlp, "--diff", "-", str(other))
+    back = run_json(capsys, "explain", mlp, "--diff", str(other), "-")
+    assert there["before"] == back["after"] and there["after"] == back["before"]
+    assert {"value": "x", "before": there["shardings"][0]["before"], "after": "[{}, {}]"} in there["shardings"]
+    assert main(["explain", mlp, "--diff", "-", str(other)]) == 0
+    assert "shardings that differ" in capsys.readouterr().out
+    assert main(["explain", mlp, "--diff", "-", str(tmp_path / "none.toml")]) == 2
