@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = ("jax_jit.py", "jax_fsdp_scan.py", "mesh_512.py", "numpy_mlp.py", "checkpoint_resume.py")
+SCRIPTS = (
+    "jax_jit.py",
+    "jax_fsdp_scan.py",
+    "mesh_512.py",
+    "numpy_mlp.py",
+    "checkpoint_resume.py",
+    "find_the_allgather.py",
+)
 
 
 def run(*command: str, cwd: Path | None = None) -> str:

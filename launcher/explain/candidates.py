@@ -95,12 +95,25 @@ class Names:
     def kin(self, value: int) -> list[int]:
         """The families of all arguments that are called alike but for numbers, and annotated alike: equal layers'."""
         graph, name = self.history.graph, pattern_of(self.of(value) or "")
+        if is_constraint(graph.origin[value][0]):
+            return self._of_one_line(value)
         out = dict.fromkeys(self.family(value))
         for v in self._border if name else ():
             same = graph.dims[v] == graph.dims[value] and graph.initial[v].dims == graph.initial[value].dims
             if same and v not in out and pattern_of(self.of(v) or "") == name:
                 out |= dict.fromkeys(self.family(v))
         return list(out)
+
+    def _of_one_line(self, value: int) -> list[int]:
+        """The constraints that a line of the source has made, alike: of a step's values, of their gradients."""
+        graph = self.history.graph
+        own = graph.origin[value][0]
+        alike = [value]
+        for v, (i, _) in enumerate(graph.origin):
+            same = i.source == own.source and graph.dims[v] == graph.dims[value]
+            if v != value and same and is_constraint(i) and graph.initial[v].dims == graph.initial[value].dims:
+                alike.append(v)
+        return alike if own.source else [value]
 
     def short(self, specs: Sequence[Spec]) -> tuple[Spec, ...]:
         """Annotations with names that differ in numbers alone said by a glob, where it matches no other name."""
@@ -204,6 +217,8 @@ class Candidates:
                 return None
             specs[name] = (name, spec_text(edit.dims))
         more = f", and {len(specs) - 1} more alike" if len(specs) > 1 else ""
+        origin = self.history.graph.origin[members[0]][0]
+        more += f" (the constraint at {origin.source})" if origin.source and is_constraint(origin) else ""
         return Candidate(edit.rank, edit.what + more, self.names.short(list(specs.values())), before)
 
     def _present(self, value: int) -> tuple[DimSharding, ...]:
@@ -219,7 +234,7 @@ class Candidates:
         axes = self._axes(cause)
         for place in self.teller.places(cause):
             for axis in place.axes:
-                root = self.history.root((place.value, place.dimension, axis))
+                root = self.teller.root(place, axis)
                 if root is not None:
                     yield from self._at_root(self._said(root[0]), root[1], (axis,), place.role)
             if not place.axes:

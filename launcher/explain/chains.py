@@ -13,6 +13,8 @@ from shardc.partitioner.choose import volume
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.sharding.axes import overlaps
 from shardc.sharding.factors import FactorKind, factor_name
+from shardc.sharding.graph import Equation
+from shardc.sharding.lost import via
 from shardc.sharding.provenance import Provenance, Reason
 
 __all__ = ["Place", "Teller", "layout_text"]
@@ -188,8 +190,7 @@ class Teller:
 
     def _party(self, place: Place, axis: AxisRef | None) -> Party:
         history = self.history
-        held = axis is not None and bool(self._held(place.value, place.dimension, (axis,)))
-        story = history.story(place.value, place.dimension, axis) if held or axis is None else []
+        story = self.story(place, axis)
         chain = tuple(_link(r) for r in reversed(story))
         annotation = ""
         if chain and chain[0].kind == "annotation":
@@ -197,6 +198,45 @@ class Teller:
             annotation = f"{first.value} dimension {first.dimension}: {'+'.join(first.axes) or 'whole'}"
         axes = () if axis is None else (str(axis),)
         return Party(place.role, history.name(place.value), place.dimension, axes, place.factor, annotation, chain)
+
+    def story(self, place: Place, axis: AxisRef | None) -> list[Reason]:
+        """How an axis came to a place, back to the annotation; where it was taken for its cost, through the operation
+        that makes the value, whose operand has it."""
+        history = self.history
+        if axis is None or self._held(place.value, place.dimension, (axis,)):
+            return history.story(place.value, place.dimension, axis)
+        before = self.giver(place.value, place.dimension, axis)
+        if before is None:
+            return []
+        e, factor, (value, dim, held) = before
+        name, rule = factor_name(factor), str(e.rule)
+        taken = Reason(
+            history.name(place.value), place.dimension, (str(axis),), -1, via(e), name, history.name(value),
+            e.instruction.source, dim, rule,
+        )  # fmt: skip
+        return [taken, *history.story(value, dim, held)]
+
+    def giver(self, value: int, dim: int, axis: AxisRef) -> tuple[Equation, int, tuple[int, int, AxisRef]] | None:
+        """The operand that has an axis which a value's dimension could take from it: (equation, factor, place)."""
+        for e in self.history.around(value):
+            results = e.tensors[len(e.rule.operands) :]
+            if value not in results:
+                continue
+            tensor = len(e.rule.operands) + results.index(value)
+            for f in e.rule.tensors[tensor][dim]:
+                for t, d in e.rule.places(f):
+                    held = self._held(e.tensors[t], d, (axis,)) if t < len(e.rule.operands) else ()
+                    if held:
+                        return e, f, (e.tensors[t], d, held[0])
+        return None
+
+    def root(self, place: Place, axis: AxisRef) -> tuple[int, int] | None:
+        """The value and dimension that are annotated with the axis of a place."""
+        before = None
+        if not self._held(place.value, place.dimension, (axis,)):
+            before = self.giver(place.value, place.dimension, axis)
+        found = self.history.root(before[2] if before is not None else (place.value, place.dimension, axis))
+        return None if found is None else found[:2]
 
     def choice(self, decided: Decided) -> Choice:
         """A decision with what else was considered."""
@@ -249,7 +289,7 @@ def _reader(reader: Instruction | None) -> str:
 
 
 def _link(r: Reason) -> Link:
-    kind = "annotation" if r.step == 0 else "step"
+    kind = "annotation" if r.step == 0 else "step" if r.step > 0 else "choice"
     axes = tuple(r.axes)
     return Link(
         r.value, r.dimension, axes, kind, r.step, r.via, r.rule, r.factor, r.source, r.source_dimension, r.source_line

@@ -39,7 +39,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One step on an axis' way: by ``annotation``, or from ``source`` through ``via`` by a factor of a ``rule``."""
+    """One step on an axis' way: by ``annotation``, or from ``source`` through ``via`` by a factor of a ``rule``.
+
+    ``kind`` is ``annotation``, ``step`` (of the propagation) or ``choice`` (taken when the program was partitioned,
+    because that costs least; ``step`` is then -1).
+    """
 
     value: str
     dimension: int
