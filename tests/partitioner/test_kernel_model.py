@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.collectives.device import Device, MatrixUnit
@@ -120,6 +120,7 @@ def test_published_best_shapes(name: str, shape: tuple[int, int, int], published
 
 
 @pytest.mark.parametrize("device", [DEVICE, *ACCELERATORS], ids=lambda d: f"{d.flops['bf16']:.3g}")
+@settings(deadline=None, max_examples=50)
 @given(m=SIZES, n=SIZES, k=SIZES, more=st.sampled_from(["m", "n", "k", "batch"]), by=st.integers(1, 3000))
 def test_more_takes_no_less_and_never_beats_the_peak(
     device: Device, m: int, n: int, k: int, more: str, by: int
@@ -152,7 +153,7 @@ def test_decoding_is_limited_by_memory() -> None:
 
 def test_short_types_take_rates_of_their_own_or_the_next_wider() -> None:
     h100, v4 = load_machine("h100-dgx").device, load_machine("tpu-v4").device
-    assert h100.peak("f8e4m3fn") == h100.flops["f8"] == 2 * h100.peak("bf16")
+    assert h100.peak("f8e4m3fn") == h100.flops["f8"] > h100.peak("bf16")
     assert v4.peak("f8e5m2") == v4.flops["s8"]
     assert v4.peak("f16") == v4.peak("bf16")
     assert h100.peak("f32_default") > h100.peak("f32")
