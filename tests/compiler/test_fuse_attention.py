@@ -40,10 +40,7 @@ l = f32[{B},{Q}] reduce(e, zero), dimensions={{2}}, to_apply=sum
 lb = f32[{SIZE}] broadcast(l), dimensions={{0,1}}
 p = f32[{SIZE}] divide(e, lb)
 """
-AFTER = (
-    f"o = f32[{B},{Q},{D}] dot(p, v), {BATCHED}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
-"
-)
+AFTER = f"o = f32[{B},{Q},{D}] dot(p, v), {BATCHED}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}\n"
 
 
 def attention(middle: str = "", after: str = AFTER, root: str = "ROOT r = f32[3,32,4] negate(o)") -> Module:
