@@ -106,6 +106,11 @@ class Array(NDArrayOperatorsMixin):
         return shards
 
     @property
+    def local_devices(self) -> tuple[int, ...]:
+        """The devices of this process that hold a shard, ascending."""
+        return tuple(sorted(self._shards.devices))
+
+    @property
     def is_deleted(self) -> bool:
         """Was this array donated?"""
         return bool(self._gone)
@@ -225,6 +230,11 @@ class Array(NDArrayOperatorsMixin):
         state = " (donated)" if self._gone else ""
         layout = f", {self.sharding}" if self.sharding is not None else ""
         return f"shardc.Array({self._layout.dtype}[{dims}]{layout}){state}"
+
+    def _repr_html_(self) -> str:
+        from shardc.launcher.report.fragments import array_html
+
+        return array_html(self)
 
     def _title(self) -> str:
         dims = ",".join(map(str, self.shape))

@@ -238,6 +238,11 @@ class Explanation:
             "warnings": [w.to_dict() for w in self.warnings],
         }
 
+    def _repr_html_(self) -> str:
+        from shardc.launcher.report.fragments import explanation_html
+
+        return explanation_html(self)
+
     def as_text(self, *, top: int = 10, verbose: bool = False) -> str:
         """For a terminal: the ``top`` most costly collectives (0: all); whole chains when ``verbose``."""
         from shardc.launcher.explain.write import explanation_text

@@ -216,6 +216,11 @@ class Simulation:
     def __str__(self) -> str:
         return self.as_text()
 
+    def _repr_html_(self) -> str:
+        from shardc.launcher.report.fragments import simulation_html
+
+        return simulation_html(self)
+
     def save(self, path: str | Path) -> None:
         """Write it as a trace for ui.perfetto.dev (``.trace.json``) or as plain data (``.json``).
 
