@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shardc.hlo.custom_calls import ENTER_MANUAL, LEAVE_MANUAL
 from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.mesh import Mesh
@@ -13,7 +14,7 @@ from shardc.sharding.convert import with_axis_shardings
 
 __all__ = ["manual_border", "resize_mesh"]
 
-_MANUAL = frozenset(("SPMDFullToShardShape", "SPMDShardToFullShape"))
+_MANUAL = ENTER_MANUAL | LEAVE_MANUAL
 
 
 def resize_mesh(module: Module, mesh: Mesh) -> Module:

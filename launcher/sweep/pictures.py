@@ -15,7 +15,7 @@ from shardc.launcher.units import seconds_text
 if TYPE_CHECKING:
     from shardc.launcher.sweep.result import SweepResult
 
-__all__ = ["PICTURES", "draw_sweep", "need_matplotlib"]
+__all__ = ["PICTURES", "draw_sweep", "make_folder"]
 
 _WIDTH = 11.0
 #: Drawn alike everywhere: ids in SVG files go by a fixed salt, text stays text.
@@ -32,26 +32,27 @@ def draw_sweep(result: SweepResult, folder: str | Path, suffix: str = ".png") ->
     Raises `UnsupportedError` without matplotlib, `InputError` for a folder that cannot be written, a suffix other
     than .png or .svg, and a sweep in which nothing runs.
     """
-    need_matplotlib()
     if suffix not in (".png", ".svg"):
         raise InputError(f"pictures are not written as {suffix!r}", fix="use .png or .svg")
     result.best  # noqa: B018  (nothing to draw is told)
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise InputError(f"the folder {target} cannot be made: {e.strerror or e}", fix="name another one") from None
+    target = make_folder(folder)
     return [_write(result, target / f"{name}{suffix}", draw) for name, draw in PICTURES.items()]
 
 
-def need_matplotlib() -> None:
-    """Raise `UnsupportedError` where it is not installed."""
+def make_folder(folder: str | Path) -> Path:
+    """The folder for pictures, made where missing; raises as `draw_sweep`, before anything is computed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UnsupportedError(
             "pictures need matplotlib, which is not installed", fix="pip install 'shardc[plot]'"
         ) from None
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise InputError(f"the folder {target} cannot be made: {e.strerror or e}", fix="name another one") from None
+    return target
 
 
 def _write(result: SweepResult, path: Path, draw: Callable[[SweepResult], Any]) -> Path:

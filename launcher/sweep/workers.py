@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -91,6 +91,10 @@ class _Worker:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was not sent yet
+                    pipe.close()
 
 
 @contextmanager
@@ -101,9 +105,10 @@ def started(jobs: int) -> Iterator[Assessor]:
 
     def one(task: Task) -> Outcome:
         worker = idle.get()
-        outcome = worker.ask(task)
-        idle.put(worker)
-        return outcome
+        try:
+            return worker.ask(task)
+        finally:
+            idle.put(worker)
 
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="sweep")
 
@@ -118,9 +123,9 @@ def started(jobs: int) -> Iterator[Assessor]:
     try:
         yield run
     finally:
+        pool.shutdown(wait=False, cancel_futures=True)
         for worker in everybody:
             worker.end()
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _await(futures: Sequence[Future[Outcome]], done: Callable[[], None]) -> None:

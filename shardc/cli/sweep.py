@@ -70,9 +70,9 @@ def sweep(
     meshes, sets, axes = _choices(over, mesh, annotate)
     counts = _counts(devices, files, mesh)
     if pictures is not None:
-        from shardc.launcher.sweep.pictures import need_matplotlib
+        from shardc.launcher.sweep.pictures import make_folder
 
-        need_matplotlib()
+        make_folder(pictures)
     with _progress(view) as progress:
         result = run(
             _programs(files, mesh, meshes),

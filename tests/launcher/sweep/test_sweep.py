@@ -1,0 +1,280 @@
+"""Sweeps of small programs: the ranking, what cannot run, processes, pictures, the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardc
+from shardc import Mesh, P, Program, ShapeDtype
+from shardc.hlo.errors import InputError, RunError, ShardcError, UnsupportedError
+from shardc.launcher.sweep.assess import Settings
+from shardc.launcher.sweep.result import SweepResult
+from shardc.launcher.sweep.run import sweep
+from shardc.launcher.sweep.workers import Source, Task, started
+
+SETS = """
+[sets.rows.annotate]
+x = "data"
+[sets.columns.annotate]
+x = "data"
+w = "None,model"
+[sets.wrong.annotate]
+nothing = "data"
+"""
+
+
+def layer(rows: int = 4096) -> Program:
+    """``relu(x @ w)`` from JAX: x is [rows, 1024], w [1024, 1024], on axes that the annotations bring."""
+    x, w = jax.ShapeDtypeStruct((rows, 1024), jnp.bfloat16), jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
+    return shardc.from_jax(jax.jit(lambda x, w: jax.nn.relu(x @ w)), x, w)
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sets") / "sets.toml"
+    path.write_text(SETS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "layer.mlir"
+    path.write_text(layer().as_stablehlo(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def result(sets: Path) -> SweepResult:
+    return sweep(layer(), devices=[8, 16], machine="h100-dgx", sets=sets, axes=["data", "model"], jobs=1, refine=1)
+
+
+def test_candidates_are_what_simulate_says(result: SweepResult) -> None:
+    """The independent way to the same figures, for the fastest that was not refined."""
+    o = next(o for o in result.ranked if o.partitioned_for == "bytes" and o.set == "columns")
+    specs = {"x": P("data"), "w": P(None, "model")}
+    alone = layer().annotate(specs, mesh=Mesh(dict(o.mesh))).partition().simulate("h100-dgx")
+    assert o.step_seconds == alone.step_seconds
+    assert (o.mfu, o.peak_bytes, o.flops) == (alone.mfu, alone.peak_bytes, alone.flops)
+    assert o.wire_bytes == sum(alone.link_bytes.values())
+
+
+def test_the_ranking_is_by_devices_and_time(result: SweepResult) -> None:
+    order = [(o.devices, o.step_seconds) for o in result.ranked]
+    assert order == sorted(order)
+    assert result.best.step_seconds == min(s for _, s in order)
+    assert [o.devices for o in result.outcomes] == sorted(o.devices for o in result.outcomes)
+    assert {n: o.step_seconds for n, o in result.best_by_devices.items()} == {
+        n: min(s for d, s in order if d == n) for n in (8, 16)
+    }
+
+
+def test_every_candidate_is_there_with_its_reason(result: SweepResult) -> None:
+    reasons = {(o.set, o.mesh_text): o.reason for o in result.failed if o.devices == 8}
+    assert len([o for o in result.outcomes if o.devices == 8]) == 3 * 4
+    assert reasons["rows", "data=4,model=2"] == "nothing is split over axis model"
+    assert "nothing" in reasons["wrong", "data=8,model=1"]
+    assert not any(o.set == "columns" for o in result.failed)
+
+
+def test_strong_scaling(result: SweepResult) -> None:
+    first, second = result.scaling
+    assert (first.devices, first.speedup, first.efficiency) == (8, 1.0, 1.0)
+    assert second.speedup == pytest.approx(first.step_seconds / second.step_seconds)
+    assert second.efficiency == pytest.approx(second.speedup / 2)
+
+
+def test_refining_never_makes_slower(sets: Path, result: SweepResult) -> None:
+    plain = sweep(layer(), devices=[8, 16], machine="h100-dgx", sets=sets, axes=["data", "model"], jobs=1, refine=0)
+    for n, o in result.best_by_devices.items():
+        assert o.step_seconds <= plain.best_by_devices[n].step_seconds
+    assert {o.partitioned_for for o in plain.ranked} == {"bytes"}
+
+
+def test_the_answer_does_not_depend_on_the_number_of_processes(file: Path, sets: Path, result: SweepResult) -> None:
+    heard: list[tuple[int, int]] = []
+    axes = ["data", "model"]
+    two = sweep(
+        file, devices="8,16", machine="h100-dgx", sets=sets, axes=axes, jobs=2, refine=1,
+        progress=lambda *x: heard.append(x),
+    )  # fmt: skip
+    assert two.to_dict() == result.to_dict()
+    assert [done for done, _ in heard] == list(range(1, len(heard) + 1))
+
+
+def test_the_result_as_data_and_text(result: SweepResult, tmp_path: Path) -> None:
+    result.save(tmp_path / "sweep.json")
+    data = json.loads((tmp_path / "sweep.json").read_text())
+    assert len(data["candidates"]) + len(data["failed"]) == len(result.outcomes)
+    assert data["best"]["16"]["mesh"] == dict(result.best_by_devices[16].mesh)
+    assert all("step_seconds" not in f for f in data["failed"])
+    text = result.as_text(top=1)
+    assert "strong scaling" in text
+    assert "nothing is split over axis model" in text
+    assert text.count(result.best.mesh_text) >= 1
+
+
+def test_what_does_not_divide_is_told_unless_uneven_parts_are_wanted() -> None:
+    arguments: dict[str, Any] = {"devices": [3], "machine": "h100-dgx", "sets": {"a": {"x": "data"}}, "axes": ["data"]}
+    assert "x dimension 0 (4096) does not divide by data (3)" in sweep(layer(), **arguments).failed[0].reason
+    assert sweep(layer(), uneven=True, **arguments).ranked
+
+
+def test_what_is_larger_than_memory_is_told_with_numbers() -> None:
+    x = jax.ShapeDtypeStruct((1 << 20, 1 << 20), jnp.float32)
+    program = shardc.from_jax(jax.jit(lambda x: x + 1), x)
+    arguments: dict[str, Any] = {"devices": [8], "machine": "h100-dgx", "sets": {"a": {"x": "data"}}, "axes": ["data"]}
+    found = sweep(program, **arguments)
+    assert found.failed[0].reason == "needs 1.0 TiB of 74.5 GiB memory"
+    with pytest.raises(InputError, match=r"no candidate runs: needs 1\.0 TiB"):
+        _ = found.best
+    assert sweep(program, ignore_memory=True, **arguments).ranked
+
+
+def test_weak_scaling_takes_a_program_per_number_of_devices() -> None:
+    sets = {"rows": {"x": "data"}}
+    found = sweep(lambda n: layer(1024 * n), devices=[2, 4], machine="h100-dgx", sets=sets, axes=["data"])
+    assert found.weak
+    assert [row.efficiency for row in found.scaling] == pytest.approx([1.0, 1.0])  # nothing is exchanged
+    assert found.scaling[1].speedup == pytest.approx(2.0)
+    with pytest.raises(InputError, match="1 programs for 2 numbers"):
+        sweep([layer()], devices=[2, 4], machine="h100-dgx", sets=sets, axes=["data"])
+
+
+def test_a_numpy_program_on_its_own_mesh() -> None:
+    spec = ShapeDtype((8, 4), "float32")
+    program = shardc.trace(lambda x: x.sum(), spec, mesh=Mesh({"x": 4}), in_shardings=P("x"))
+    assert sweep(program, devices=[2, 4], machine="h100-dgx", jobs=2).best_by_devices.keys() == {2, 4}
+    assert [o.mesh for o in sweep(program, devices=4, machine="h100-dgx", meshes=False).ranked] == [{"x": 4}]
+    with pytest.raises(InputError, match="has 4 devices, 8 are asked for"):
+        sweep(program, devices=8, machine="h100-dgx", meshes=False)
+
+
+def test_manual_computations_are_refused() -> None:
+    mesh = Mesh({"x": 4}).to_jax()
+    spec = jax.P("x")
+    body = jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=spec, out_specs=jax.P())
+    program = shardc.from_jax(jax.jit(body), jax.ShapeDtypeStruct((8,), jnp.float32))
+    with pytest.raises(UnsupportedError, match=r"manual computations \(shard_map\)"):
+        sweep(program, devices=[2, 4], machine="h100-dgx")
+    assert sweep(program, devices=4, machine="h100-dgx", meshes=False).ranked
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"machine": "h100-dgxx"}, "no machine 'h100-dgxx'"),
+        ({"devices": []}, "devices="),
+        ({"devices": [8, 0]}, "devices="),
+        ({"devices": "8-16"}, "'8-16' is not a number of devices"),
+        ({"axes": None}, "no axis is named"),
+        ({"axes": {"data": "x"}}, "limit of an axis"),
+        ({"axes": {"data": 3}}, "no mesh over data has 8 devices"),
+        ({"limit": 0}, "limit=0"),
+        ({"sets": 3}, "sets must name annotations"),
+    ],
+)
+def test_bad_input(change: dict[str, Any], message: str) -> None:
+    arguments = {"devices": [8], "machine": "h100-dgx", "sets": {"a": {"x": "data"}}, "axes": ["data"], **change}
+    with pytest.raises(ShardcError, match=message):
+        sweep(layer(), **arguments)
+
+
+def test_a_process_that_dies_is_told(file: Path, result: SweepResult) -> None:
+    o = result.ranked[0]
+    from shardc.launcher.sweep.assess import Candidate
+
+    task = Task(Source(path=str(file)), Candidate(o.devices, o.mesh, "rows", _Deadly()), Settings("h100-dgx"))
+    with started(1) as run, pytest.raises(RunError, match="a process of the sweep ended with"):
+        run([task], lambda: None)
+
+
+class _Deadly(dict[str, Any]):
+    """Ends the process that reads it."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (7,)
+
+
+def test_pictures(result: SweepResult, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        files = result.draw(tmp_path / "new", suffix)
+        assert [f.name for f in files] == [f"scaling{suffix}", f"candidates{suffix}"]
+        assert all(f.read_bytes().startswith(begin) for f in files)
+    text = (tmp_path / "new" / "candidates.svg").read_text()
+    assert "16:  data=8,model=2  columns" in text
+    assert text == result.draw(tmp_path / "again", ".svg")[1].read_text()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be made"):
+        result.draw(tmp_path / "file")
+    with pytest.raises(InputError, match="not written as"):
+        result.draw(tmp_path, ".jpg")
+
+
+def shardc_sweep(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardc", "sweep", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_command(file: Path, sets: Path, result: SweepResult) -> None:
+    done = shardc_sweep(
+        file, "--devices", "8,16", "--over", f"mesh,{sets}", "--machine", "h100-dgx", "--mesh", "data=1,model=1",
+        "--refine", "1", "-j", "1", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no bar where there is no terminal
+    assert json.loads(done.stdout) == json.loads(json.dumps(result.to_dict()))
+
+
+def test_the_command_says_what_is_wrong(file: Path, tmp_path: Path) -> None:
+    done = shardc_sweep(file, file, "--devices", "8..32", "--machine", "h100-dgx", "--mesh", "data=1")
+    assert done.returncode == 2
+    assert "2 files for 3 numbers of devices (8, 16, 32)" in done.stderr
+    done = shardc_sweep(file, "--devices", "8", "--machine", "h100-dgx", "--mesh", "data=1", "--annotate", "y=data")
+    assert done.returncode == 1  # every candidate is listed with its reason
+    assert "cannot run" in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_an_interrupt_ends_it_and_its_processes(file: Path, sets: Path) -> None:
+    command = [
+        sys.executable, "-m", "shardc", "sweep", str(file), "--devices", "2..65536", "--over", f"mesh,{sets}",
+        "--machine", "h100-dgx", "--mesh", "data=1,model=1,more=1", "-j", "2",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    children: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(children) < 2 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+        children = children_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(children) == 2
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert time.monotonic() < deadline, err
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(n) for n in text.read_text().split()] if text.exists() else []
+
+
+def test_times_that_are_infinite_never_reach_the_data(result: SweepResult) -> None:
+    json.dumps(result.to_dict(), allow_nan=False)
+    assert all(math.isfinite(o.step_seconds) for o in result.ranked)
