@@ -12,7 +12,7 @@ from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy
 from shardc.compiler.lower.traffic import work_of
 from shardc.compiler.words import holds
 from shardc.hlo.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir import Instruction, Module
 from shardc.launcher.simulate.simulation import LoopInfo, Work
 from shardc.launcher.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
 from shardc.partitioner.kernel_model import KernelTime
@@ -49,7 +49,7 @@ def price(
     """What each step of ``lowered`` takes. ``positions`` number leaf steps; a start and a done cost the processor
     ``start_seconds`` each; ``measured`` seconds by name of kernel or collective count instead of the model's."""
     times = step_times(lowered, placement.machine, measured)
-    pricing = _Pricing(lowered, placement, positions, start_seconds, measured, times)
+    pricing = _Pricing(lowered, placement, positions, start_seconds, measured, times, _arguments(lowered.module))
     pricing.out.steps = (*pricing.block(lowered.steps), *pricing.call())
     return pricing.out
 
@@ -62,6 +62,7 @@ class _Pricing:
     start_seconds: float
     measured: Mapping[str, float]
     times: Mapping[Step, KernelTime]
+    names: Mapping[str, str]
     out: Priced = field(default_factory=Priced)
     _loops: tuple[str, ...] = ()
     _started: dict[Collective, int] = field(default_factory=dict)
@@ -128,6 +129,11 @@ class _Pricing:
             efficiency=time.efficiency, loops=self._loops,
         )  # fmt: skip
 
+    def _value(self, i: Instruction) -> str:
+        """The values that a collective serves; several stand with commas between them."""
+        given = i.origin.value if i.origin else ""
+        return ", ".join(self.names.get(name, name) for name in given.split(", "))
+
     def _collective(self, step: Collective, at: int) -> Start:
         i = step.instruction
         devices = self.lowered.module.num_partitions * self.lowered.module.replica_count
@@ -141,7 +147,7 @@ class _Pricing:
             "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=seconds,
             axes=axes, group_size=group_size(i, devices), algorithm=cost.algorithm, payload_bytes=nbytes,
             wire_bytes=round(sent), link_bytes=cost.link_bytes,
-            reason=i.origin.reason if i.origin else "", value=i.origin.value if i.origin else "", loops=self._loops,
+            reason=i.origin.reason if i.origin else "", value=self._value(i), loops=self._loops,
         )  # fmt: skip
         number = self._number(step, row, groups)
         self._started[step] = number
@@ -149,6 +155,11 @@ class _Pricing:
         loads = {load.resource: load.seconds * share for load in cost.loads}
         waits = not step.asynchronous
         return Start(number, seconds, loads, 0.0 if waits else self.start_seconds, waits, at)
+
+
+def _arguments(module: Module) -> dict[str, str]:
+    """What people call the program's parameters."""
+    return {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
 
 
 def _kernel(i: Instruction, dtype: str) -> Work:
