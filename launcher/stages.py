@@ -135,6 +135,29 @@ class Program:
             decomposed_rings=decomposed_rings,
         )
 
+    def simulate(
+        self,
+        machine: str | Path | None = None,
+        *,
+        mesh: Mesh | None = None,
+        mapping: str | Mapping[str, str] | None = None,
+        ignore_memory: bool = False,
+    ) -> Simulation:
+        """What a step takes on a described machine, see `Partitioned.simulate`: all the stages at once.
+
+        A program that XLA has partitioned and scheduled (``compiled.as_text()``, ``is_scheduled=true``) is simulated as
+        it is: its order, its fusions, its asynchronous pairs. ``mesh`` then names its devices, for ``mapping``; of
+        other programs it is the mesh, or resizes it.
+        """
+        from shardc.compiler.lower.as_scheduled import is_scheduled
+        from shardc.launcher.simulate.simulate_partitioned import simulate_scheduled
+
+        options: dict[str, Any] = {"mapping": mapping, "ignore_memory": ignore_memory}
+        if is_scheduled(self.module):
+            return simulate_scheduled(self, machine, mesh=mesh, **options)
+        program = self if mesh is None else self.annotate({}, mesh=mesh)
+        return program.partition(machine=machine).simulate(machine, **options)
+
     def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
         """All the stages at once; what the cache knows is not partitioned again. ``tune`` as `Partitioned.compile`."""
         _need_cpu(target)
@@ -181,6 +204,11 @@ class Program:
     def as_text(self) -> str:
         """The program as HLO text."""
         return str(self.module)
+
+    def _repr_html_(self) -> str:
+        from shardc.launcher.report.fragments import program_html
+
+        return program_html(self)
 
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings where it has annotations."""
@@ -266,6 +294,11 @@ class Propagated:
         """HLO text with a sharding on every instruction."""
         return str(self.module)
 
+    def _repr_html_(self) -> str:
+        from shardc.launcher.report.fragments import propagated_html
+
+        return propagated_html(self)
+
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
         versions = [] if self.outcome is None else self.outcome.versions()
@@ -298,6 +331,11 @@ class Partitioned:
     def as_text(self) -> str:
         """HLO text that XLA compiles and runs as it is."""
         return str(self.module)
+
+    def _repr_html_(self) -> str:
+        from shardc.launcher.report.fragments import partitioned_html
+
+        return partitioned_html(self)
 
     @cached_property
     def _report(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Small pieces of HTML for notebooks: programs, arrays, simulations, explanations. All is escaped, styles are inline."""
+"""Small pieces of HTML for notebooks: programs, arrays, simulations, explanations. Escaped, styles inline."""
 
 from __future__ import annotations
 
