@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ __all__ = ["COSTLY_COLUMNS", "PATH_COLUMNS", "costly_rows", "facts", "path_rows"
 COSTLY_COLUMNS = ("work", "times", "each", "in all", "% of step", "waited", "limit", "what")
 PATH_COLUMNS = ("critical path", "times", "in all", "% of step", "what")
 
-_WIDEST = 72
+_WIDEST = 84
+_NUMBER = re.compile(r"(?<=[\[.])\d+")
 
 
 def table(simulation: Simulation) -> str:
@@ -57,7 +59,7 @@ def costly_rows(simulation: Simulation, most: int = 10) -> list[tuple[str, ...]]
     groups: dict[tuple[object, ...], list[Work]] = {}
     for w in simulation.work:
         if w.count and w.seconds:
-            groups.setdefault((w.kind, round(w.seconds, 9), _what(w)), []).append(w)
+            groups.setdefault((w.kind, round(w.seconds, 9), _alike(w)), []).append(w)
     ranked = sorted(
         groups.values(), key=lambda alike: (-sum(map(_spent, alike)), -sum(w.count * w.seconds for w in alike))
     )
@@ -69,7 +71,7 @@ def path_rows(simulation: Simulation, most: int = 8) -> list[tuple[str, ...]]:
     s = simulation
     groups: dict[tuple[str, str], list[PathStep]] = {}
     for p in s.critical_path:
-        groups.setdefault((p.kind, _what(s.work[p.work])), []).append(p)
+        groups.setdefault((p.kind, _alike(s.work[p.work])), []).append(p)
     ranked = sorted(groups.values(), key=lambda alike: -sum(p.seconds for p in alike))
     rows = [_on_path(alike, s) for alike in ranked[:most]]
     rest = [p for alike in ranked[most:] for p in alike]
@@ -122,7 +124,7 @@ def _costly(alike: Sequence[Work], step: float) -> tuple[str, ...]:
         _percent(sum(map(_spent, alike)), step),
         waited,
         limit,
-        _what(w),
+        _what(alike),
     )
 
 
@@ -130,10 +132,22 @@ def _names(first: str, count: int) -> str:
     return first if count == 1 else f"{first} +{count - 1}"
 
 
-def _what(w: Work) -> str:
+def _alike(w: Work) -> str:
+    """The same for works that differ in their number only, such as those of equal layers."""
+    return _described(w, _NUMBER.sub("*", w.value))
+
+
+def _what(alike: Sequence[Work]) -> str:
+    """What one work does, or several that are alike."""
+    w = alike[0]
+    same = all(x.value == w.value for x in alike)
+    return _described(w, w.value if same else _NUMBER.sub("*", w.value))
+
+
+def _described(w: Work, value: str) -> str:
     if w.kind == "collective":
         text = f"{w.opcode} {bytes_text(w.payload_bytes)} over {'+'.join(w.axes) or f'{w.group_size} devices'}"
-        text += f" for {w.value}" if w.value else ""
+        text += f" for {value}" if value else ""
     else:
         text = w.holds or w.opcode
     where = f", {PurePath(w.source).name}" if w.source else ""
@@ -146,7 +160,8 @@ def _on_path(alike: Sequence[PathStep], s: Simulation) -> tuple[str, ...]:
     name = _names(w.name, len({p.work for p in alike}))
     name = name if alike[0].kind != "overhead" else f"starting {name}"
     count = str(sum(p.count for p in alike))
-    return (name, count, seconds_text(seconds), _percent(seconds, s.step_seconds), _what(w))
+    what = _what([s.work[p.work] for p in alike])
+    return (name, count, seconds_text(seconds), _percent(seconds, s.step_seconds), what)
 
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
