@@ -15,7 +15,7 @@ from shardc.partitioner.optimise.stages import Worth, cheap, copied, counting, s
 from shardc.partitioner.options import Choice
 from shardc.partitioner.trips import Count
 
-__all__ = ["PrefetchGathers"]
+__all__ = ["PrefetchGathers", "computed_from", "known_early"]
 
 _NOTE = "for the next iteration"
 
@@ -56,16 +56,10 @@ def _known_early(carry: Carry) -> list[Instruction]:
     """Collectives that the next iteration could do at once, because their operands come cheaply from elements that do
     (a counter, weights that stay); only those that change and that the rest of the iteration waits for."""
     body, root = carry.body, carry.body.root
-    early = set(range(len(carry.initial)))
-    while True:
-        known = _computed_from(body, early, travelling=False)
-        kept = {k for k in early if root.operands[k] in known}
-        if kept == early:
-            break
-        early = kept
+    early = known_early(body)
     still = {k for k in early if element(root.operands[k], body) == k}
-    known = _computed_from(body, early, travelling=True)
-    moving = known - _computed_from(body, still, travelling=True)
+    known = computed_from(body, early, travelling=True)
+    moving = known - computed_from(body, still, travelling=True)
     users = users_of(body)
     awaited: set[Instruction] = set()
     for i in reversed(body.instructions):
@@ -74,7 +68,18 @@ def _known_early(carry: Carry) -> list[Instruction]:
     return [i for i in body if i in moving and i in awaited and i.opcode in COLLECTIVES and not i.shape.is_tuple]
 
 
-def _computed_from(body: Computation, early: set[int], *, travelling: bool) -> set[Instruction]:
+def known_early(body: Computation) -> set[int]:
+    """Elements of a loop's state that the next iteration gets without waiting for what this one computes."""
+    early = set(range(len(body.root.operands)))
+    while True:
+        known = computed_from(body, early, travelling=False)
+        kept = {k for k in early if body.root.operands[k] in known}
+        if kept == early:
+            return early
+        early = kept
+
+
+def computed_from(body: Computation, early: set[int], *, travelling: bool) -> set[Instruction]:
     """What comes from these elements through cheap instructions, and collectives if they may be among them."""
     known: set[Instruction] = set()
     for i in body:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardc.collectives.machine import Machine
 from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Instruction
-from shardc.partitioner.flops import instruction_flops
+from shardc.partitioner.kernel_model import Product, kernel_seconds
 from shardc.partitioner.layout import AxisTable
-from shardc.partitioner.optimise.product import cut_of_operand, cut_of_result
+from shardc.partitioner.optimise.product import Cut, cut_of_operand, cut_of_result
 from shardc.partitioner.optimise.ring import Ring
 from shardc.partitioner.options import Choice
 from shardc.partitioner.price import Seconds
-from shardc.partitioner.roofline import work_seconds
+from shardc.partitioner.roofline import instruction_work
+from shardc.partitioner.traffic import instruction_traffic
 
 __all__ = ["ring_of_gather", "ring_of_scatter"]
 
 
-#: The part of its time without a ring that a ring has to save: starting many kernels is not in the model.
+#: The part of its time without a ring that a ring has to save.
 _WORTH = 0.05
 
 
@@ -66,11 +67,10 @@ def ring_of_gather(
     size, n = gather.operands[0].shape.dims[dim], groups.group_size
     if machine is None:
         return _least(choice, None, Ring(groups, size))
-    part = whole = 0.0
+    part = _carried_seconds(machine, gather.operands[0].shape.nbytes)
     for dot in dots:
-        cut = cut_of_operand(dot, dot.operands.index(gather), dim)
-        part += _product_seconds(machine, dot, cut.dims, n, 1 if cut.result is None else n)
-        whole += _product_seconds(machine, dot, (None, None), 1, 1)
+        part += _part_seconds(machine, dot, cut_of_operand(dot, dot.operands.index(gather), dim), n)
+    whole = sum(_whole_seconds(machine, dot) for dot in dots)
     return _least(choice, _times(table, machine, gather, groups, part, whole), Ring(groups, size))
 
 
@@ -88,9 +88,9 @@ def ring_of_scatter(
     ring = Ring(groups, scatter.shape.dims[dim])
     if machine is None:
         return _least(choice, None, ring)
-    cut = cut_of_result(dot, along)
-    part = _product_seconds(machine, dot, cut.dims, groups.group_size, groups.group_size)
-    whole = _product_seconds(machine, dot, (None, None), 1, 1)
+    part = _part_seconds(machine, dot, cut_of_result(dot, along), groups.group_size)
+    part += _carried_seconds(machine, scatter.shape.nbytes)
+    whole = _whole_seconds(machine, dot)
     return _least(choice, _times(table, machine, scatter, groups, part, whole), ring)
 
 
@@ -107,14 +107,40 @@ def _times(
     return _Times(hop, both, price.collective(collective.opcode, collective.shape.nbytes, atoms), part, whole)
 
 
-def _product_seconds(
-    machine: Machine, dot: Instruction, cut: tuple[int | None, int | None], parts: int, of_result: int
-) -> float:
+def _whole_seconds(machine: Machine, dot: Instruction) -> float:
+    """The product at once."""
+    return kernel_seconds(machine.device, instruction_work(dot, instruction_traffic(dot))).seconds
+
+
+def _part_seconds(machine: Machine, dot: Instruction, cut: Cut, parts: int) -> float:
     """One of ``parts`` products along the index that is ``cut``, its result written or added where it belongs."""
-    read = sum(o.shape.nbytes / (parts if d is not None else 1) for o, d in zip(dot.operands, cut, strict=True))
-    written = dot.shape.nbytes / of_result
-    moved = written if parts == 1 else 3 * written
-    return work_seconds(machine.device, dot.shape.dtype, instruction_flops(dot) / parts, read + moved)
+    read = sum(o.shape.nbytes // (parts if d is not None else 1) for o, d in zip(dot.operands, cut.dims, strict=True))
+    if cut.result is None:
+        total = dot.shape.size * dot.shape.dtype.accumulator.nbytes
+        read, written = read + total, total
+    else:
+        written = dot.shape.nbytes // parts
+    work = instruction_work(dot, instruction_traffic(dot))
+    products = tuple(_part_of(p, cut, parts) for p in work.products)
+    return kernel_seconds(machine.device, replace(work, products=products, read=read, written=written)).seconds
+
+
+def _part_of(product: Product, cut: Cut, parts: int) -> Product:
+    """A product whose index ``cut`` runs over one of ``parts``."""
+    left, right = cut.dims
+    if cut.result is None:
+        return replace(product, k=-(-product.k // parts))
+    if left is not None and right is not None:
+        return replace(product, batch=-(-product.batch // parts))
+    if left is not None:
+        return replace(product, m=-(-product.m // parts))
+    return replace(product, n=-(-product.n // parts))
+
+
+def _carried_seconds(machine: Machine, nbytes: int) -> float:
+    """A part that has come is put where the next step of the loop looks for it."""
+    device = machine.device
+    return 2 * nbytes / (device.memory_bandwidth * device.memory_share)
 
 
 def _least(choice: Choice, times: _Times | None, ring: Ring) -> Ring | None:

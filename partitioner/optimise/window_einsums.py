@@ -24,6 +24,7 @@ from shardc.partitioner.emitter import Emitter, Reducers
 from shardc.partitioner.layout import AxisTable
 from shardc.partitioner.names import Names
 from shardc.partitioner.optimise.group import in_groups
+from shardc.partitioner.optimise.prefetch_gathers import computed_from, known_early
 from shardc.partitioner.optimise.product import cut_of_operand, cut_of_result, multiply_parts
 from shardc.partitioner.optimise.reduction import reducer
 from shardc.partitioner.optimise.ring import Reader, Ring, gather_ring, scatter_ring
@@ -40,8 +41,9 @@ class WindowEinsums:
     """An all-gather that products read, or a product that a reduce-scatter reads, becomes a ring of permutes.
 
     Other readers of the gathered array get it put together from the parts. ``auto`` takes the ring where its modelled
-    time on the ``machine`` is less; as many bytes travel either way. Sums of narrow floats are not scattered in parts:
-    they would be rounded on every member.
+    time on the ``machine`` is less; as many bytes travel either way. What a loop knows early (its layers' weights) it
+    can gather beside anything else, and not in parts, where transfers go on beside kernels. Sums of narrow floats are
+    not scattered in parts: they would be rounded on every member.
     """
 
     choice: Choice = "auto"
@@ -55,7 +57,10 @@ class WindowEinsums:
             return module
         table = AxisTable(groups[0].mesh, [Sharding(g.mesh, (DimSharding(g.axes),)) for g in groups])
         work = _Work(table, self.choice, self.machine, Names(i.name for i in module.instructions()))
-        after = rebuild_computations(module, lambda c, called: work.windowed(rebuild_computation(c, None, called)))
+        bodies = {i.attrs["body"] for i in module.instructions() if i.opcode == "while"}
+        after = rebuild_computations(
+            module, lambda c, called: work.windowed(rebuild_computation(c, None, called), loops=c in bodies)
+        )
         return keep_reachable(after, after.entry)
 
 
@@ -121,16 +126,19 @@ class _Work:
     names: Names
     reducers: Reducers = field(default_factory=Reducers)
 
-    def windowed(self, computation: Computation) -> Computation:
+    def windowed(self, computation: Computation, *, loops: bool) -> Computation:
         if not any(_ring_groups(i) is not None for i in computation):
             return computation
         users = users_of(computation)
+        hidden = self._hidden(computation) if loops else set()
         gathers: dict[Instruction, tuple[Ring, list[Instruction]]] = {}
         scatters: dict[Instruction, tuple[Ring, _Scattered]] = {}
         taken: set[Instruction] = set()
         for i in computation:
             groups = _ring_groups(i)
             if groups is None:
+                continue
+            if i in hidden:
                 continue
             if i.opcode == "all-gather":
                 dots = [d for d in _products_of(i, users) if d not in taken]
@@ -147,6 +155,13 @@ class _Work:
         if not gathers and not scatters:
             return computation
         return self._rewritten(computation, users, gathers, scatters)
+
+    def _hidden(self, body: Computation) -> set[Instruction]:
+        """Gathers that something else can go on beside, because their operands are there when the iteration begins."""
+        beside = self.choice == "auto" and self.machine is not None and self.machine.device.transfers > 0
+        if not beside or len(body.parameters) != 1 or body.root.opcode != "tuple":
+            return set()
+        return computed_from(body, known_early(body), travelling=True)
 
     def _rewritten(
         self,
