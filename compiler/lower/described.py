@@ -19,6 +19,7 @@ from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.merge_kernels import MergeKernels
 from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import PASSES, lower, lower_with
+from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.schedule import Schedule
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
@@ -61,11 +62,13 @@ def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pa
     eager = overlap is not None and overlap.transfers > 0
     out: list[Pass] = []
     for p in PASSES:
-        if isinstance(p, FuseProducts) and described.device.fused_attention:
-            out.append(FuseAttention())
+        if isinstance(p, FuseProducts):  # what is computed again on purpose is not the same as before until here
+            out += [RemoveMarkers(), *([FuseAttention()] if described.device.fused_attention else [])]
         if isinstance(p, ConvertAsync):
-            out.append(FuseMovement())
-        if isinstance(p, ConvertAsync | Schedule):
+            out.append(FuseMovement(eager=eager))
+        if isinstance(p, RemoveMarkers):
+            out.append(replace(p, barriers=False))
+        elif isinstance(p, ConvertAsync | Schedule):
             out.append(replace(p, overlap=overlap))
         elif isinstance(p, FuseProducts | MergeKernels):
             out.append(replace(p, eager=eager))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from shardc.compiler.lower.delays import Delays
 from shardc.compiler.lower.fusion_rules import is_alias, is_cheap, is_fusable, new_part
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.make import map_computations, step_computations
@@ -29,12 +30,14 @@ _CUTS = frozenset({"slice", "dynamic-slice", "broadcast", "concatenate", "pad", 
 @dataclass(frozen=True, slots=True)
 class FuseMovement:
     """Products compute what they read where its operands have at most ``factor`` times the bytes and at most
-    ``readers`` products do so; and whoever alone reads a product's result, elementwise, becomes part of it."""
+    ``readers`` products do so; and whoever alone reads a product's result, elementwise, becomes part of it. With
+    ``eager`` no product comes to wait for a collective that it could go on beside."""
 
     name: str = "fuse-movement"
     why: str = "operands and results of products change their form on the way"
     factor: float = 2.0
     readers: int = 4
+    eager: bool = False
 
     def run(self, module: Module) -> Module:
         return map_computations(module, self._fused, only=step_computations(module))
@@ -43,7 +46,7 @@ class FuseMovement:
         if not any(map(_is_product, computation)):
             return computation
         computation = _computed_inside(computation, self._operands(computation))
-        return _computed_inside(computation, _products_of_one_reader(computation))
+        return _computed_inside(computation, _products_of_one_reader(computation, self.eager))
 
     def _operands(self, computation: Computation) -> set[Instruction]:
         """What the products that read it compute for themselves."""
@@ -77,9 +80,10 @@ def _is_light(i: Instruction) -> bool:
     )
 
 
-def _products_of_one_reader(computation: Computation) -> set[Instruction]:
+def _products_of_one_reader(computation: Computation, eager: bool) -> set[Instruction]:
     """Products whose result only one kernel reads, every element once."""
     users = users_of(computation)
+    delays = Delays(computation, users) if eager else None
     products: set[Instruction] = set()
     inside: set[Instruction] = set()
     for i in computation:
@@ -87,6 +91,8 @@ def _products_of_one_reader(computation: Computation) -> set[Instruction]:
             products.add(i)
             continue
         found = next((o for o in i.operands if o in products and users[o] == [i] and _takes_all(i, o)), None)
+        if found is not None and delays is not None and delays.awaits_more(i, found):
+            continue
         if found is not None:
             inside.add(found)
             products.add(i)

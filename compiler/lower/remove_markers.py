@@ -17,13 +17,18 @@ _TRANSPARENT = frozenset({"optimization-barrier", "domain", "add-dependency", "c
 
 @dataclass(frozen=True, slots=True)
 class RemoveMarkers:
-    """Barriers, domains, copies and sharding marks become their operand."""
+    """Barriers, domains, copies and sharding marks become their operand; barriers only with ``barriers``."""
 
+    barriers: bool = True
     name: str = "remove-markers"
     why: str = "barriers, domains, copies and sharding marks mean nothing to a device"
 
     def run(self, module: Module) -> Module:
-        module = rebuild_module(module, _change)
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            kept = old.opcode == "optimization-barrier" and not self.barriers
+            return None if kept else _change(old, operands)
+
+        module = rebuild_module(module, change)
         return keep_reachable(module, module.entry)
 
 
