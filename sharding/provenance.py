@@ -18,6 +18,7 @@ from shardc.sharding.factor_step import Gain
 from shardc.sharding.factors import FactorRule, factor_name
 from shardc.sharding.graph import Equation, Graph
 from shardc.sharding.lost import lost_alternatives, via
+from shardc.sharding.markers import is_constraint
 from shardc.sharding.names import near_names
 
 __all__ = ["Provenance", "Reason"]
@@ -176,8 +177,16 @@ class Provenance:
         given = self.graph.initial[value].dims[dim]
         if not self.graph.annotated[value] or not (given.axes or given.closed):
             return None
-        source = self.graph.origin[value][0].source
+        source = self.graph.origin[self.said(value)][0].source
         return Reason(self.name(value), dim, tuple(map(str, given.axes)), 0, "annotation", source_line=source)
+
+    def said(self, value: int) -> int:
+        """Where the annotation of a value is written: on itself, or on a constraint that reads it."""
+        if self.graph.origin[value][0].sharding is None:
+            for e in self.around(value):
+                if not e.label and is_constraint(e.instruction) and e.tensors[0] == value:
+                    return e.tensors[-1]
+        return value
 
     def _reason(self, number: int, gain: Gain) -> Reason:
         value, equation, _ = self.steps[number - 1]

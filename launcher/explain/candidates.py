@@ -236,11 +236,11 @@ class Candidates:
             for axis in place.axes:
                 root = self.teller.root(place, axis)
                 if root is not None:
-                    yield from self._at_root(self._said(root[0]), root[1], (axis,), place.role)
+                    yield from self._at_root(self.history.said(root[0]), root[1], (axis,), place.role)
             if not place.axes:
                 yield from self._taking_on(place.value, axes, 2, place.dimension)
             if self.history.graph.annotated[place.value]:
-                yield from self._opened(self._said(place.value))
+                yield from self._opened(self.history.said(place.value))
         yield from self._of_value(cause, axes)
         for value in self._arguments_near(cause):
             yield from self._taking_on(value, axes, 4)
@@ -256,14 +256,6 @@ class Candidates:
                 what = f"split dimension {e} of {name} over {text} instead of dimension {dim}"
                 yield value, _Edit(rank, what, moved)
         yield value, _Edit(5, f"keep dimension {dim} of {name} whole instead of split over {text}", without)
-
-    def _said(self, value: int) -> int:
-        """Where the annotation of a value is written: on itself, or on a constraint that reads it."""
-        if self.history.graph.origin[value][0].sharding is None:
-            for e in self.history.around(value):
-                if not e.label and is_constraint(e.instruction) and e.tensors[0] == value:
-                    return e.tensors[-1]
-        return value
 
     def _taking_on(
         self, value: int, axes: tuple[AxisRef, ...], rank: int, first: int | None = None

@@ -195,7 +195,8 @@ class Teller:
         annotation = ""
         if chain and chain[0].kind == "annotation":
             first = chain[0]
-            annotation = f"{first.value} dimension {first.dimension}: {'+'.join(first.axes) or 'whole'}"
+            where = f" ({first.line})" if first.line and first.value.startswith("%") else ""
+            annotation = f"{first.value} dimension {first.dimension}: {'+'.join(first.axes) or 'whole'}{where}"
         axes = () if axis is None else (str(axis),)
         return Party(place.role, history.name(place.value), place.dimension, axes, place.factor, annotation, chain)
 
