@@ -15,6 +15,7 @@ import collective_steps
 import compiler_speed
 import cpu_steps
 import device_steps
+import functional_scale
 import numpy_chains
 import overlap
 import partitioning
@@ -68,6 +69,10 @@ def _phases() -> str:
     return _machine() + table(phases.HEAD, phases.rows())
 
 
+def _functional() -> str:
+    return _machine() + table(functional_scale.HEAD, functional_scale.rows())
+
+
 def _overlap() -> str:
     return _machine() + table(overlap.HEAD, overlap.rows())
 
@@ -99,6 +104,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "collectives": _collectives,
     "phases": _phases,
     "overlap": _overlap,
+    "functional": _functional,
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
