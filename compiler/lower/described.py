@@ -21,6 +21,7 @@ from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import PASSES, lower, lower_with
 from shardc.compiler.lower.remove_markers import RemoveMarkers
 from shardc.compiler.lower.schedule import Schedule
+from shardc.compiler.lower.simplify_loops import SimplifyLoops
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass
@@ -68,6 +69,8 @@ def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pa
             out.append(FuseMovement(eager=eager))
         if isinstance(p, RemoveMarkers):
             out.append(replace(p, barriers=False))
+        elif isinstance(p, SimplifyLoops):
+            out.append(replace(p, positions=True))
         elif isinstance(p, ConvertAsync | Schedule):
             out.append(replace(p, overlap=overlap))
         elif isinstance(p, FuseProducts | MergeKernels):

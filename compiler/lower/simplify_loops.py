@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shardc.compiler.lower.fusion_rules import is_elementwise
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.opset import has_side_effect
 from shardc.hlo.simplify.eliminate import live_part
@@ -16,17 +17,37 @@ __all__ = ["SimplifyLoops"]
 
 @dataclass(frozen=True, slots=True)
 class SimplifyLoops:
-    """Dead elements of a loop's tuple are dropped; constant elements that never change move into the body."""
+    """Dead elements of a loop's tuple are dropped; constant elements that never change move into the body, and with
+    ``positions`` those that are made from positions alone, such as masks."""
 
+    positions: bool = False
     name: str = "simplify-loops"
     why: str = "a loop carries only what changes and is read"
 
     def run(self, module: Module) -> Module:
-        after = rebuild_computations(module, _loops_of)
+        known: dict[Instruction, bool] = {}
+
+        def moves(value: Instruction) -> bool:
+            return scalar_value(value) is not None or (self.positions and _is_of_positions(value, known))
+
+        after = rebuild_computations(module, lambda c, called: _loops_of(c, called, moves))
         return keep_reachable(after, after.entry)
 
 
-def _loops_of(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+def _is_of_positions(value: Instruction, known: dict[Instruction, bool]) -> bool:
+    """Is it computed from indices and scalar constants, elementwise?"""
+    found = known.get(value)
+    if found is None:
+        own = value.opcode in ("iota", "broadcast", "reshape", "transpose", "slice") or is_elementwise(value)
+        found = value.opcode == "constant" and not value.shape.dims
+        found = found or (own and all(_is_of_positions(o, known) for o in value.operands))
+        known[value] = found
+    return found
+
+
+def _loops_of(
+    computation: Computation, called: Mapping[Computation, Computation], moves: Callable[[Instruction], bool]
+) -> Computation:
     if not any(i.opcode == "while" for i in computation):
         return rebuild_computation(computation, None, called)
     users = users_of(computation)
@@ -40,19 +61,24 @@ def _loops_of(computation: Computation, called: Mapping[Computation, Computation
             read = None
         else:
             read = {int(u.attrs["index"]) for u in outside}
-        return _simplified(old, operands[0], condition, body, read)
+        return _simplified(old, operands[0], condition, body, read, moves)
 
     return live_part(rebuild_computation(computation, change, called))
 
 
 def _simplified(
-    loop: Instruction, init: Instruction, condition: Computation, body: Computation, read: set[int] | None
+    loop: Instruction,
+    init: Instruction,
+    condition: Computation,
+    body: Computation,
+    read: set[int] | None,
+    moves: Callable[[Instruction], bool],
 ) -> Instruction:
     """The loop with fewer carried elements; ``read`` are those used after it, None for all."""
     same = loop.replace(operands=(init,), attrs={"condition": condition, "body": body, **_other(loop)})
     if init.opcode != "tuple" or body.root.opcode != "tuple" or not (_taken_apart(condition) and _taken_apart(body)):
         return same
-    constants = _constant_elements(init, body)
+    constants = _constant_elements(init, body, moves)
     needed = _needed(body, condition, read if read is not None else set(range(len(init.operands))), constants)
     kept = sorted(needed)
     if len(kept) == len(init.operands) or (not kept and has_side_effect(loop)):
@@ -86,13 +112,15 @@ def _element(instruction: Instruction, parameter: Instruction) -> int | None:
     return None
 
 
-def _constant_elements(init: Instruction, body: Computation) -> dict[int, Instruction]:
-    """Elements that start as a scalar constant (or a splat of one) and never change."""
+def _constant_elements(
+    init: Instruction, body: Computation, moves: Callable[[Instruction], bool]
+) -> dict[int, Instruction]:
+    """Elements that start as a scalar constant (or a splat of one, or what else ``moves``) and never change."""
     parameter = body.parameters[0]
     return {
         k: value
         for k, value in enumerate(init.operands)
-        if scalar_value(value) is not None and _element(body.root.operands[k], parameter) == k
+        if moves(value) and _element(body.root.operands[k], parameter) == k
     }
 
 
