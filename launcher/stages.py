@@ -352,19 +352,28 @@ class Partitioned:
         return [_explain_collective(c) for c in self._report["collectives"]]
 
     def explanation(
-        self, machine: str | Path | None = None, *, remedies: int = 0, tries: int = 12, seconds: float = 30.0
+        self,
+        machine: str | Path | None = None,
+        *,
+        remedies: int = 0,
+        tries: int = 12,
+        seconds: float = 30.0,
+        thresholds: Mapping[str, float] | None = None,
     ) -> Explanation:
         """Why each collective is there, the most costly first, and warnings; plain data (``to_dict``) and ``as_text``.
 
         With a ``machine`` costs are modelled seconds, else bytes. ``remedies`` are looked for against so many of the
         most costly collectives and against warnings: annotations that make the whole program cheaper, found by
-        partitioning it with each of at most ``tries`` per collective, for some ``seconds`` in all.
+        partitioning it with each of at most ``tries`` per collective, for some ``seconds`` in all. ``thresholds`` are
+        shares from which on something is worth a warning, by name: `shardc.launcher.explain.pains.survey.Thresholds`.
         Example: ``print(partitioned.explanation(remedies=3).as_text())``.
         """
         from shardc.launcher.explain.explain import explain
+        from shardc.launcher.explain.pains.survey import thresholds_of
         from shardc.launcher.explain.remedies import Limits
 
-        return explain(self, None if machine is None else str(machine), Limits(remedies, tries, seconds))
+        limits = Limits(remedies, tries, seconds)
+        return explain(self, None if machine is None else str(machine), limits, thresholds_of(thresholds or {}))
 
     def write_report(
         self,

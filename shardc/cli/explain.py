@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,6 +54,14 @@ def explain(
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", help="Start no more tries after so many seconds.")
     ] = 30.0,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threshold",
+            metavar="NAME=SHARE",
+            help="From which share on to warn: memory (0.05), wire (0.05), padding (0.1), work (0.2). Repeatable.",
+        ),
+    ] = None,
     diff: Annotated[
         tuple[str, str] | None,
         typer.Option("--diff", metavar="A B", help="Compare two annotation files; - is the program as it is."),
@@ -77,9 +86,22 @@ def explain(
         view.result(stories, lambda: view.text("\n".join(line for s in stories.values() for line in s)))
         return
     told = propagated.partition(machine=machine or None).explanation(
-        machine or None, remedies=remedies, tries=tries, seconds=seconds
+        machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=_shares(threshold or ())
     )
     view.result(told.to_dict(), lambda: view.text(told.as_text(top=top, verbose=verbose)))
+
+
+def _shares(given: Sequence[str]) -> dict[str, float]:
+    """``padding=0.2`` and the like. Raises `InputError`."""
+    shares: dict[str, float] = {}
+    for text in given:
+        name, _, share = text.partition("=")
+        try:
+            shares[name.strip()] = float(share)
+        except ValueError:
+            fix = "--threshold padding=0.2"
+            raise InputError(f"{text!r} is not NAME=SHARE", where="--threshold", fix=fix) from None
+    return shares
 
 
 def _compare(view: View, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str) -> None:

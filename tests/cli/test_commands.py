@@ -276,6 +276,9 @@ def test_explain_data_remedies_and_seconds(mlp: str, capsys: pytest.CaptureFixtu
     assert run_json(capsys, "explain", mlp, "--remedies", "0")["collectives"][0]["tried"] == 0
     assert main(["explain", mlp, "--top", "-1"]) == 2
     assert "count from 0" in capsys.readouterr().err
+    assert main(["explain", mlp, "--threshold", "padding"]) == 2
+    assert main(["explain", mlp, "--threshold", "speed=1"]) == 2
+    assert "use one of memory, wire, padding, work" in capsys.readouterr().err
 
 
 def test_explain_compares_annotations(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Computation, Instruction, users_of
 from shardc.launcher.explain.candidates import Candidate, Candidates
 from shardc.launcher.explain.collect import Group
@@ -20,7 +22,7 @@ from shardc.partitioner.trips import executions
 if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned
 
-__all__ = ["PRODUCTS", "Survey", "Thresholds"]
+__all__ = ["PRODUCTS", "Survey", "Thresholds", "thresholds_of"]
 
 #: Operations that are worth a warning when they are repeated.
 PRODUCTS = frozenset(("dot", "convolution"))
@@ -35,6 +37,17 @@ class Thresholds:
     wire: float = 0.05
     padding: float = 0.1
     work: float = 0.2
+
+
+def thresholds_of(shares: Mapping[str, float]) -> Thresholds:
+    """The defaults with some shares changed. Raises `InputError` for unknown names and for what is no share."""
+    known = [f.name for f in fields(Thresholds)]
+    for name, share in shares.items():
+        if name not in known:
+            raise InputError(f"no warning has a threshold {name!r}", fix=f"use one of {', '.join(known)}")
+        if not 0 <= share < math.inf:
+            raise InputError(f"the threshold {name} is {share}", fix="give a share, such as 0.05")
+    return replace(Thresholds(), **shares)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 import shardc
+from shardc.hlo.errors import InputError
 from shardc.launcher.explain.explain import explain
 from shardc.launcher.explain.explanation import Warned
 from shardc.launcher.explain.pains.survey import Thresholds
@@ -115,3 +116,7 @@ def test_thresholds() -> None:
     partitioned = programs.embedding().partition()
     assert not explain(partitioned, thresholds=Thresholds(memory=0.5)).warnings
     assert explain(partitioned, thresholds=Thresholds(memory=0.2)).warnings
+    assert not partitioned.explanation(thresholds={"memory": 0.5}).warnings
+    for wrong in ({"speed": 0.1}, {"wire": -1.0}, {"wire": float("nan")}):
+        with pytest.raises(InputError, match="threshold"):
+            partitioned.explanation(thresholds=wrong)
