@@ -21,6 +21,7 @@ import overlap
 import partitioning
 import phases
 import propagation
+import simulate_scale
 import training_steps
 from tables import insert, table
 
@@ -73,6 +74,10 @@ def _functional() -> str:
     return _machine() + table(functional_scale.HEAD, functional_scale.rows())
 
 
+def _simulate() -> str:
+    return _machine() + simulate_scale.section()
+
+
 def _overlap() -> str:
     return _machine() + table(overlap.HEAD, overlap.rows())
 
@@ -108,6 +113,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
+    "simulate": _simulate,
 }
 
 
