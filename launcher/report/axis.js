@@ -78,7 +78,7 @@ function sharedAxis(end, skipped, format) {
       const high = Math.min(part.until, axis.time(axis.to));
       const pixels = axis.x(high, width) - axis.x(low, width);
       if (high <= low || pixels < 40) continue;
-      const step = roundStep((high - low) / Math.max(1, Math.floor(pixels / 90)));
+      const step = roundStep((high - low) / Math.max(1.5, pixels / 90));
       for (let n = Math.ceil(low / step - 1e-9); n * step <= high; n++) {
         const x = axis.x(n * step, width);
         if (!out.length || x - out[out.length - 1][0] >= 76) out.push([x, format(n * step, step)]);

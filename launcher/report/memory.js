@@ -10,7 +10,7 @@ function memoryView(data, axis) {
   const text = `memory in use over the step; at most ${bytesText(peak[1])}`;
   const chart = canvasBox(MEMORY_HEIGHT + 26, { role: 'img', 'aria-label': text }, draw);
   let pointed = null;
-  const y = (bytes) => MEMORY_HEIGHT - (bytes / top) * (MEMORY_HEIGHT - 14);
+  const y = (bytes) => MEMORY_HEIGHT - (bytes / top) * (MEMORY_HEIGHT - 20);
 
   function draw(context, width) {
     drawTicks(context, axis, width, 4, MEMORY_HEIGHT);
@@ -70,8 +70,8 @@ function memoryView(data, axis) {
     context.stroke();
     context.setLineDash([]);
     context.textAlign = 'right';
-    context.textBaseline = y(bytes) < 16 ? 'top' : 'bottom';
-    context.fillText(label, width - 4, y(bytes) + (y(bytes) < 16 ? 2 : -2));
+    context.textBaseline = 'bottom';
+    context.fillText(label, width - 4, y(bytes) - 2);
   }
 
   function indexAt(time) {

@@ -44,14 +44,12 @@ def structure(leaves: Sequence[Leaf], loops: Mapping[str, Around]) -> Node:
     """
     root = Node("scope", "")
     main = _main_scope(leaves)
-    places: dict[tuple[str, ...], Node] = {(): root}
+    places = _Places(root, main, loops)
     for leaf in leaves:
-        node = _loop_node(places, leaf.loops, loops)
+        node = places.node(leaf.loops)
         around = scopes_of(loops[leaf.loops[-1]].op_name) if leaf.loops and leaf.loops[-1] in loops else []
         *scopes, title = scopes_of(leaf.op_name) or [_file_of(leaf.source), ""]
-        if main and leaf.op_name and not leaf.loops and scopes[:1] != [main]:
-            scopes = [main, _CALLED, *scopes]
-        for scope in _inside(scopes, around):
+        for scope in _inside(scopes, around) if leaf.loops or not leaf.op_name else _from(main, scopes):
             node = node.child("scope", scope)
         node.children.append(Node("leaf", title, leaf))
     return root
@@ -69,21 +67,40 @@ def _file_of(source: str) -> str:
     return source.replace("\\", "/").rpartition("/")[2].partition(":")[0] or "(without a source)"
 
 
-def _loop_node(places: dict[tuple[str, ...], Node], path: tuple[str, ...], loops: Mapping[str, Around]) -> Node:
-    """The node of the innermost loop of ``path``, made where it is missing."""
-    if path in places:
-        return places[path]
-    node = _loop_node(places, path[:-1], loops)
-    loop = loops.get(path[-1], Around("", "", None))
-    around = scopes_of(loops[path[-2]].op_name) if len(path) > 1 and path[-2] in loops else []
-    for scope in _inside(scopes_of(loop.op_name)[:-1], around):
-        node = node.child("scope", scope)
-    found = places[path] = node.child("loop", path[-1])
-    found.loop = loop
-    return found
+@dataclass(slots=True)
+class _Places:
+    """The nodes of loops by the names of the loops around and themselves."""
+
+    root: Node
+    main: str
+    loops: Mapping[str, Around]
+    made: dict[tuple[str, ...], Node] = field(default_factory=dict)
+
+    def node(self, path: tuple[str, ...]) -> Node:
+        """The node of the innermost loop of ``path``, made where it is missing."""
+        if not path or path in self.made:
+            return self.made[path] if path else self.root
+        node = self.node(path[:-1])
+        loop = self.loops.get(path[-1], Around("", "", None))
+        around = self.loops.get(path[-2]) if len(path) > 1 else None
+        scopes = scopes_of(loop.op_name)[:-1]
+        if around is not None:
+            scopes = _inside(scopes, scopes_of(around.op_name))
+        elif loop.op_name:
+            scopes = _from(self.main, scopes)
+        for scope in scopes:
+            node = node.child("scope", scope)
+        found = self.made[path] = node.child("loop", path[-1])
+        found.loop = loop
+        return found
 
 
-def _inside(scopes: Sequence[str], around: Sequence[str]) -> Sequence[str]:
+def _from(main: str, scopes: list[str]) -> list[str]:
+    """``scopes`` from the program's own on, also for those of a function that it calls."""
+    return [main, _CALLED, *scopes] if main and scopes[:1] != [main] else scopes
+
+
+def _inside(scopes: list[str], around: Sequence[str]) -> list[str]:
     """``scopes`` without what they have in common with those of the loop ``around`` them, and without its parts."""
     common = 0
     for a, b in zip(scopes, around, strict=False):

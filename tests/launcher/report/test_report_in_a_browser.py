@@ -191,6 +191,9 @@ def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
     tab.resize(width=width, height=800)
     tab.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert tab.eval("document.documentElement.scrollWidth") <= width
+    beyond = """[...document.querySelectorAll('.tree .label > *')].filter((e) =>
+        e.getBoundingClientRect().right > e.closest('td').getBoundingClientRect().right + 1).length"""
+    assert tab.eval(beyond) == 0
     tab.resize()
 
 
