@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from shardc.hlo.simplify.rules.control import branches_of
 from shardc.hlo.simplify.structure import literal_digest
 from shardc.hlo.types import Shape
 
-__all__ = ["Linear", "Part", "array_leaves", "linearise", "linearise_part"]
+__all__ = ["Leaves", "Linear", "Part", "Rule", "Walk", "array_leaves", "linearise", "linearise_part", "linearise_with"]
 
 _ALIGNMENT = 64
 
@@ -40,6 +39,9 @@ _REFUSED = (
 )
 
 Leaves = tuple[Buffer, ...]
+
+#: Appends the steps of an instruction, whose operands are given as buffers, and returns the buffers of its value.
+Rule = Callable[["Walk", Instruction, list[Leaves], list[Step]], Leaves]
 
 
 def array_leaves(shape: Shape) -> tuple[Shape, ...]:
@@ -63,9 +65,12 @@ class Linear:
 
 def linearise(module: Module) -> Linear:
     """Walk the schedule of ``module`` (instruction order) and produce its steps."""
-    return _linear(
-        _Walk(readonly=_readonly(module)), module.entry, lambda arguments, results: _aliases(module, arguments, results)
-    )
+    return linearise_with(module, Walk(readonly=_readonly(module)))
+
+
+def linearise_with(module: Module, walk: Walk) -> Linear:
+    """The same with the rules of ``walk``."""
+    return _linear(walk, module.entry, lambda arguments, results: _aliases(module, arguments, results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ def linearise_part(computation: Computation, *, carried: bool = False) -> Part:
         return tuple((n, n) for n in range(len(results))) if carried else ()
 
     ends: dict[Instruction, int] = {}
-    linear = _linear(_Walk(pooled=False), computation, in_place, ends)
+    linear = _linear(Walk(pooled=False), computation, in_place, ends)
     steps: dict[Instruction, Sequence[Step]] = {}
     start = 0
     for i, end in ends.items():
@@ -103,7 +108,7 @@ def linearise_part(computation: Computation, *, carried: bool = False) -> Part:
 
 
 def _linear(
-    walk: _Walk,
+    walk: Walk,
     entry: Computation,
     aliases_of: Callable[[Leaves, Leaves], tuple[tuple[int, int], ...]],
     ends: dict[Instruction, int] | None = None,
@@ -156,14 +161,18 @@ def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple
     return tuple(sorted(pairs.items()))
 
 
-class _Walk:
+class Walk:
     """State of one linearisation; unless ``pooled``, constants are places without bytes.
 
-    Nothing writes to the ``readonly`` arguments.
+    Nothing writes to the ``readonly`` arguments. ``rules`` say by opcode what becomes of an instruction, before those
+    that there are.
     """
 
-    def __init__(self, *, pooled: bool = True, readonly: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, *, pooled: bool = True, readonly: frozenset[int] = frozenset(), rules: Mapping[str, Rule] | None = None
+    ) -> None:
         self._readonly = readonly
+        self._rules: Mapping[str, Rule] = {**_RULES, **(rules or {})}
         self._pooling = pooled
         self.buffers: list[Buffer] = []
         self.pool = bytearray()
@@ -190,7 +199,7 @@ class _Walk:
             if i.opcode == "parameter":
                 values[i] = arguments[i.attrs["index"]]
             else:
-                rule = _RULES.get(i.opcode, _Walk._kernel)
+                rule = self._rules.get(i.opcode, Walk.kernel)
                 values[i] = rule(self, i, [values[o] for o in i.operands], steps)
             if ends is not None:
                 ends[i] = len(steps)
@@ -211,42 +220,57 @@ class _Walk:
             pending.append((source, target))
         steps.extend(Copy(source, target) for source, target in pending)
 
-    def _new(self, i: Instruction) -> Leaves:
+    def new(self, i: Instruction) -> Leaves:
+        """Buffers for a value."""
         return tuple(self.buffer(s, i.name) for s in array_leaves(i.shape))
 
-    def _kernel(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        results = self._new(i)
-        steps.append(Kernel(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i)))
+    def kernel(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """One kernel that makes the value."""
+        results = self.new(i)
+        steps.append(self.made(i, operands, results))
         return results
 
-    def _collective(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        results = self._new(i)
+    def made(self, i: Instruction, operands: list[Leaves], results: Leaves) -> Kernel:
+        """The kernel that makes ``results`` by ``i``."""
+        return Kernel(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i))
+
+    def collective(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """A collective that is waited for."""
+        results = self.new(i)
         flat = tuple(b for leaves in operands for b in leaves)
         steps.append(Collective(self._collectives, i, flat, results, in_place_pairs(i)))
         self._collectives += 1
         return results
 
     def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        """Its value is read by the done alone, which knows what was started."""
         if not is_start(i) or joined(i).opcode not in _COLLECTIVES:
             return self._refused(i, operands, steps)
-        results = self._collective(joined(i), operands, steps)
-        started = steps[-1]
-        assert isinstance(started, Collective)
-        started.asynchronous = True
-        self._started[i] = started
+        return self.started(i, joined(i), operands, steps)
+
+    def started(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """The value of the start ``i`` is read by the done alone, which knows the collective that was started."""
+        results = self.collective(what, operands, steps)
+        begun = steps[-1]
+        assert isinstance(begun, Collective)
+        begun.asynchronous = True
+        self._started[i] = begun
         return results
 
+    def awaited(self, start: Instruction, steps: list[Step]) -> Leaves | None:
+        """Await what ``start`` began; None where it began no collective."""
+        begun = self._started.get(start)
+        if begun is None:
+            return None
+        steps.append(Await(begun))
+        return begun.results
+
     def _done(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        started = self._started.get(i.operands[0]) if is_done(i) else None
-        if started is None:
-            return self._refused(i, operands, steps)
-        steps.append(Await(started))
-        return started.results
+        values = self.awaited(i.operands[0], steps) if is_done(i) else None
+        return self._refused(i, operands, steps) if values is None else values
 
     def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         if not i.attrs["custom_call_target"].startswith("check."):
-            return self._kernel(i, operands, steps)
+            return self.kernel(i, operands, steps)
         ((predicate,),) = operands
         steps.append(Check(self._checks, i, predicate))
         self._checks += 1
@@ -274,14 +298,14 @@ class _Walk:
         return operands[0][first : first + len(array_leaves(i.shape))]
 
     def _same(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        return operands[0] if is_alias(i) else self._kernel(i, operands, steps)
+        return operands[0] if is_alias(i) else self.kernel(i, operands, steps)
 
     def _slice(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """A block of what is only read is read where it lies."""
         ((whole,),) = operands
         lasting = whole.space == "constant" or (whole.space == "argument" and whole.index in self._readonly)
         if not (lasting and is_block(i)):
-            return self._kernel(i, operands, steps)
+            return self.kernel(i, operands, steps)
         return (self.buffer(i.shape, i.name, whole.space, whole.index, whole.offset + block_offset(i)),)
 
     def _token(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -310,7 +334,7 @@ class _Walk:
         return tuple(carried)
 
     def _conditional(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        results = self._new(i)
+        results = self.new(i)
         branches: list[Sequence[Step]] = []
         for number, c in enumerate(branches_of(i)):
             inner: list[Step] = []
@@ -353,19 +377,19 @@ def _source(i: Instruction, leaf: int) -> tuple[Instruction, int]:
             return i, leaf
 
 
-_RULES: Mapping[str, Any] = {
-    **dict.fromkeys(sorted(_COLLECTIVES), _Walk._collective),
-    **dict.fromkeys(_REFUSED, _Walk._refused),
-    **dict.fromkeys((*(f"{o}-start" for o in _PAIRED), "async-start"), _Walk._start),
-    **dict.fromkeys((*(f"{o}-done" for o in _PAIRED), "async-done"), _Walk._done),
-    "constant": _Walk._constant,
-    "tuple": _Walk._tuple,
-    "get-tuple-element": _Walk._element,
-    "reshape": _Walk._same,
-    "bitcast": _Walk._same,
-    "slice": _Walk._slice,
-    "after-all": _Walk._token,
-    "custom-call": _Walk._custom_call,
-    "while": _Walk._while,
-    "conditional": _Walk._conditional,
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(sorted(_COLLECTIVES), Walk.collective),
+    **dict.fromkeys(_REFUSED, Walk._refused),
+    **dict.fromkeys((*(f"{o}-start" for o in _PAIRED), "async-start"), Walk._start),
+    **dict.fromkeys((*(f"{o}-done" for o in _PAIRED), "async-done"), Walk._done),
+    "constant": Walk._constant,
+    "tuple": Walk._tuple,
+    "get-tuple-element": Walk._element,
+    "reshape": Walk._same,
+    "bitcast": Walk._same,
+    "slice": Walk._slice,
+    "after-all": Walk._token,
+    "custom-call": Walk._custom_call,
+    "while": Walk._while,
+    "conditional": Walk._conditional,
 }

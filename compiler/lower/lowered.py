@@ -196,7 +196,8 @@ class Once:
 class Lowered:
     """A module ready to emit: fused and ordered (the instruction order is the schedule), with its buffer plan.
 
-    ``parameters`` and ``results`` are the buffers of flat arguments and results.
+    ``parameters`` and ``results`` are the buffers of flat arguments and results. ``notes`` say what of the program the
+    steps do not tell.
     """
 
     module: Module
@@ -207,6 +208,7 @@ class Lowered:
     constants: Constants
     seconds: Mapping[str, float] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
+    notes: tuple[str, ...] = ()
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

@@ -83,7 +83,7 @@ def simulate(
         memory=memory,
         memory_curve=_curve(clock.marks, memory),
         loops=tuple(priced.loops),
-        notes=(*_notes(priced), *_call_note(call)),
+        notes=(*lowered.notes, *_notes(priced), *_call_note(call)),
         groups=tuple(priced.groups),
     )
 

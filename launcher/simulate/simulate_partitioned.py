@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 from shardc.collectives.machine import Machine, load_machine
 from shardc.collectives.mapping import place
 from shardc.collectives.placement import Placement
+from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
 from shardc.compiler.lower.described import lower_for, overlap_on
 from shardc.compiler.measured import program_key, read_measured
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
 from shardc.launcher.simulate.run import need_memory, simulate
 from shardc.launcher.simulate.simulation import Simulation
 from shardc.partitioner.adopt import is_partitioned
 from shardc.partitioner.search_mapping import mesh_of, search_mapping
 
 if TYPE_CHECKING:
-    from shardc.launcher.stages import Partitioned
+    from shardc.launcher.stages import Partitioned, Program
 
-__all__ = ["simulate_partitioned"]
+__all__ = ["simulate_partitioned", "simulate_scheduled"]
 
 _Mapping = str | Mapping[str, str] | None
 
@@ -31,6 +33,8 @@ def simulate_partitioned(
     partitioned: Partitioned, machine: str | Path | None, *, mapping: _Mapping = None, ignore_memory: bool = False
 ) -> Simulation:
     """See `Partitioned.simulate`."""
+    if is_scheduled(partitioned.program.module):
+        return simulate_scheduled(partitioned.program, machine, mapping=mapping, ignore_memory=ignore_memory)
     config = partitioned.program.config
     name = str(machine or config.machine or "")
     if not name:
@@ -48,6 +52,35 @@ def simulate_partitioned(
         start_seconds=0.0 if overlap is None else overlap.start_seconds,
         measured=measured,
     )
+    if not ignore_memory:
+        need_memory(found)
+    return found
+
+
+def simulate_scheduled(
+    program: Program,
+    machine: str | Path | None,
+    *,
+    mesh: Mesh | None = None,
+    mapping: _Mapping = None,
+    ignore_memory: bool = False,
+) -> Simulation:
+    """See `Program.simulate`: of a scheduled program for one device of several, as it is."""
+    name = str(machine or program.config.machine or "")
+    if not name:
+        raise InputError("no machine to simulate", fix='name one, such as simulate("h100-dgx")')
+    lowered = lower_as_scheduled(program.module)
+    module = lowered.module
+    devices = module.num_partitions * module.replica_count
+    if mesh is not None:
+        if mesh.size != devices:
+            raise InputError(
+                f"mesh {mesh} has {mesh.size} devices, the program is scheduled for {devices}",
+                fix=f"give a mesh of {devices} devices, or none",
+            )
+        module = module.with_(mesh=mesh)
+    placement = _placed(load_machine(name), module, mapping)
+    found = simulate(replace(lowered, module=module), placement)
     if not ignore_memory:
         need_memory(found)
     return found

@@ -19,6 +19,7 @@ __all__ = [
     "MeshOption",
     "QuietOption",
     "VerboseOption",
+    "given_annotations",
     "open_program",
     "parse_annotation",
     "parse_mesh",
@@ -75,6 +76,16 @@ def open_program(
 ) -> Any:
     """The program in ``file`` with the mesh and annotations of the command line, which win over those of the file."""
     from shardc.launcher.programs import load
+
+    specs, wanted = given_annotations(mesh, annotate, annotations)
+    program = load(file)
+    return program.annotate(specs, mesh=wanted) if specs or wanted is not None else program
+
+
+def given_annotations(
+    mesh: str, annotate: Sequence[str] | None, annotations: Path | None
+) -> tuple[dict[str, str], Mesh | None]:
+    """What the command line says about shardings, by name, and the mesh."""
     from shardc.sharding.annotate import read_annotations
 
     wanted = parse_mesh(mesh)
@@ -87,5 +98,4 @@ def open_program(
         if [n for n, _ in given].count(name) > 1:
             raise AnnotationError(f"{name!r} is annotated twice", where="--annotate")
     specs.update(given)
-    program = load(file)
-    return program.annotate(specs, mesh=wanted) if specs or wanted is not None else program
+    return specs, wanted

@@ -15,10 +15,11 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
-    open_program,
+    given_annotations,
 )
 from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
 from shardc.cli.view import View
+from shardc.hlo.errors import InputError
 
 __all__ = ["simulate"]
 
@@ -64,17 +65,29 @@ def simulate(
 ) -> None:
     """Predict a step on a machine: time and what it goes to, links, memory, critical path. Needs no hardware.
 
+    An HLO text that XLA has scheduled is simulated as it is.
+
     Example: shardc simulate step.mlir --mesh data=64,model=8 --machine h100-dgx
     """
+    from shardc.compiler.lower.as_scheduled import is_scheduled
     from shardc.launcher.atomic import check_writable
+    from shardc.launcher.programs import load
     from shardc.launcher.simulate.table import COSTLY_COLUMNS, PATH_COLUMNS, costly_rows, facts, path_rows
     from shardc.launcher.simulate.trace import write_trace
 
     view = View(json, verbose, quiet)
     check_writable(trace)
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
-    partitioned = scheduling.partitioned(open_program(file, mesh, annotate, annotations))
-    found = partitioned.simulate(machine, mapping=map_axes or None, ignore_memory=ignore_memory)
+    specs, wanted = given_annotations(mesh, annotate, annotations)
+    program = load(file)
+    if not is_scheduled(program.module):
+        annotated = program.annotate(specs, mesh=wanted) if specs or wanted is not None else program
+        partitioned = scheduling.partitioned(annotated)
+        found = partitioned.simulate(machine, mapping=map_axes or None, ignore_memory=ignore_memory)
+    elif specs:
+        raise InputError("the program is partitioned and scheduled: annotations change nothing", where=str(file))
+    else:
+        found = program.simulate(machine, mesh=wanted, mapping=map_axes or None, ignore_memory=ignore_memory)
     if trace is not None:
         write_trace(found, trace)
         view.log(f"wrote {trace}: open it at https://ui.perfetto.dev")
