@@ -67,7 +67,7 @@ def _draw(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]]) ->
 
     table = Table(title=Text(title) if title else None, title_justify="left")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for row in cells:
         table.add_row(*(Text(c) for c in row))
     Console().print(table)
