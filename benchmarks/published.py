@@ -10,9 +10,11 @@ computes again does not count. With names (parts of them) only those rows, with 
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from published_models import Decoder, Run, scaled, training_step
@@ -43,11 +45,16 @@ class Row:
         axes = {"data": self.slices, "fsdp": inside, "tensor": self.tensor}
         return {k: n for k, n in axes.items() if n > 1}
 
-    @property
-    def sized_machine(self) -> str:
-        """The machine with its size, as `shardc.load_machine` reads it."""
+    def sized_machine(self, folder: Path) -> str:
+        """The machine with its size, as `partition` and `simulate` read it; a description without fused attention is
+        written into ``folder``."""
         count = str(self.chips) if self.slices == 1 else f"{self.slices}x{self.chips // self.slices}"
-        return f"{self.machine}:{count}"
+        if self.model.flash:
+            return f"{self.machine}:{count}"
+        described = Path(shardc.__path__[0], "collectives", "machines", f"{self.machine}.toml").read_text("utf-8")
+        path = folder / f"{self.machine}-without-flash.toml"
+        path.write_text(described.replace("fused_attention = true", "fused_attention = false"), encoding="utf-8")
+        return f"{path}:{count}"
 
     @property
     def run(self) -> Run:
@@ -60,8 +67,9 @@ def _v5p(scale: int, chips: int, slices: int, per_chip: int, remat: str, tensor:
 
 
 #: With a head_dim of 256 and an MLP without gate their parameters are the 22 and 52 billion that they are called by.
-_22B = Decoder(emb=6_144, heads=24, mlp=24_576, layers=48, head_dim=256, gated=False)
-_52B = Decoder(emb=12_288, heads=32, mlp=49_152, layers=32, head_dim=256, gated=False)
+#: Their scripts, older than those for v5p, do not ask for flash attention.
+_22B = Decoder(emb=6_144, heads=24, mlp=24_576, layers=48, head_dim=256, gated=False, flash=False)
+_52B = Decoder(emb=12_288, heads=32, mlp=49_152, layers=32, head_dim=256, gated=False, flash=False)
 
 #: The scripts for 1024 name a data axis of 16 too, with which weights and moments alone would be 187 GB per chip; here
 #: parameters are split over all chips, as in their other versions.
@@ -103,9 +111,11 @@ def measure(row: Row) -> Found:
     exported = time.perf_counter()
     propagated = program.propagate()
     spread = time.perf_counter()
-    partitioned = propagated.partition(machine=row.sized_machine)
-    divided = time.perf_counter()
-    simulation = partitioned.simulate(row.sized_machine, ignore_memory=True)
+    with tempfile.TemporaryDirectory() as folder:
+        machine = row.sized_machine(Path(folder))
+        partitioned = propagated.partition(machine=machine)
+        divided = time.perf_counter()
+        simulation = partitioned.simulate(machine, ignore_memory=True)
     done = time.perf_counter()
     tokens = row.run.batch * row.model.length
     flops = row.model.flops_of_token(causal=True) * tokens / row.chips

@@ -28,7 +28,8 @@ _Specs = dict[str, tuple[tuple[int, ...], tuple[Any, ...]]]
 @dataclass(frozen=True)
 class Decoder:
     """A decoder with RMS norm, rotary positions and separate tables for tokens and logits, its MLP ``gated`` by silu or
-    plain with relu; ``gpt``: layer norm, learned positions, gelu and one table, as GPT-3 has."""
+    plain with relu; ``gpt``: layer norm, learned positions, gelu and one table, as GPT-3 has. Without ``flash`` the
+    scores of attention lie in memory."""
 
     emb: int
     heads: int
@@ -39,6 +40,7 @@ class Decoder:
     length: int = 2_048
     gated: bool = True
     gpt: bool = False
+    flash: bool = True
 
     @property
     def parameters(self) -> int:
@@ -211,9 +213,10 @@ def rotated(x: Any) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
-    """Causal attention over (sequences, length, heads, head_dim), softmax in f32; stands for a fused kernel."""
+    """Causal attention over (sequences, length, heads, head_dim), softmax in f32; stands for a fused kernel where the
+    machine has one."""
     length, head_dim = q.shape[1], q.shape[3]
-    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * head_dim**-0.5
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q * head_dim**-0.5, k, preferred_element_type=jnp.float32)
     positions = jnp.arange(length)
     scores = jnp.where(positions[:, None] >= positions, scores, -1e30)
     return jnp.einsum("bhqk,bkhd->bqhd", _b(jax.nn.softmax(scores, -1)), v)
