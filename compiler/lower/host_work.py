@@ -160,7 +160,9 @@ def _reduction_seconds(op: Instruction, rates: Rates) -> float:
     inner = op.attrs.get("to_apply")
     slower = 1.0 if simple or not isinstance(inner, Computation) else 2.0 * max(1, len(operations))
     inputs = max(1, len(op.operands) // 2)
-    return slower * inputs * shape.size * _rate(kind, shape.dtype, rates)
+    rows = shape.size // shape.dims[long[-1]] if kind == "reduce-rows" else 0
+    row = rates.operations.get("row f32", 0.0)
+    return inputs * (slower * shape.size * _rate(kind, shape.dtype, rates) + rows * row)
 
 
 # -- products ------------------------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ def _convolution_seconds(op: Instruction, rates: Rates) -> float:
 
 
 def _convolution_kind(op: Instruction) -> tuple[str, float]:
-    """Which curve holds, and where on it: the smaller one of channels that are summed and features that are made."""
+    """Which curve holds, and where on it: the geometric mean of channels that are summed and features that are made."""
     labels: ConvDims = op.attrs["dim_labels"]
     window = op.attrs.get("window", Window(())).dims
     kernel = op.operands[1].shape
@@ -269,6 +271,7 @@ def _convolution_kind(op: Instruction) -> tuple[str, float]:
         return ("channels", float(groups))
     shape = spatial if gradient else sizes
     plain = all(w.stride == w.lhs_dilate == w.rhs_dilate == 1 for w in window)
-    few = float(max(1, min(channels, features)))
-    kind = "tiles" if plain and shape == [3, 3] and few >= 16 and groups == 1 else "patches"
-    return (f"{kind} gradient" if gradient else kind, few)
+    mean = math.sqrt(max(1, channels) * max(1, features))
+    wide = min(channels, features) >= 16 and groups == 1
+    kind = "tiles" if plain and shape == [3, 3] and wide else "patches"
+    return (f"{kind} gradient" if gradient else kind, mean)

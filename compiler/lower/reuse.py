@@ -65,6 +65,7 @@ class _Walk:
     def __init__(self, lowered: Lowered) -> None:
         self._plan = lowered.plan
         self._spaces: dict[tuple[str, int], _Space] = {}
+        self._arguments = dict(lowered.plan.aliases)
         self._now = 0.0
         self._most = float(
             sum(b.nbytes for b in (*lowered.parameters, *lowered.results))
@@ -91,19 +92,25 @@ class _Walk:
         results = (step.target,) if isinstance(step, Copy) else step.results
         uses = [self._use(b, part, "read", in_loop) for b, part in _parts(operands, traffic.read)]
         read = [b for b, _ in _parts(operands, traffic.read)]
-        places = {self._plan.ref(b): use for b, use in zip(read, uses, strict=True)}
+        places = {self._place(b): use for b, use in zip(read, uses, strict=True)}
         for b, part in _parts(results, traffic.written):
-            before = places.get(self._plan.ref(b))
+            before = places.get(self._place(b))
             # What was read a moment ago is in the first cache, but must come and go like what was read.
             uses.append(
                 self._use(b, part, "write", in_loop) if before is None else Use(part, before.distance, "update")
             )
         return tuple(uses)
 
-    def _use(self, buffer: Buffer, nbytes: int, kind: str, in_loop: bool) -> Use:
+    def _place(self, buffer: Buffer) -> tuple[tuple[str, int], int]:
+        """Space and offset of a buffer; results that may be arguments' memory are."""
         ref = self._plan.ref(buffer)
-        space = self._spaces.setdefault((ref.space, ref.index if ref.space != "arena" else 0), _Space())
-        age = space.use(ref.offset, ref.offset + buffer.nbytes, self._now)
+        if ref.space == "result" and ref.index in self._arguments:
+            return ("argument", self._arguments[ref.index]), ref.offset
+        return (ref.space, 0 if ref.space == "arena" else ref.index), ref.offset
+
+    def _use(self, buffer: Buffer, nbytes: int, kind: str, in_loop: bool) -> Use:
+        where, offset = self._place(buffer)
+        age = self._spaces.setdefault(where, _Space()).use(offset, offset + buffer.nbytes, self._now)
         self._now += nbytes
         if age < 0:
             return Use(nbytes, self._most, kind)

@@ -1,7 +1,8 @@
 """Loops over elements: arithmetic by opcode and type, reductions, and what moves elements; a fit for each.
 
-Arithmetic is measured twice, with few and with many operations per element in one kernel: the difference has neither
-memory traffic nor call in it. The second operand of a chain makes its values return to where they began.
+Simple arithmetic is measured twice, with few and with many operations per element in one kernel: the difference has
+neither memory traffic nor call in it. Of what takes many instructions there is one per element, as in most programs:
+one that waits for another's result is slower. The second operand makes the values return to where they began.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ class Operation:
     def unary(self) -> bool:
         return self.opcode not in _BINARY
 
+    @property
+    def costly(self) -> bool:
+        """Is it many instructions?"""
+        return self.unary
+
 
 _BINARY = frozenset(("add", "subtract", "multiply", "divide", "maximum", "select", "xor", "shift-right-logical"))
 
@@ -77,15 +83,15 @@ _ARITHMETIC = (
 )
 
 
-def _chain(o: Operation, length: int) -> Loop:
-    """``length`` operations on each of `_SIZE` elements, one after the other."""
-    shape = f"{o.dtype}[{_SIZE}]"
+def _chain(o: Operation, length: int, size: int = _SIZE) -> Loop:
+    """``length`` operations on each of ``size`` elements, one after the other."""
+    shape = f"{o.dtype}[{size}]"
     second = "" if o.unary and not o.exponent else ", %state2" if o.exponent else ", %state1"
     lines, value = [], "%state0"
     for n in range(length):
         made = f"%made{n}"
         if o.opcode == "select":
-            lines.append(f"  %greater{n} = pred[{_SIZE}] compare({value}, %state1), direction=GT")
+            lines.append(f"  %greater{n} = pred[{size}] compare({value}, %state1), direction=GT")
             lines.append(f"  {made} = {shape} select(%greater{n}, %state1, {value})")
         else:
             lines.append(f"  {made} = {shape} {o.opcode}({value}{second})")
@@ -95,8 +101,9 @@ def _chain(o: Operation, length: int) -> Loop:
     lines[-1] += " @"
     values = (o.start, o.other, o.exponent) if o.exponent else (o.start, o.other)
     results = (value, "%state1", "%state2")[: len(values)]
-    trips = int(_LOOP / (1e-7 * length * (8 if o.unary else 1)))
-    return Loop(f"{o.key} x{length}", (shape,) * len(values), "\n".join(lines), results, max(20, trips), values)
+    trips = int(_LOOP / (5e-11 * size * length * (8 if o.costly else 1)))
+    name = f"{o.key} x{length}" if size == _SIZE else f"{o.key} on threads"
+    return Loop(name, (shape,) * len(values), "\n".join(lines), results, max(20, trips), values)
 
 
 _ADD = "%sum (a: {t}[], b: {t}[]) -> {t}[] {{\n  %a = {t}[] parameter(0)\n  %b = {t}[] parameter(1)\n"
@@ -193,11 +200,13 @@ def empty_loop() -> Loop:
 def operation_loops(*, small: bool = False) -> list[Loop]:
     """All that `operations_fit` wants measured; ``small``: only f32 and integers."""
     chosen = [o for o in _ARITHMETIC if not small or o.dtype in ("f32", "s32", "u32")]
-    chains = [_chain(o, n) for o in chosen for n in (_FEW, _MANY)]
+    chains = [_chain(o, n) for o in chosen for n in ((1,) if o.costly else (_FEW, _MANY))]
+    chains += [_chain(o, 1, _LARGE) for o in chosen if o.key in _ON_THREADS]
     reductions = [
         _reduction("reduce-rows", 256, 256, "1"),
         _reduction("reduce-columns", 256, 256, "0"),
         _reduction("reduce-all", 256, 256, "0,1"),
+        _reduction("row", _ROWS, 16, "1"),
     ]
     return [*chains, *_conversions(), *reductions, *_moves()]
 
@@ -212,8 +221,10 @@ def operations_fit(
     """
     found: dict[str, float] = {}
     for o in _ARITHMETIC:
-        few, many = (seconds.get(f"{o.key} x{n}") for n in (_FEW, _MANY))
-        if few is not None and many is not None:
+        one, few, many = (seconds.get(f"{o.key} x{n}") for n in (1, _FEW, _MANY))
+        if one is not None:
+            found[o.key] = max(one - call, 0.1 * one) / _SIZE
+        elif few is not None and many is not None:
             found[o.key] = max(many - few, 0.02 * many) / ((_MANY - _FEW) * _SIZE)
     for o in _ARITHMETIC:
         partner = found.get(f"{o.partner} {o.dtype.replace('u', 's')}")
@@ -229,22 +240,25 @@ def operations_fit(
             work = spent - call
             # Arithmetic and traffic go on side by side: where traffic explains it all, arithmetic is not seen.
             found[name] = (work if work > 1.1 * moved else 0.1 * work if work > 0 else 0.1 * spent) / count
+    if "row f32" in seconds:
+        elements = 16 * _ROWS * found.get("reduce-rows f32", 0.0)
+        found["row f32"] = max(seconds["row f32"] - call - elements, 0.1 * seconds["row f32"]) / _ROWS
     return found
 
 
+#: Short rows, of whose sums each one costs more than its elements.
+_ROWS = 2048
+
+
 def parallel_fit(alone: Mapping[str, float], busy: Mapping[str, float], threads: int) -> float:
-    """Seconds that a kernel takes longer on ``threads`` threads than its share: the median of chains that are worth
-    several threads."""
-    extra = [
-        alone[name] - busy[name] / threads
-        for name in (f"{o.key} x{_MANY}" for o in _ARITHMETIC)
-        if name in alone and name in busy and busy[name] > 2 * _PARALLEL and alone[name] < 0.8 * busy[name]
-    ]
+    """Seconds that a kernel takes longer on ``threads`` threads than its share of one thread's time."""
+    names = [f"{key} on threads" for key in _ON_THREADS]
+    extra = [alone[name] - busy[name] / threads for name in names if name in alone and name in busy]
     return max(0.0, statistics.median(extra)) if extra else 0.0
 
 
-#: Seconds of work below which the compiler leaves a kernel on one thread.
-_PARALLEL = 20e-6
+#: What is measured on several threads, too, and on how many elements: enough to be worth them.
+_ON_THREADS, _LARGE = ("exponential f32", "log f32", "tanh f32", "sine f32", "power f32"), 1 << 17
 
 
 #: Elements, and bytes read and written, of the loops that are no chains.

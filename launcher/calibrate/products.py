@@ -19,7 +19,7 @@ SIZES: Mapping[str, tuple[int, ...]] = {
 }
 _SMALL: Mapping[str, tuple[int, ...]] = {"f32": (16, 128, 768)}
 #: Sizes of products of which one side lies transposed.
-_TURNED = (32, 128, 512)
+_TURNED = (8, 128, 512)
 #: Seconds that all trips of a loop take together, roughly.
 _LOOP = 6e-4
 _NAME = re.compile(r"product (\w+(?: left| right)?) (\d+) (\d+) (\d+)$")
