@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.collectives.call import BufferRef
+from shardc.compiler.lower.covered import Covered
 from shardc.compiler.lower.liveness import live_ranges, runs_of, writes_of
 from shardc.compiler.lower.lowered import Await, Buffer, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
 
@@ -144,16 +145,17 @@ def _step_name(step: Step) -> str:
 
 def _bytes_in_use(blocks: Sequence[MemoryBlock], positions: int) -> list[int]:
     """The bytes that blocks cover at each position; values in one place at a time count once."""
-    starts: list[list[MemoryBlock]] = [[] for _ in range(positions)]
+    covered = Covered({o for b in blocks for o in (b.offset, b.offset + b.nbytes)})
+    begins: list[list[MemoryBlock]] = [[] for _ in range(positions + 1)]
+    ends: list[list[MemoryBlock]] = [[] for _ in range(positions + 1)]
     for block in blocks:
-        starts[block.first].append(block)
-    active: list[MemoryBlock] = []
+        begins[block.first].append(block)
+        ends[block.last + 1].append(block)
     out = []
     for position in range(positions):
-        active = [b for b in active if b.last >= position] + starts[position]
-        total = end = 0
-        for low, high in sorted((b.offset, b.offset + b.nbytes) for b in active):
-            total += max(0, high - max(low, end))
-            end = max(end, high)
-        out.append(total)
+        for block in ends[position]:
+            covered.change(block.offset, block.offset + block.nbytes, -1)
+        for block in begins[position]:
+            covered.change(block.offset, block.offset + block.nbytes, 1)
+        out.append(covered.nbytes)
     return out
