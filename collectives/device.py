@@ -113,7 +113,7 @@ _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
 def device_of(given: Mapping[str, Any], where: str) -> Device:
     """The device of a ``[device]`` table; `InputError` for what is missing or makes no sense."""
     transfers = given.get("transfers", 0)
-    if not isinstance(transfers, int) or transfers < 0:
+    if not isinstance(transfers, int) or isinstance(transfers, bool) or transfers < 0:
         raise InputError(f"transfers is {transfers!r}", where=where, fix="give a number of collectives, or 0")
     kind = given.get("kind", "cpu")
     if kind not in _KINDS:

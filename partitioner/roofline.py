@@ -10,12 +10,11 @@ from types import MappingProxyType
 from shardc.collectives.device import Device
 from shardc.hlo.ir import Computation, Instruction, called_computations
 from shardc.hlo.opset import COLLECTIVES, OPS, ConvDims
-from shardc.hlo.types import DType
 from shardc.partitioner.flops import MOVES, instruction_flops
 from shardc.partitioner.kernel_model import Product, Work, busy_seconds
 from shardc.partitioner.traffic import Traffic, instruction_traffic
 
-__all__ = ["compute_seconds", "instruction_work", "products_of", "work_seconds"]
+__all__ = ["compute_seconds", "instruction_work", "products_of"]
 
 #: Instructions that take no time: names for values, and what is made where it is read.
 _FREE = frozenset(
@@ -40,14 +39,6 @@ _PANEL = 64
 
 _SORTS = frozenset({"sort", "topk"})
 _FACTORISATIONS = frozenset({"cholesky", "triangular-solve"})
-
-
-def work_seconds(device: Device, dtype: DType, flops: float, nbytes: float) -> float:
-    """Seconds for ``flops`` operations on elements of ``dtype`` that read and write ``nbytes`` of memory, where no more
-    is known of the kernel."""
-    rate = device.peak(dtype.name) * device.matrix.share
-    arithmetic = flops / rate if rate else 0.0
-    return max(arithmetic, nbytes / (device.memory_bandwidth * device.memory_share))
 
 
 def compute_seconds(device: Device, computation: Computation) -> float:
