@@ -52,7 +52,7 @@ function choiceView(choice) {
   return el('div', {}, el('h4', {}, `The choice at ${choice.operation} (${choice.opcode})`),
     choice.regional ? el('p', {}, choice.regional) : null,
     el('div', { class: 'scroll' }, el('table', {},
-      el('thead', {}, el('tr', {}, ['split by', 'would send', 'collectives', 'work', ''].map((t) => el('th', { scope: 'col' }, t)))),
+      el('thead', {}, el('tr', {}, ['split by', 'cost', 'collectives', 'work', ''].map((t) => el('th', { scope: 'col' }, t)))),
       el('tbody', {}, rows.map((r) => el('tr', {}, el('td', {}, r.factors || 'nothing'), el('td', { class: 'number' }, costText(r.cost, r.unit)),
         el('td', { class: 'number' }, String(r.collectives)), el('td', { class: 'number' }, `${digits(r.work)}×`), el('td', {}, r.taken ? 'taken' : '')))))));
 }

@@ -64,6 +64,10 @@ def report(
         raise InputError("--remedies and --seconds count from 0", fix="give 0 for none")
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
     partitioned = scheduling.partitioned(open_program(file, mesh, annotate, annotations))
+    if remedies:
+        view.log(
+            f"looking for what would remove the {remedies} most costly collectives, at most for some {seconds:g} s"
+        )
     write_report(
         partitioned, output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds
     )
