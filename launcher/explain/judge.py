@@ -29,6 +29,8 @@ class Judge:
     def __init__(self, base: Partitioned, machine: str | None = None) -> None:
         self.base = base
         self.machine = machine
+        #: Of a device, for the program's main type; known on a machine once totals were asked for.
+        self.peak_flops = 0.0
         self._known: dict[tuple[tuple[str, str], ...], Partitioned | str] = {}
         self._totals: dict[int, tuple[Partitioned, Totals]] = {}
 
@@ -53,7 +55,8 @@ class Judge:
         report = partitioned.report()
         seconds = None
         if self.machine is not None:
-            seconds = partitioned.simulate(self.machine, ignore_memory=True).step_seconds
+            step = partitioned.simulate(self.machine, ignore_memory=True)
+            seconds, self.peak_flops = step.step_seconds, step.peak_flops
         executed = sum(c["count"] for c in report["collectives"])
         made = Totals(report["wire_bytes"], report["flops"], report["peak_bytes"], executed, seconds)
         self._totals[id(partitioned)] = (partitioned, made)

@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.launcher.explain.candidates import Candidate, Candidates, merged
-from shardc.launcher.explain.collect import Group, key_of
+from shardc.launcher.explain.collect import Group, collected, key_of
 from shardc.launcher.explain.explanation import Change, Remedy, Totals
 from shardc.launcher.explain.judge import Judge
 from shardc.launcher.stages import Partitioned
 from shardc.launcher.units import bytes_text
 
 __all__ = ["Limits", "Remedies", "Tried"]
+
+
+#: A remedy makes a collective at least so much cheaper.
+_CHEAPER = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +97,26 @@ class Remedies:
             return None
         removes = False
         if group is not None:
-            old, new = _about(base, group), _about(after, group)
-            if new >= old:
+            old, new = (self._about(p, group) for p in (base, after))
+            if new > _CHEAPER * old:
                 return None
             removes = new == 0
         totals = (self.judge.totals(base), self.judge.totals(after))
         return Remedy(candidate.what, _changes(candidate), *totals, removes, _costs(*totals))
 
+    def _about(self, partitioned: Partitioned, group: Group) -> float:
+        """What a program spends (seconds, else bytes) on that which the collectives of ``group`` are about."""
+        keys = {key_of(row, c) for row, causes in zip(group.rows, group.causes, strict=True) for c in causes[:1]}
+        total = 0.0
+        for other in collected(partitioned, self.judge.price()):
+            for row, causes in zip(other.rows, other.causes, strict=True):
+                if any(key_of(row, c) in keys for c in causes):
+                    total += row["wire_bytes"] if other.seconds is None else other.seconds / len(other.rows)
+        return total
+
 
 def _changes(candidate: Candidate) -> tuple[Change, ...]:
     return tuple(Change(name, spec, candidate.before) for name, spec in candidate.specs)
-
-
-def _about(partitioned: Partitioned, group: Group) -> float:
-    """What a program sends for that which the collectives of ``group`` are about."""
-    from shardc.launcher.explain.collect import collected
-
-    keys = {key_of(row, c) for row, causes in zip(group.rows, group.causes, strict=True) for c in causes[:1]}
-    total = 0.0
-    for other in collected(partitioned):
-        for row, causes in zip(other.rows, other.causes, strict=True):
-            if any(key_of(row, c) in keys for c in causes):
-                total += row["wire_bytes"]
-    return total
 
 
 def _costs(before: Totals, after: Totals) -> str:

@@ -21,20 +21,21 @@ _LIGHT = frozenset(("copy", "custom-call", "reshape", "transpose", "optimization
 
 def flips(survey: Survey) -> Iterator[Warned]:
     """One warning per way there, with the first way back."""
-    least = survey.thresholds.wire * survey.totals.wire_bytes
     moves = [(g, cs[0]) for g in survey.groups for cs in g.causes[:1] if cs and not cs[0].before.unreduced]
     module = survey.partitioned.propagated.module
     finder = _Finder(module.computations)
     for there, first in moves:
         for back, second in moves:
-            returns = (second.after, second.before) == (
-                first.before,
-                first.after,
-            ) and first.shape.dims == second.shape.dims
-            both = there.wire_bytes + back.wire_bytes
-            if returns and there is not back and both >= least and finder.leads(first, second):
+            undone = there is not back and _returns(first, second)
+            if undone and survey.matters(there, back) and finder.leads(first, second):
                 yield _warned(survey, (there, first), (back, second))
                 break
+
+
+def _returns(first: Cause, second: Cause) -> bool:
+    """Does the second move undo the first?"""
+    same = second.after is first.before and second.before is first.after
+    return same and first.shape.dims == second.shape.dims
 
 
 def _warned(survey: Survey, there: tuple[Group, Cause], back: tuple[Group, Cause]) -> Warned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardc.hlo.ir import Instruction
@@ -23,9 +24,8 @@ _PART = 0.5
 
 def full_gathers(survey: Survey) -> Iterator[Warned]:
     """One warning for equal all-gathers."""
-    least = survey.thresholds.wire * survey.totals.wire_bytes
     for group in survey.groups:
-        if group.rows[0]["op"] != "all-gather" or group.wire_bytes < least:
+        if group.rows[0]["op"] != "all-gather" or not survey.matters(group):
             continue
         op = group.instructions[0]
         parts = [op] if not op.shape.is_tuple else survey.users[survey.home[op]].get(op, [])
@@ -36,9 +36,9 @@ def full_gathers(survey: Survey) -> Iterator[Warned]:
                 yield _warned(survey, group, text, taken)
                 break
             again = _repeated(survey, part, frozenset(group.rows[0]["axes"]))
-            if again is not None:
-                axes = " and ".join(group.rows[0]["axes"])
-                text = f"is gathered over {axes}, along which all devices then do the same {again.opcode} %{again.name}"
+            if again is not None and survey.lost(*again[1:]) >= survey.thresholds.work:
+                axes, product = " and ".join(group.rows[0]["axes"]), again[0]
+                text = f"is gathered over {axes}, along which all devices then do the same {product.opcode} %{product.name}"
                 yield _warned(survey, group, text, part.shape.nbytes)
                 break
 
@@ -74,8 +74,11 @@ def _taken(survey: Survey, value: Instruction) -> int | None:
     return total
 
 
-def _repeated(survey: Survey, value: Instruction, axes: frozenset[str]) -> Instruction | None:
-    """The largest product of what was gathered, where nothing that is made of it differs along ``axes`` again."""
+def _repeated(survey: Survey, value: Instruction, axes: frozenset[str]) -> tuple[Instruction, int, int] | None:
+    """The largest product of what was gathered, where nothing that is made of it differs along ``axes`` again.
+
+    With the operations per step of all such products, and how many devices do them alike.
+    """
     users = survey.users[survey.home[value]]
     home = survey.home[value]
     inner = home is not survey.partitioned.module.entry
@@ -91,4 +94,8 @@ def _repeated(survey: Survey, value: Instruction, axes: frozenset[str]) -> Instr
             work.append(reader)
             if reader.opcode in PRODUCTS:
                 products.append(reader)
-    return max(products, key=lambda p: p.shape.nbytes, default=None)
+    if not products:
+        return None
+    work_of = dict(survey.products)
+    positions = math.prod(survey.sizes.get(a, 1) for a in axes)
+    return max(products, key=lambda p: p.shape.nbytes), sum(work_of.get(p, 0) for p in products), positions

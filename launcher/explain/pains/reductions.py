@@ -16,10 +16,9 @@ __all__ = ["redundant_reductions"]
 
 def redundant_reductions(survey: Survey) -> Iterator[Warned]:
     """One warning for equal reductions."""
-    least = survey.thresholds.wire * survey.totals.wire_bytes
     for group in survey.groups:
         row, op = group.rows[0], group.instructions[0]
-        if row["op"] not in ("all-reduce", "reduce-scatter") or group.wire_bytes < least:
+        if row["op"] not in ("all-reduce", "reduce-scatter") or not survey.matters(group):
             continue
         axes = [a for a in row["axes"] if a in survey.sizes]
         alike = [a for a in axes if all(a not in _differs(survey, o) for o in op.operands)]

@@ -23,7 +23,7 @@ def repeated_work(survey: Survey) -> Iterator[Warned]:
         share = again / total if total else 0.0
         if axis not in used:
             yield _unused(survey, axis, size, share)
-        elif total and share >= survey.thresholds.work:
+        elif total and survey.lost(again, size) >= survey.thresholds.work:
             yield _repeated(survey, axis, size, alike, share)
 
 
@@ -53,7 +53,9 @@ def _remedy(survey: Survey, axis: str) -> Remedy | None:
     before = survey.totals
 
     def accept(after: Totals) -> bool:
-        return after.flops < before.flops * (1 - survey.thresholds.work / 2) and after.peak_bytes <= before.peak_bytes
+        slower = before.seconds is not None and after.seconds is not None and after.seconds >= before.seconds
+        less = after.flops < before.flops * (1 - survey.thresholds.work / 2)
+        return less and not slower and after.peak_bytes <= before.peak_bytes
 
     def worth(after: Totals) -> tuple[float, ...]:
         return (round(after.flops / max(before.flops, 1), 2), after.wire_bytes, after.peak_bytes)

@@ -102,6 +102,23 @@ class Survey:
         heavy = [(i, n) for i, n in found if i.opcode in PRODUCTS]
         return heavy or [(i, n) for i, n in found if n]
 
+    def lost(self, flops: int, positions: int) -> float:
+        """What of the step is lost when so many positions do the same work: of its time on a machine, else of its
+        arithmetic.
+
+        On a machine small work is done again on purpose, where sending results would take longer.
+        """
+        seconds, peak = self.totals.seconds, self.judge.peak_flops
+        if seconds is not None and peak:
+            return flops * (1 - 1 / positions) / peak / seconds
+        return flops / max(sum(n for _, n in self.products), 1)
+
+    def matters(self, *groups: Group) -> bool:
+        """Do collectives take enough of the step's time, or without a machine of the bytes on the wire?"""
+        if self.totals.seconds is not None:
+            return sum(g.seconds or 0.0 for g in groups) >= self.thresholds.wire * self.totals.seconds
+        return sum(g.wire_bytes for g in groups) >= self.thresholds.wire * self.totals.wire_bytes
+
     @property
     def arguments(self) -> list[dict[str, Any]]:
         """The report's rows of parameters."""

@@ -112,6 +112,15 @@ def test_a_sum_of_equals() -> None:
     assert not propagated.partition().explanation().warnings
 
 
+def test_small_work_done_again_on_purpose_is_no_alarm_on_a_machine() -> None:
+    """For the least time the partitioner repeats small products; by bytes the same partitioning is worth a warning."""
+    partitioned = programs.megatron(w2=jax.P(None, "model")).partition(machine="h100-dgx")
+    by_time = {w.kind for w in partitioned.explanation("h100-dgx").warnings}
+    by_bytes = {w.kind for w in partitioned.explanation().warnings}
+    assert "redundant-compute" not in by_time
+    assert "redundant-compute" in by_bytes
+
+
 def test_thresholds() -> None:
     partitioned = programs.embedding().partition()
     assert not explain(partitioned, thresholds=Thresholds(memory=0.5)).warnings
