@@ -96,7 +96,8 @@ function memoryView(data, axis) {
   }
 
   steer(chart, axis, point, null);
-  return el('div', {}, chart.box, info, peakTable(data));
+  const along = data.unit === 'step' ? el('p', { class: 'quiet' }, 'over the steps of the lowered program, loops once') : null;
+  return el('div', {}, along, chart.box, info, peakTable(data));
 }
 
 function dot(context, x, y) {

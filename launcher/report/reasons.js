@@ -63,7 +63,13 @@ function remedyView(remedy) {
   if (remedy.saved_seconds) gain.push(`${secondsText(Math.abs(remedy.saved_seconds))} ${remedy.saved_seconds > 0 ? 'faster' : 'slower'}`);
   return el('div', { class: 'remedy' }, el('p', {}, el('b', {}, remedy.what), gain.length ? ` (tried: ${gain.join(', ')})` : '', remedy.removes ? '' : '; it stays, but is cheaper',
     remedy.costs ? `; ${remedy.costs}` : ''),
-    el('ul', {}, remedy.changes.map((change) => el('li', {}, el('code', {}, `--annotate '${change.name}=${change.spec}'`), el('span', { class: 'quiet' }, change.before ? ` now ${change.before}` : '')))));
+    el('ul', {}, remedy.changes.map((change) => el('li', {}, el('code', {}, annotateOption(change)), el('span', { class: 'quiet' }, change.before ? ` now ${change.before}` : '')))));
+}
+
+// For a shell: in single quotes, or double ones around names such as params['w'].
+function annotateOption(change) {
+  const quote = change.name.includes("'") ? '"' : "'";
+  return `--annotate ${quote}${change.name}=${change.spec}${quote}`;
 }
 
 function warningView(warning, openCollective) {

@@ -128,7 +128,7 @@ def _breakdown(simulation: Simulation) -> Any:
     from shardc.launcher.simulate.plots import draw_breakdown, draw_work
 
     rows = min(10, max(3, len(simulation.work)))
-    figure = _figure(simulation, "where the time goes", 3.3 + 0.3 * rows, left=0.3)
+    figure = _figure(simulation, "where the time goes", 3.3 + 0.3 * rows, left=0.36)
     ratios = {"height_ratios": (1.5, 0.3 * rows), "hspace": 0.36}
     upper, lower = figure.subplots(2, 1, gridspec_kw=ratios)
     _widen(upper, 0.11)

@@ -43,6 +43,8 @@ COLOURS: Mapping[str, str] = MappingProxyType(
 )
 _GREY, _DARK, _ALARM = "#6b6b6b", "#222222", "#c0392b"
 _ROW, _LANES = 0.8, 4
+#: Cells of the traffic matrix with less than this share of the most are all as faint.
+_FAINTEST = 1e-4
 #: Share of the axis from which on a bar has an edge.
 _EDGED = 0.004
 
@@ -99,7 +101,7 @@ def _bars(
         spans.setdefault(key, []).append((low, max(high - low, 2e-4)))
         text = _title(work)
         fits = int((high - low) * inches / 0.068)
-        if event.kind != "wait" and fits >= 4 and place[1] > 0.3:
+        if event.kind != "wait" and (len(text) <= fits or fits >= 9) and place[1] > 0.3:
             short = text if len(text) <= fits else text[: fits - 1] + "…"
             where = ((low + high) / 2, place[0] + place[1] / 2)
             axes.text(
@@ -222,9 +224,10 @@ def draw_traffic(axes: Any, simulation: Simulation, blocks: int = 64) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
         return
-    low, high = float(shown.min()), float(shown.max())
+    high = float(shown.max())
+    low = max(float(shown.min()), high * _FAINTEST)
     norm = LogNorm(low, high) if high > 4 * low else Normalize(0, high)
-    image = axes.imshow(shown, norm=norm, cmap="viridis_r", interpolation="nearest")
+    image = axes.imshow(shown, norm=norm, cmap="YlGnBu", interpolation="nearest")
     bar = axes.get_figure().colorbar(image, ax=axes, fraction=0.046, pad=0.03)
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda n, _: bytes_text(n)))
     bar.ax.yaxis.set_minor_locator(NullLocator())
@@ -358,7 +361,7 @@ def _longest(simulation: Simulation) -> Iterator[tuple[str, float, str, str]]:
         source = first.source.rpartition("/")[2]
         scope = "" if first.kind == "collective" else first.op_name.rpartition("/")[0].rpartition("/")[2]
         title = f"{scope}/{_title(first)}" if scope else _title(first)
-        title = _short(title, 46 - len(source)) + (f" ({source})" if source else "")
+        title = _short(title, 56 - len(source)) + (f" ({source})" if source else "")
         yield title, seconds, colour_of(first.kind, first), facts
 
 
