@@ -109,10 +109,11 @@ class Measured:
 
     def stale(self) -> str:
         """Why these numbers are of another computer than this one; empty if they are of this one."""
-        mine = (cpu_name(), usable_cores())
-        if mine == (self.cpu, self.cores):
+        name, cores = cpu_name(), usable_cores()
+        # A process may be bound to some of the cores.
+        if name == self.cpu and self.cores in (cores, os.cpu_count()):
             return ""
-        return f"measured on {self.cores} cores of {self.cpu}; this computer has {mine[1]} of {mine[0]}"
+        return f"measured on {self.cores} cores of {self.cpu}; this computer has {cores} of {name}"
 
     def step_seconds(self, devices: int, arrays: int) -> float:
         """Seconds that a call with so many devices, arguments and results takes around its kernels and collectives."""

@@ -12,7 +12,7 @@ from shardc.collectives.measured import Products, Rates, at
 from shardc.compiler.kernels.contraction import product_pieces
 from shardc.compiler.kernels.parallel import chunks
 from shardc.compiler.kernels.product_sides import Sides
-from shardc.hlo.ir import Computation, Instruction, called_computations
+from shardc.hlo.ir import Instruction, called_computations
 from shardc.hlo.opset import ConvDims, Window
 from shardc.hlo.types import DType
 from shardc.native.target import host_target
@@ -37,6 +37,7 @@ _LIKE: Mapping[str, tuple[str, float]] = MappingProxyType(
         **dict.fromkeys(("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cosh"), ("power", 1.0)),
         **dict.fromkeys(("and", "or", "not"), ("xor", 1.0)),
         **dict.fromkeys(("shift-left", "shift-right-arithmetic"), ("shift-right-logical", 1.0)),
+        "concatenate-last": ("concatenate", 1.0),
         "map": ("add", 4.0), "scan": ("add", 8.0), "reduce-window": ("add", 1.0), "select-and-scatter": ("add", 4.0),
         "rng-bit-generator": ("xor", 40.0), "rng": ("xor", 60.0),
     }
@@ -107,6 +108,8 @@ def element_seconds(op: Instruction, rates: Rates) -> float:
         return sum(element_seconds(x, rates) for _, c in called_computations(op) for x in c)
     shapes = [s for s in op.shape.leaves() if s.is_array]
     size = max((s.size for s in shapes), default=0)
+    if opcode == "concatenate" and shapes[0].dims[op.attrs["dimensions"][0] + 1 :] in ((), (1,)):
+        opcode = "concatenate-last"
     if opcode == "convert":
         return size * _conversion(op.operands[0].shape.dtype, shapes[0].dtype, rates)
     dtype = op.operands[0].shape.dtype if opcode in ("compare", "scatter", "sort") else shapes[0].dtype
@@ -156,13 +159,12 @@ def _reduction_seconds(op: Instruction, rates: Rates) -> float:
     left = [d for d in long if d not in gone]
     kind = "reduce-all" if not left else "reduce-rows" if long and long[-1] in gone else "reduce-columns"
     operations = [x for x in op.attrs["to_apply"] if x.opcode not in _FREE] if "to_apply" in op.attrs else []
-    simple = all(x.opcode in ("add", "multiply", "or", "and") for x in operations)
-    inner = op.attrs.get("to_apply")
-    slower = 1.0 if simple or not isinstance(inner, Computation) else 2.0 * max(1, len(operations))
+    # Sums are what was measured; what else is done to each element comes on top.
+    other = sum(_rate(x.opcode, x.shape.dtype, rates) for x in operations if x.opcode != "add")
     inputs = max(1, len(op.operands) // 2)
     rows = shape.size // shape.dims[long[-1]] if kind == "reduce-rows" else 0
     row = rates.operations.get("row f32", 0.0)
-    return inputs * (slower * shape.size * _rate(kind, shape.dtype, rates) + rows * row)
+    return inputs * (shape.size * _rate(kind, shape.dtype, rates) + rows * row) + shape.size * other
 
 
 # -- products ------------------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def _rates(devices: int, threads: int, found: Mapping[str, Timing]) -> Rates:
         devices=devices,
         threads=threads,
         call_seconds=_CALL * call,
-        operations=operations_fit(seconds, call, curves["read"], curves["write"]),
+        operations=operations_fit(seconds, call),
         read=curves["read"],
         write=curves["write"],
         update=curves["update"],

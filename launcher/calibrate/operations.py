@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.collectives.measured import Points, at
 from shardc.launcher.calibrate.programs import Loop
 
 __all__ = ["Operation", "empty_loop", "operation_loops", "operations_fit", "parallel_fit"]
@@ -126,7 +125,7 @@ def _reduction(kind: str, rows: int, columns: int, dims: str) -> Loop:
         "  %at = s32[] constant(0)",
         f"  %x = f32[{rows},{columns}] dynamic-update-slice(%state0, %u, %at, %at)",
     ]
-    trips = max(10, int(_LOOP / (rows * columns * 5e-11)))
+    trips = max(10, min(2000, int(_LOOP / (rows * columns * 5e-11))))
     return Loop(f"{kind} f32", (f"f32[{rows},{columns}]",), "\n".join(lines), ("%x",), trips, (0.0,), _adder("f32"))
 
 
@@ -160,6 +159,11 @@ def _moves() -> list[Loop]:
         f"  %rest = f32[{n - 1},{n}] slice(%state0), slice={{[1:{n}], [0:{n}]}}",
         f"  %r = {shape} concatenate(%rest, %top), dimensions={{0}} @",
     ]
+    columns = [
+        f"  %left = f32[{n},1] slice(%state0), slice={{[0:{n}], [0:1]}}",
+        f"  %rest = f32[{n},{n - 1}] slice(%state0), slice={{[0:{n}], [1:{n}]}}",
+        f"  %r = {shape} concatenate(%rest, %left), dimensions={{1}} @",
+    ]
     return [
         Loop("transpose f32", (shape,), f"  %r = {shape} transpose(%state0), dimensions={{1,0}} @", ("%r",), trips),
         Loop("gather f32", (shape, f"s32[{n}]"), "\n".join(gather), ("%state0", "%ids"), trips, (0.0, 7.0)),
@@ -168,6 +172,7 @@ def _moves() -> list[Loop]:
             (0.0, 7.0, 0.0), _adder("f32"),
         ),
         Loop("concatenate f32", (shape,), "\n".join(halves), ("%r",), trips),
+        Loop("concatenate-last f32", (shape,), "\n".join(columns), ("%r",), trips),
         Loop("reverse f32", (shape,), f"  %r = {shape} reverse(%state0), dimensions={{1}} @", ("%r",), trips),
         Loop(
             "sort f32", (f"f32[64,{n}]",),
@@ -203,19 +208,16 @@ def operation_loops(*, small: bool = False) -> list[Loop]:
     chains = [_chain(o, n) for o in chosen for n in ((1,) if o.costly else (_FEW, _MANY))]
     chains += [_chain(o, 1, _LARGE) for o in chosen if o.key in _ON_THREADS]
     reductions = [
-        _reduction("reduce-rows", 256, 256, "1"),
-        _reduction("reduce-columns", 256, 256, "0"),
-        _reduction("reduce-all", 256, 256, "0,1"),
+        _reduction("reduce-rows", 16, 256, "1"),
+        _reduction("reduce-columns", 16, 256, "0"),
+        _reduction("reduce-all", 16, 256, "0,1"),
         _reduction("row", _ROWS, 16, "1"),
     ]
     return [*chains, *_conversions(), *reductions, *_moves()]
 
 
-def operations_fit(
-    seconds: Mapping[str, float], call: float, read: Points = (), write: Points = ()
-) -> dict[str, float]:
-    """Seconds per element by ``"opcode dtype"``, from seconds by loop; ``call`` are those of an empty kernel, ``read``
-    and ``write`` what bytes take, which is no part of reductions and moves.
+def operations_fit(seconds: Mapping[str, float], call: float) -> dict[str, float]:
+    """Seconds per element by ``"opcode dtype"``, from seconds by loop; ``call`` are those of an empty kernel.
 
     Example: chains of 4 and 16 additions of 2048 elements in 1 us and 2 us make 1 us / (12 x 2048) an addition.
     """
@@ -235,11 +237,7 @@ def operations_fit(
         if key.startswith("convert ") and times == "4":
             found[key] = max(spent - call, 0.1 * spent) / (8 * _SIZE)
         elif name in _ELEMENTS:
-            count, in_bytes, out_bytes = _ELEMENTS[name]
-            moved = sum(n * at(p, in_bytes + out_bytes) for n, p in ((in_bytes, read), (out_bytes, write)) if p)
-            work = spent - call
-            # Arithmetic and traffic go on side by side: where traffic explains it all, arithmetic is not seen.
-            found[name] = (work if work > 1.1 * moved else 0.1 * work if work > 0 else 0.1 * spent) / count
+            found[name] = max(spent - call, 0.1 * spent) / _ELEMENTS[name]
     if "row f32" in seconds:
         elements = 16 * _ROWS * found.get("reduce-rows f32", 0.0)
         found["row f32"] = max(seconds["row f32"] - call - elements, 0.1 * seconds["row f32"]) / _ROWS
@@ -261,13 +259,12 @@ def parallel_fit(alone: Mapping[str, float], busy: Mapping[str, float], threads:
 _ON_THREADS, _LARGE = ("exponential f32", "log f32", "tanh f32", "sine f32", "power f32"), 1 << 17
 
 
-#: Elements, and bytes read and written, of the loops that are no chains.
-_ELEMENTS: Mapping[str, tuple[float, float, float]] = {
-    **dict.fromkeys(("reduce-rows f32", "reduce-columns f32", "reduce-all f32"), (65536.0, 262144.0, 0.0)),
+#: Elements of the loops that are no chains.
+_ELEMENTS: Mapping[str, float] = {
+    **dict.fromkeys(("reduce-rows f32", "reduce-columns f32", "reduce-all f32"), 16 * 256.0),
     **dict.fromkeys(
-        ("transpose f32", "gather f32", "concatenate f32", "reverse f32"),
-        (65536.0, 262144.0, 262144.0),
+        ("transpose f32", "gather f32", "scatter f32", "concatenate f32", "concatenate-last f32", "reverse f32"),
+        256 * 256.0,
     ),
-    "scatter f32": (65536.0, 524288.0, 262144.0),
-    "sort f32": (64 * 256 * 8.0, 65536.0, 65536.0),
+    "sort f32": 64 * 256 * 8.0,
 }
