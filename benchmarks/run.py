@@ -23,6 +23,7 @@ import phases
 import propagation
 import simulate_scale
 import training_steps
+import validity
 from tables import insert, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +94,11 @@ def _propagation() -> str:
     return _machine() + table(head, propagation.rows())
 
 
+def _validity() -> str:
+    found = validity.measure()
+    return _machine() + validity.summary(found) + "\n" + table(validity.HEAD, validity.rows(found))
+
+
 def _machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}.\n\n"
@@ -113,6 +119,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
+    "validity": _validity,
     "simulate": _simulate,
 }
 
