@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from shardc.collectives.algorithms import Law, laws
@@ -112,7 +112,8 @@ def _choice(placement: Placement, opcode: str, groups: Groups) -> Choice:
         return _choice_of_parts(placement, opcode, placement.parts(groups))
     law = permute_law(placement, groups)
     members = groups.group_size if isinstance(groups, AxisPairs) else placement.devices
-    return Choice(opcode, members, (law,) if law.busy else (), placement.devices, placement.machine.measured)
+    made = _started(placement, (law,)) if law.busy else ()
+    return Choice(opcode, members, made, placement.devices, placement.machine.measured)
 
 
 def _choice_of_parts(placement: Placement, opcode: str, parts: tuple[Part, ...]) -> Choice:
@@ -122,4 +123,10 @@ def _choice_of_parts(placement: Placement, opcode: str, parts: tuple[Part, ...])
         made = (neighbour_law(parts[-1]),)
     elif parts:
         made = laws(opcode, parts)
-    return Choice(opcode, members, made, placement.devices, placement.machine.measured)
+    return Choice(opcode, members, _started(placement, made), placement.devices, placement.machine.measured)
+
+
+def _started(placement: Placement, made: tuple[Law, ...]) -> tuple[Law, ...]:
+    """With what it takes to start a collective on the links that it uses."""
+    links = placement.links
+    return tuple(replace(law, start=law.start + max(x.start for x in links if x.name in law.sent)) for law in made)

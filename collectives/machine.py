@@ -11,6 +11,7 @@ of those groups, and so on; a size of 0 means as many as there are. Levels come 
     bandwidth = 450e9          # bytes per second in one direction: of a device, or of one link of a torus
     latency = 3e-6             # seconds per message, or per hop of a torus
     efficiency = 0.8           # the share of the bandwidth that long messages reach (1)
+    start = 0                  # seconds that every collective takes besides (0)
     oversubscription = 1.0     # devices' bandwidth over that of the network behind them (1)
 
     [[levels]]                 # a torus has besides
@@ -51,7 +52,8 @@ class Level:
     """Links of one kind: ``bandwidth`` bytes per second in one direction, ``latency`` seconds per message.
 
     Through a ``switch`` every pair talks at full rate, and ``bandwidth`` is a device's; along a ``torus`` a message to
-    a far member passes the others, and ``bandwidth`` is one link's. Long messages reach ``efficiency`` of it.
+    a far member passes the others, and ``bandwidth`` is one link's. Long messages reach ``efficiency`` of it, and each
+    collective takes ``start`` seconds besides.
     A torus comes in ``slices``: the shapes listed and, with a ``block``, those whose dimensions are multiples of it.
     ``wrap`` says which dimensions have links around their ends (a number: those of that size).
     """
@@ -63,6 +65,7 @@ class Level:
     latency: float
     efficiency: float = 1.0
     oversubscription: float = 1.0
+    start: float = 0.0
     slices: tuple[tuple[int, ...], ...] = ()
     block: int = 0
     wrap: str | int = "all"
@@ -192,6 +195,7 @@ def _level(given: Mapping[str, Any], where: str) -> Level:
         latency=positive(given, "latency", where),
         efficiency=efficiency,
         oversubscription=over,
+        start=positive(given, "start", where) if given.get("start", 0) else 0.0,
         slices=slices,
         block=block,
         wrap=wrap,

@@ -24,7 +24,7 @@ class Links:
 
     ``level`` numbers the machine's levels, innermost first. Through a switch each device sends ``bandwidth`` bytes per
     second; along a dimension of a torus each of the two links does, in either direction, and those at the ends exist
-    where the dimension goes ``around``.
+    where the dimension goes ``around``. A collective takes ``start`` seconds besides.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Links:
     latency: float
     torus: bool = False
     around: bool = False
+    start: float = 0.0
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ def links_of(machine: Machine, devices: int, inner: Sequence[int] = ()) -> tuple
                 f"{machine.title} joins {level.size} devices by {level.name}, not {size}",
                 fix="use fewer devices, or describe a machine with more levels",
             )
-        out.append(Links(level.name, n, size, level.achieved, level.latency))
+        out.append(Links(level.name, n, size, level.achieved, level.latency, start=level.start))
         left //= size
         inner = _beyond(inner, size)
     return tuple(out)
@@ -196,5 +197,6 @@ def _torus(level: Level, number: int, shape: tuple[int, ...]) -> list[Links]:
         around = {"all": True, "none": False, "blocks": whole}.get(str(level.wrap), size == level.wrap)
         label = f"{level.name} {name}" if len(shape) > 1 else level.name
         # Two neighbours with two links between them count as a dimension without ends.
-        out.append(Links(label, number, size, level.achieved, level.latency, torus=True, around=around and size > 2))
+        around = around and size > 2
+        out.append(Links(label, number, size, level.achieved, level.latency, True, around, level.start))
     return out[::-1]

@@ -26,6 +26,9 @@ def test_every_number_has_its_source(name: str) -> None:
     for part in (given["device"], *given["levels"]):
         assert part["source"]
     assert all(level["latency_source"] for level in given["levels"])
+    for level in given["levels"]:
+        stated = {k for k in level if k in ("efficiency", "start", "oversubscription", "slices")}
+        assert {f"{k}_source" for k in stated} <= set(level)
     assert "transfers" not in given["device"] or given["device"]["transfers_source"]
 
 

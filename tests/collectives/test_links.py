@@ -65,6 +65,7 @@ def test_rings_and_lines(members: int, between: int, outside: int, wrap: bool) -
     assert collective_cost(placement, "all-gather", 12.0, groups).seconds == pytest.approx(network.seconds)
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.integers(2, 13))
 def test_doubling_through_a_switch(members: int) -> None:
     mesh = Mesh({"x": members})
@@ -74,6 +75,7 @@ def test_doubling_through_a_switch(members: int) -> None:
     assert collective_cost(placement, "all-gather", 12.0, over(mesh, "x")).seconds == pytest.approx(network.seconds)
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.integers(2, 6), st.integers(2, 6))
 def test_rings_through_all_ports(inner: int, outer: int) -> None:
     mesh = Mesh({"x": inner * outer})
