@@ -133,10 +133,16 @@ def vector_seconds(device: Device, work: Work) -> float:
     if not device.vector_flops:
         rate = device.peak(work.dtype)
         return sum(count for _, count in work.operations) / rate if rate else 0.0
-    slower = device.peak("f32") / device.peak("f64") if work.dtype in _WIDE and "f64" in device.flops else 1.0
     simple = sum(_COSTS[kind][0] * n for kind, n in work.operations)
     special = sum(_COSTS[kind][1] * n for kind, n in work.operations)
-    return slower * (simple / device.vector_flops + special / (device.special_flops or device.vector_flops))
+    return _wide(device, work.dtype) * (
+        simple / device.vector_flops + special / (device.special_flops or device.vector_flops)
+    )
+
+
+def _wide(device: Device, dtype: str) -> float:
+    """How many times longer elements of twice the width take."""
+    return device.peak("f32") / device.peak("f64") if dtype in _WIDE and "f64" in device.flops else 1.0
 
 
 def _rounding(device: Device, work: Work) -> int:
@@ -154,13 +160,14 @@ def _peak(device: Device, product: Product) -> float:
 
 @lru_cache(maxsize=65536)
 def product_seconds(device: Device, product: Product) -> float:
-    """Seconds in the matrix unit, operands coming as fast as it takes them."""
+    """Seconds in the matrix unit, operands coming as fast as it takes them; in the vector unit where that is less, as
+    for products of each channel alone."""
     if not product.flops:
         return 0.0
     unit = device.matrix
     rate = _peak(device, product) * unit.share / unit.units
     depth = unit.shape[2]
-    best = float("inf")
+    best = _multiply_adds(device, product)
     for rows, columns in ((product.m, product.n), (product.n, product.m)):
         for tile_rows in _tiles(unit.shape[0], unit.tile[0]):
             for tile_columns in _tiles(unit.shape[1], unit.tile[1]):
@@ -172,6 +179,13 @@ def product_seconds(device: Device, product: Product) -> float:
                     length = -(-product.k // (parts * depth)) * depth
                     best = min(best, waves * (length * one + unit.fill_seconds * (1 + (parts > 1))))
     return best
+
+
+def _multiply_adds(device: Device, product: Product) -> float:
+    """Seconds in the vector unit, one operation for a multiplication and an addition."""
+    if not device.vector_flops:
+        return float("inf")
+    return _wide(device, product.rate) * product.flops / 2 / device.vector_flops
 
 
 def _tiles(least: int, most: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from shardc.collectives.device import Device
 from shardc.hlo.ir import Computation, Instruction, called_computations
+from shardc.hlo.lapack import LAPACK
 from shardc.hlo.opset import COLLECTIVES, OPS, ConvDims
 from shardc.partitioner.flops import MOVES, instruction_flops
 from shardc.partitioner.kernel_model import Product, Work, busy_seconds
@@ -83,8 +84,8 @@ def instruction_work(i: Instruction, traffic: Traffic) -> Work:
         rows.extend(_rows(op))
         if op.opcode in _SORTS:
             launches, passes = max(launches, _SORT_PASSES), max(passes, _SORT_PASSES)
-        elif op.opcode in _FACTORISATIONS:
-            launches = max(launches, -(-op.operands[0].shape.dims[-1] // _PANEL))
+        elif op.opcode in _FACTORISATIONS or op.attrs.get("custom_call_target") in LAPACK:
+            launches = max(launches, -(-max(op.operands[0].shape.dims[-1:], default=1) // _PANEL))
     return Work(
         tuple(products),
         tuple(sorted(operations.items())),

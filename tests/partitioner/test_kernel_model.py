@@ -47,7 +47,8 @@ def test_a_product_by_hand() -> None:
     assert product_seconds(DEVICE, bf16(8, 16, 32)) == 4 + 1
     assert product_seconds(DEVICE, bf16(16, 16, 32)) == 4 + 1  # a tile each
     assert product_seconds(DEVICE, bf16(24, 16, 32)) == 2 * (4 + 1)  # three tiles are two waves
-    assert product_seconds(DEVICE, bf16(1, 1, 1)) == 4 + 1  # padded
+    assert product_seconds(DEVICE, bf16(5, 9, 20)) == 4 + 1  # padded
+    assert product_seconds(DEVICE, bf16(1, 1, 8)) == 8 / 10  # in the vector unit
     assert product_seconds(DEVICE, bf16(8, 16, 33)) == 4 + 2  # halves of k on both units, added up
     assert product_seconds(DEVICE, bf16(8, 16, 32, batch=4)) == 2 * (4 + 1)
     assert product_seconds(DEVICE, Product(1, 8, 16, 32, "f32")) == 8 + 1
