@@ -151,7 +151,10 @@ def _path(name: str) -> Path | None:
         if not path.is_file():
             raise InputError(f"no machine {name!r}: this computer was not calibrated yet", fix="run shardc calibrate")
         return path
-    return Path(name) if Path(name).is_file() else None
+    try:
+        return Path(name) if Path(name).is_file() else None
+    except (OSError, ValueError):  # longer than names may be, or not a name at all
+        return None
 
 
 def _machine(given: Mapping[str, Any], path: Path) -> Machine:

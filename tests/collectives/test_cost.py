@@ -33,14 +33,23 @@ def test_every_number_has_its_source(name: str) -> None:
 
 
 def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="h100-dgx"):
-        load_machine("h1000")
+    for name in ("h1000", "h1000:64", "x" * 3000, "a\0b", "", ":8", "h100-dgx:"):
+        with pytest.raises(InputError, match="no machine") as told:
+            load_machine(name)
+        assert "h100-dgx" in str(told.value)
     good = (FOLDER / "host.toml").read_text()
     for old, new, text in (
         ("bandwidth = 5e9", "bandwidth = -1", "bandwidth"),
         ('kind = "switch"', 'kind = "pigeon"', "pigeon"),
         ("[[levels]]", "[[level]]", "levels"),
         ("size = 0", "size = -3", "-3"),
+        ("size = 0", "efficiency = 1.5", "share"),
+        ("size = 0", "oversubscription = 0.5", "at least 1"),
+        ("size = 0", "slices = [[2, 2], [2]]", "one rank"),
+        ("size = 0", "slices = [[1, 1, 1, 1]]", "at most three"),
+        ("size = 0", "block = 4", "some slices as well"),
+        ("size = 0", "wrap = true", "wrap"),
+        ("size = 0", "start = -1", "start"),
         ("[device]", "[device", "cannot be read"),
     ):
         path = tmp_path / "bad.toml"
