@@ -67,12 +67,14 @@ def scaled(scale: int) -> Decoder:
 
 @dataclass(frozen=True)
 class Run:
-    """A model on a mesh of ``data``, ``fsdp`` and ``tensor`` axes, with ``batch`` sequences altogether."""
+    """A model on a mesh of ``data``, ``fsdp`` and ``tensor`` axes, with ``batch`` sequences altogether, whose gradients
+    are added up over ``parts`` of it, one after the other."""
 
     model: Decoder
     mesh: Mapping[str, int]
     batch: int
     remat: str
+    parts: int = 1
 
 
 def training_step(run: Run) -> tuple[Any, tuple[Any, ...]]:
@@ -80,7 +82,7 @@ def training_step(run: Run) -> tuple[Any, tuple[Any, ...]]:
     abstract arguments with their shardings."""
     model = run.model
     mesh = AbstractMesh(tuple(run.mesh.values()), tuple(run.mesh), axis_types=(AxisType.Auto,) * len(run.mesh))
-    step = _Step(model, mesh, run.remat)
+    step = _Step(model, mesh, run.remat, run.parts)
 
     def array(shape: tuple[int, ...], spec: tuple[Any, ...], dtype: Any = jnp.float32) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=_placed(mesh, *spec))
@@ -131,6 +133,7 @@ class _Step:
     model: Decoder
     mesh: AbstractMesh
     remat: str
+    parts: int
 
     @property
     def batch(self) -> tuple[str, ...]:
@@ -142,11 +145,25 @@ class _Step:
         return lax.with_sharding_constraint(x, _placed(self.mesh, self.batch, *spec))
 
     def train(self, w: Any, first: Any, second: Any, tokens: Any, targets: Any) -> Any:
-        loss, g = jax.value_and_grad(self.loss)(w, tokens, targets)
+        loss, g = self.gradients(w, tokens, targets)
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, g)
         second = jax.tree.map(lambda v, g: 0.95 * v + 0.05 * g * g, second, g)
         w = jax.tree.map(lambda w, m, v: w - 3e-5 * (m / (jnp.sqrt(v) + 1e-8) + 0.1 * w), w, first, second)
         return w, first, second, loss
+
+    def gradients(self, w: Any, tokens: Any, targets: Any) -> Any:
+        """The mean loss and its gradients, over all parts of the batch."""
+        if self.parts == 1:
+            return jax.value_and_grad(self.loss)(w, tokens, targets)
+        cut = [x.reshape(-1, self.parts, x.shape[1]).swapaxes(0, 1) for x in (tokens, targets)]
+
+        def part(total: Any, given: Any) -> Any:
+            made = jax.value_and_grad(self.loss)(w, *(self.lie(x) for x in given))
+            return jax.tree.map(jnp.add, total, made), None
+
+        none = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, w))
+        total, _ = lax.scan(part, none, tuple(cut))
+        return jax.tree.map(lambda x: x / self.parts, total)
 
     def loss(self, w: Any, tokens: Any, targets: Any) -> Any:
         m = self.model

@@ -21,6 +21,7 @@ import overlap
 import partitioning
 import phases
 import propagation
+import published
 import simulate_scale
 import training_steps
 import validity
@@ -119,6 +120,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
+    "published": published.section,
     "validity": _validity,
     "simulate": _simulate,
 }

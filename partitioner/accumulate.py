@@ -30,6 +30,8 @@ __all__ = ["as_run", "branch_layouts", "loop_state", "wishes"]
 
 Layouts = tuple[Layout, ...]
 
+#: The part of a device's memory that a state may fill for partial sums' sake.
+_MEMORY = 0.5
 #: What is less by rounding is not less.
 _LESS = 1 - 1e-9
 
@@ -121,9 +123,10 @@ def _made_partial(table: AxisTable, layout: Layout, partial: Partial) -> Layout:
 def loop_state(body: Body, op: Instruction) -> Layouts:
     """The layouts of a loop's state: the propagated ones, accumulators partial where that sends less.
 
-    Partial sums that were split before take more memory: at most as much as the whole state does, and none at all
-    where only the number of collectives falls. What an iteration writes a piece of is reduced piece by piece: once
-    behind the loop that takes as much, and on a machine nothing hides it there.
+    Partial sums that were split before take more memory: at most as much as the whole state does, on a machine none
+    beyond half of its memory, and none at all where only the number of collectives falls. What an iteration writes a
+    piece of is reduced piece by piece: once behind the loop that takes as much, and on a machine nothing hides it
+    there.
     """
     whole = body.wanted(op)
     if not op.shape.is_tuple or len(op.shape.elements) != len(whole):
@@ -135,10 +138,11 @@ def loop_state(body: Body, op: Instruction) -> Layouts:
         return whole
     runs = SOME_TRIPS if trips is None else trips
     best, least = whole, _loop_cost(body, op, whole, runs)
+    room = _MEMORY * body.context.resharder.price.memory()
     for chosen in (options, *({k: options[k]} for k in options if len(options) > 1)):
         state = _with_partial(body, op, best, chosen)
         growth = _bytes(body, op, state) - _bytes(body, op, whole)
-        if state == best or growth > _bytes(body, op, whole):
+        if state == best or growth > _bytes(body, op, whole) or (0 < room < _bytes(body, op, state) and growth > 0):
             continue
         cost = _loop_cost(body, op, state, runs)
         if cost[0] < least[0] * _LESS or (cost < least and growth <= 0):

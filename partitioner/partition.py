@@ -37,6 +37,7 @@ from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.scatter_reductions import ScatterReductions
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.sink_reductions import SinkReductions
+from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.optimise.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
@@ -160,6 +161,8 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         DropEqual(),
         ScatterReductions(),
         HoistCollectives(machine),
+        SliceFirst(),
+        MoveConverts(),
         Reassociate(),
         SinkReductions(),
         DeduplicateCollectives(),

@@ -1,0 +1,65 @@
+"""Only what is read of a gathered array is gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
+from shardc.hlo.literal import Literal
+
+__all__ = ["SliceFirst"]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFirst:
+    """``dynamic-slice(all-gather(x))`` becomes ``all-gather(dynamic-slice(x))`` where nobody reads the rest.
+
+    The slice must leave the gathered dimension whole. Weights of all layers that were to be gathered once, before the
+    loops that read them, are gathered layer by layer where there was no room for that.
+    """
+
+    name: str = "slice-first"
+    why: str = "what nobody reads need not travel"
+
+    def run(self, module: Module) -> Module:
+        if not any(i.opcode == "all-gather" for i in module.instructions()):
+            return module
+        return rebuild_computations(module, _sliced)
+
+
+def _sliced(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+    users = users_of(computation)
+    found: set[Instruction] = set()
+    for i in computation:
+        if i.opcode == "all-gather" and len(i.operands) == 1 and i is not computation.root:
+            readers = users[i]
+            fits = all(r.opcode == "dynamic-slice" and r.operands[0] is i and _whole_along(r, i) for r in readers)
+            if fits and sum(r.shape.size for r in readers) < i.shape.size:
+                found.update(readers)
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        return _gathered(old, operands) if old in found else None
+
+    return rebuild_computation(computation, change if found else None, called)
+
+
+def _whole_along(cut: Instruction, gather: Instruction) -> bool:
+    """Does the slice leave the gathered dimension as it is?"""
+    (dim,) = gather.attrs["dimensions"]
+    return bool(cut.shape.dims[dim] == gather.shape.dims[dim]) and len(cut.operands) == 1 + cut.shape.rank
+
+
+def _gathered(cut: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
+    """The gather of what ``cut`` takes of each part."""
+    gather, starts = operands[0], list(operands[1:])
+    (x,), (dim,) = gather.operands, gather.attrs["dimensions"]
+    index = starts[dim].shape
+    starts[dim] = Instruction("constant", index, (), {"literal": Literal.full(index, 0)})
+    sizes = (*cut.shape.dims[:dim], x.shape.dims[dim], *cut.shape.dims[dim + 1 :])
+    shape = cut.shape.plain
+    part = cut.replace(
+        operands=(x, *starts), shape=shape.with_dims(sizes), attrs={**cut.attrs, "dynamic_slice_sizes": sizes}
+    )
+    attrs = {k: v for k, v in gather.attrs.items() if k != "channel_id"}
+    return gather.replace(operands=(part,), shape=shape, attrs=attrs)
