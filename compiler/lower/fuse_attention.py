@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from shardc.compiler.lower.fuse_products import part_of
 from shardc.compiler.lower.fusion_rules import is_elementwise
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module, users_of
 from shardc.hlo.simplify.eliminate import live_part
@@ -309,7 +310,7 @@ class _Rebuilding:
             return
         fusion = self._add(_fusion(kernel, self._new))
         for n, output in enumerate(kernel.outputs):
-            self._new[output] = self._add(_part(fusion, n, output)) if len(kernel.outputs) > 1 else fusion
+            self._new[output] = self._add(part_of(fusion, n, output)) if len(kernel.outputs) > 1 else fusion
 
     def _add(self, made: Instruction) -> Instruction:
         self._body.append(made)
@@ -327,13 +328,6 @@ def _again(m: Instruction) -> Metadata:
     if _AGAIN in given.op_name:
         return given
     return replace(given, op_name=f"{_AGAIN}/{given.op_name}")
-
-
-def _part(fusion: Instruction, number: int, output: Instruction) -> Instruction:
-    return Instruction(
-        "get-tuple-element", output.shape, (fusion,), MappingProxyType({"index": number}), name=output.name,
-        metadata=output.metadata, origin=output.origin,
-    )  # fmt: skip
 
 
 def _fusion(kernel: _Kernel, new: Mapping[Instruction, Instruction]) -> Instruction:

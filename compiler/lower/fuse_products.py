@@ -20,7 +20,7 @@ from shardc.hlo.types import Shape, tuple_shape
 from shardc.native.blas import SMALL
 from shardc.partitioner.flops import instruction_flops
 
-__all__ = ["FuseProducts"]
+__all__ = ["FuseProducts", "part_of"]
 
 Users = Mapping[Instruction, Sequence[Instruction]]
 
@@ -215,7 +215,7 @@ def _rebuilt(
             fusion = add(_fusion(group, new), old)
             several = len(group.outputs) > 1
             for n, output in enumerate(group.outputs):
-                results[output] = add(_part(fusion, n, output), old, n + 1) if several else fusion
+                results[output] = add(part_of(fusion, n, output), old, n + 1) if several else fusion
         if old in results:
             new[old] = results[old]
             continue
@@ -227,7 +227,8 @@ def _rebuilt(
     return Computation(alive.name, _sorted(alive.instructions, users_of(alive), rank), alive.root)
 
 
-def _part(fusion: Instruction, number: int, output: Instruction) -> Instruction:
+def part_of(fusion: Instruction, number: int, output: Instruction) -> Instruction:
+    """Result ``number`` of a fusion, in the place of ``output``."""
     attrs = MappingProxyType({"index": number})
     return Instruction(
         "get-tuple-element", output.shape, (fusion,), attrs, name=output.name,
