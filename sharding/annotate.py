@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardc.hlo.build import reachable_computations
 from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
 from shardc.hlo.mesh import Mesh
@@ -67,7 +68,8 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
             wanted[value.instruction, value.leaf] = _sharding(spec, target, value)
     module = rebuild_computations(module, lambda c, called: _with_shardings(c, wanted, called))
     partitions = max(target.size, module.num_partitions if module.mesh is None else 1)
-    return module.with_(mesh=target, num_partitions=partitions)
+    needed = reachable_computations(module.entry)  # calls that nobody reads are gone
+    return module.with_(computations=needed, mesh=target, num_partitions=partitions)
 
 
 def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding:

@@ -12,9 +12,11 @@ from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
 from shardc.hlo.ir import Metadata, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape
 from shardc.sharding.annotate import annotate, parse_spec, read_annotations, resize_mesh
 from shardc.sharding.names import match_names
+from shardc.sharding.propagate import propagate
 from shardc.sharding.spec import UNCONSTRAINED, P, as_spec, spec_to_sharding
 
 MESH = Mesh({"data": 2, "model": 4})
@@ -55,6 +57,49 @@ def test_results_and_values_inside() -> None:
     assert named["act2"] == "[{?}, {model}]"
     assert named["sum"] == "[{data, model}, {}]"
     assert shardings(program()) == ["None", "None"]
+
+
+LOOP = """
+HloModule loop
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+unused { u = f32[8,16] parameter(0)
+  ROOT v = f32[8,16] negate(u) }
+body { p = (s32[], f32[8,16]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  x = f32[8,16] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  m = s32[] add(n, one)
+  inner = f32[8,16] tanh(x)
+  ROOT r = (s32[], f32[8,16]) tuple(m, inner) }
+condition { p = (s32[], f32[8,16]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  most = s32[] constant(3)
+  ROOT less = pred[] compare(n, most), direction=LT }
+ENTRY main { x = f32[8,16] parameter(0)
+  dead = f32[8,16] call(x), to_apply=unused
+  zero = s32[] constant(0)
+  start = (s32[], f32[8,16]) tuple(zero, x)
+  end = (s32[], f32[8,16]) while(start), condition=condition, body=body
+  y = f32[8,16] get-tuple-element(end), index=1
+  f = f32[] constant(0)
+  ROOT t = f32[8] reduce(y, f), dimensions={1}, to_apply=sum }
+"""
+
+
+def test_values_inside_loops() -> None:
+    m = annotate(read_hlo(LOOP), {"inner": "data,model"}, MESH)
+    assert {str(i.sharding) for i in m.instructions() if i.name == "inner"} == {"[{data}, {model}]"}
+    out = propagate(m).module
+    assert str(out.parameters[0].axis_sharding) == "[{data}, {model}]"
+    with pytest.raises(AnnotationError, match="no argument"):
+        annotate(read_hlo(LOOP), {"s": "data"}, MESH)  # of a reducer
+
+
+def test_calls_that_nobody_reads_leave_nothing_behind() -> None:
+    m = annotate(read_hlo(LOOP), {"x": "data"}, MESH)
+    assert {c.name for c in m.computations} == {"sum", "body", "condition", "main"}
 
 
 @pytest.mark.parametrize(
