@@ -1,7 +1,11 @@
 // What runs when: a row per engine, lanes where transfers overlap.
 
-const LANE = 24;
-const MOST_LANES = 4;
+const LANES = [24, 17, 14, 12];
+
+// A row's lanes are the thinner, the more there are.
+function laneHeight(row) {
+  return LANES[row.lanes.length - 1];
+}
 
 function timelineView(data, axis, strings, openCollective) {
   const work = data.work.map((row) => {
@@ -10,7 +14,7 @@ function timelineView(data, axis, strings, openCollective) {
     return { kind, name, opcode, source, limit, title };
   });
   const rows = engineRows(data);
-  const high = rows.reduce((sum, row) => sum + row.lanes.length * LANE + 10, 0);
+  const high = rows.reduce((sum, row) => sum + row.lanes.length * laneHeight(row) + 10, 0);
   const blocks = data.skipped.map((s) => ({ time: s[3], until: s[4], lines: [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)] }));
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar for what it is; a click on a transfer opens its explanation');
   const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
@@ -24,19 +28,20 @@ function timelineView(data, axis, strings, openCollective) {
       context.fillStyle = colour('ink');
       context.textAlign = 'right';
       context.textBaseline = 'middle';
-      context.fillText(fitted(context, row.engine, GUTTER - 14), GUTTER - 10, y + (row.lanes.length * LANE) / 2);
+      context.fillText(fitted(context, row.engine, GUTTER - 14), GUTTER - 10, y + (row.lanes.length * laneHeight(row)) / 2);
       context.save();
       context.beginPath();
       context.rect(GUTTER, 0, width - GUTTER, high);
       context.clip();
-      row.lanes.forEach((lane, n) => drawLane(context, lane, y + n * LANE, width));
+      row.lanes.forEach((lane, n) => drawLane(context, lane, y + n * laneHeight(row), laneHeight(row), width));
       context.restore();
-      y += row.lanes.length * LANE + 10;
+      y += row.lanes.length * laneHeight(row) + 10;
     }
     drawBlocks(context, axis, width, 0, high, blocks);
   }
 
-  function drawLane(context, lane, y, width) {
+  function drawLane(context, lane, y, height, width) {
+    context.font = `${Math.min(12, height - 2)}px system-ui, sans-serif`;
     const [from, to] = [axis.time(axis.from), axis.time(axis.to)];
     let last = -1;
     for (let n = firstEnding(lane, from); n < lane.length && lane[n][3] <= to; n++) {
@@ -48,12 +53,12 @@ function timelineView(data, axis, strings, openCollective) {
       const kind = data.kinds[event[1]];
       const seen = Math.max(right - left - (right - left > 3 ? 1 : 0), 0.6);
       context.fillStyle = colour(colourOf(kind === 'transfer' ? 'collective' : kind === 'kernel' ? w.kind : kind, w.opcode, w.limit));
-      context.fillRect(left, y + 1, seen, LANE - 3);
-      if (kind === 'wait') hatch(context, left, y + 1, seen, LANE - 3);
+      context.fillRect(left, y + 1, seen, height - 2);
+      if (kind === 'wait') hatch(context, left, y + 1, seen, height - 2);
       if (event === marked) {
         context.strokeStyle = colour('ink');
         context.lineWidth = 2;
-        context.strokeRect(left, y + 1, seen, LANE - 3);
+        context.strokeRect(left, y + 1, seen, height - 2);
         context.lineWidth = 1;
       }
       if (right - left > 30 && kind !== 'wait') {
@@ -61,7 +66,7 @@ function timelineView(data, axis, strings, openCollective) {
         context.textAlign = 'center';
         context.textBaseline = 'middle';
         const [a, b] = [Math.max(left, GUTTER), Math.min(right, width)];
-        context.fillText(fitted(context, w.title, b - a - 6), (a + b) / 2, y + LANE / 2);
+        context.fillText(fitted(context, w.title, b - a - 6), (a + b) / 2, y + height / 2);
       }
       last = right;
     }
@@ -70,13 +75,13 @@ function timelineView(data, axis, strings, openCollective) {
   function eventAt(x, y, width) {
     let top = 5;
     for (const row of rows) {
-      const n = Math.floor((y - top) / LANE);
+      const n = Math.floor((y - top) / laneHeight(row));
       if (n >= 0 && n < row.lanes.length && x >= GUTTER) {
         const time = axis.at(x, width);
         const event = row.lanes[n][firstEnding(row.lanes[n], time)];
         return event && axis.x(event[3], width) <= x + 2 ? event : null;
       }
-      top += row.lanes.length * LANE + 10;
+      top += row.lanes.length * laneHeight(row) + 10;
     }
     return null;
   }
@@ -146,7 +151,7 @@ function engineRows(data) {
     const { lanes } = rows[event[0]];
     const free = lanes.find((lane) => !lane.length || lane[lane.length - 1][4] <= event[3]);
     if (free) free.push(event);
-    else if (lanes.length < MOST_LANES) lanes.push([event]);
+    else if (lanes.length < LANES.length) lanes.push([event]);
     else lanes.sort((a, b) => a[a.length - 1][4] - b[b.length - 1][4])[0].push(event);
   }
   return rows;

@@ -26,6 +26,7 @@ def write_report(
     seconds: float = 30.0,
 ) -> None:
     """See `Partitioned.write_report`; ``seconds`` as `Partitioned.explanation` has it."""
+    from shardc.compiler.lower.as_scheduled import is_scheduled
     from shardc.launcher.report.gather import report_data
     from shardc.launcher.report.page import page
 
@@ -40,7 +41,9 @@ def write_report(
     if machine is None:
         told["memory"] = _memory(partitioned)
     else:
-        told["simulation"] = partitioned.simulate(machine, mapping=mapping, ignore_memory=True)
+        program = partitioned.program
+        source = program if is_scheduled(program.module) else partitioned
+        told["simulation"] = source.simulate(machine, mapping=mapping, ignore_memory=True)
     write_text(target, page(report_data(partitioned, **told)))
 
 
