@@ -71,7 +71,7 @@ def test_bandwidth_dominates_large_and_latency_small_transfers() -> None:
     assert large.seconds == pytest.approx(2 * 8e9 * 7 / 8 / (0.8 * 450e9), rel=0.01)
     small = cost("h100-dgx", {"x": 8}, "all-reduce", 8, "x")
     assert small.algorithm == "recursive doubling"
-    assert small.seconds == pytest.approx(3 * 3e-6, rel=0.01)
+    assert small.seconds == pytest.approx(2.5e-6 + 3 * 3e-6, rel=0.01)
 
 
 def test_what_crosses_slow_links_is_reduced_first() -> None:
