@@ -175,7 +175,7 @@ def _beside(base: Rates, share: tuple[int, int], busy: Mapping[str, Timing], fou
         read=curves["read"],
         write=curves["write"],
         update=curves["update"],
-        parallel_seconds=parallel_fit(together, each, share[1]) if share[1] > 1 else 0.0,
+        parallel_seconds=parallel_fit(together, each, share[1], call) if share[1] > 1 else 0.0,
         spread=statistics.median(t.spread for t in found.values()),
     )
 

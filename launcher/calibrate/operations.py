@@ -8,7 +8,6 @@ one that waits for another's result is slower. The second operand makes the valu
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -248,11 +247,12 @@ def operations_fit(seconds: Mapping[str, float], call: float) -> dict[str, float
 _ROWS = 2048
 
 
-def parallel_fit(alone: Mapping[str, float], busy: Mapping[str, float], threads: int) -> float:
-    """Seconds that a kernel takes longer on ``threads`` threads than its share of one thread's time."""
+def parallel_fit(alone: Mapping[str, float], busy: Mapping[str, float], threads: int, call: float) -> float:
+    """Seconds that a kernel takes longer on ``threads`` threads than its share of one thread's time: the least of
+    what several kernels show, since whatever disturbs a thread only makes it more."""
     names = [f"{key} on threads" for key in _ON_THREADS]
-    extra = [alone[name] - busy[name] / threads for name in names if name in alone and name in busy]
-    return max(0.0, statistics.median(extra)) if extra else 0.0
+    extra = [(alone[name] - call) - (busy[name] - call) / threads for name in names if name in alone and name in busy]
+    return max(0.0, min(extra, default=0.0))
 
 
 #: What is measured on several threads, too, and on how many elements: enough to be worth them.

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from shardc.collectives.measured import Points, Products
 from shardc.launcher.calibrate.programs import Loop
 
-__all__ = ["convolution_loops", "convolutions_fit", "product_loops", "products_fit"]
+__all__ = [
+    "CONVOLUTIONS",
+    "Convolution",
+    "convolution_loops",
+    "convolutions_fit",
+    "operations_of",
+    "product_loops",
+    "products_fit",
+]
 
 #: Sizes of m, n and k: all combinations are measured.
 SIZES: Mapping[str, tuple[int, ...]] = {
@@ -81,7 +89,7 @@ def products_fit(seconds: Mapping[str, float], call: float) -> dict[str, Product
 
 
 @dataclass(frozen=True, slots=True)
-class _Convolution:
+class Convolution:
     """A square convolution of images, channels last; ``groups`` of channels."""
 
     kind: str
@@ -92,19 +100,19 @@ class _Convolution:
     groups: int = 1
 
 
-_CONVOLUTIONS = (
-    *(_Convolution("tiles", 4, 32, c, 3) for c in (16, 32, 64, 128)),
-    *(_Convolution("patches", 4, 32, c, 5) for c in (4, 16, 64)),
-    *(_Convolution("channels", 4, 32, c, 3, c) for c in (32, 128)),
+CONVOLUTIONS = (
+    *(Convolution("tiles", 4, 32, c, 3) for c in (16, 32, 64, 128)),
+    *(Convolution("patches", 4, 32, c, 5) for c in (4, 16, 64)),
+    *(Convolution("channels", 4, 32, c, 3, c) for c in (32, 128)),
 )
 
 
 def convolution_loops() -> list[Loop]:
     """Forward convolutions that leave the image's size, and gradients of their weights."""
-    return [loop for c in _CONVOLUTIONS for loop in (_forward(c), *([] if c.groups > 1 else [_gradient(c)]))]
+    return [loop for c in CONVOLUTIONS for loop in (_forward(c), *([] if c.groups > 1 else [_gradient(c)]))]
 
 
-def _forward(c: _Convolution) -> Loop:
+def _forward(c: Convolution) -> Loop:
     image = f"f32[{c.batch},{c.side},{c.side},{c.channels}]"
     weights = f"f32[{c.size},{c.size},{c.channels // c.groups},{c.channels}]"
     pad = c.size // 2
@@ -115,7 +123,7 @@ def _forward(c: _Convolution) -> Loop:
     return Loop(f"{c.kind} {c.channels}", (image, weights), line, ("%r", "%state1"), _trips(c), (1.0, value))
 
 
-def _gradient(c: _Convolution) -> Loop:
+def _gradient(c: Convolution) -> Loop:
     """What goes back is changed by every gradient in one element, and reads images of two states."""
     image = f"f32[{c.batch},{c.side},{c.side},{c.channels}]"
     pad = c.size // 2
@@ -131,11 +139,11 @@ def _gradient(c: _Convolution) -> Loop:
     return Loop(name, (image, image), "\n".join(lines), ("%x", "%state1"), _trips(c), (0.0, 0.0))
 
 
-def _trips(c: _Convolution) -> int:
-    return int(max(2, min(50, 2e-3 / (_work(c) / 40e9))))
+def _trips(c: Convolution) -> int:
+    return int(max(2, min(50, 2e-3 / (operations_of(c) / 40e9))))
 
 
-def _work(c: _Convolution) -> float:
+def operations_of(c: Convolution) -> float:
     """Operations of a convolution or a gradient (padding counted)."""
     return 2.0 * c.batch * c.side**2 * c.channels**2 / c.groups * c.size**2
 
@@ -143,9 +151,11 @@ def _work(c: _Convolution) -> float:
 def convolutions_fit(seconds: Mapping[str, float], call: float) -> dict[str, Points]:
     """Operations per second by kind (and ``gradient`` of the weights) and number of channels."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for c in _CONVOLUTIONS:
+    for c in CONVOLUTIONS:
         for kind in (c.kind, f"{c.kind} gradient"):
             spent = seconds.get(f"{kind} {c.channels}")
             if spent is not None:
-                found.setdefault(kind, []).append((float(c.channels), _work(c) / max(spent - call, 0.1 * spent)))
+                found.setdefault(kind, []).append(
+                    (float(c.channels), operations_of(c) / max(spent - call, 0.1 * spent))
+                )
     return {kind: tuple(sorted(points)) for kind, points in found.items()}
