@@ -37,6 +37,7 @@ __all__ = [
     "bypasses_cache",
     "cached",
     "code_settings",
+    "content_key",
     "kept_object",
     "kernel_digest",
     "linked",
@@ -108,6 +109,14 @@ def kernel_digest(key: str, target: Target, *settings: object) -> str:
     """The name of what was found out about the kernel ``key`` (`kernel_key`) on a machine."""
     digest = hashlib.sha256()
     for part in (_sources(), llvmlite.__version__, target, key, settings):
+        digest.update(repr(part).encode() + b"\0")
+    return digest.hexdigest()
+
+
+def content_key(*parts: object) -> str:
+    """The key of what shardc, as it is now, works out from ``parts``, which are told apart by their text."""
+    digest = hashlib.sha256()
+    for part in (_sources(), llvmlite.__version__, *parts):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()
 

@@ -15,6 +15,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.launcher.programs import load
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
+from shardc.launcher.sweep.kept import KeptOutcomes
 from shardc.launcher.sweep.meshes import Limit, MeshSearch, Sizes, factorisations, parse_devices, parse_limit
 from shardc.launcher.sweep.result import SweepResult
 from shardc.launcher.sweep.sets import AnnotationSet, SetFile, sets_of
@@ -61,7 +62,8 @@ def sweep(
     All are partitioned for the fewest bytes; the ``refine`` best ones per number of devices are then partitioned for
     the machine too, which takes longer, and keep what is faster. ``jobs`` processes work side by side (0: one per
     core); the result does not depend on it. Programs from NumPy functions and with custom calls of their own stay in
-    this process. ``progress`` hears how many candidates are done, and of how many.
+    this process; outcomes of others are kept in the cache folder. ``progress`` hears how many candidates are done, and
+    of how many.
 
     Raises `InputError` for unknown machines, axes and impossible numbers of devices; candidates that cannot run are in
     `SweepResult.failed`, with the reason. Example::
@@ -86,8 +88,9 @@ def sweep(
         for s in found.sets
     ]
     _need_candidates(groups, names)
+    kept = KeptOutcomes(programs[0].program.config, settings.machine)
     with _assessors(programs, groups, jobs, refine) as assessor:
-        outcomes = _Rounds(assessor, groups, settings, progress or _quiet, refine, len(counts)).run()
+        outcomes = _Rounds(assessor, kept, groups, settings, progress or _quiet, refine, len(counts)).run()
     order = {s.name: k for k, s in enumerate(found.sets)}
     return SweepResult(programs[0].module.name, str(machine), weak, tuple(sorted(outcomes, key=_rank(order))))
 
@@ -256,6 +259,7 @@ class _Rounds:
     """Rounds of candidates until every group's search is over, then the best ones once more."""
 
     assessor: Assessor
+    kept: KeptOutcomes
     groups: Sequence[_Group]
     settings: Settings
     progress: Progress
@@ -292,7 +296,16 @@ class _Rounds:
             self.progress(self.done, max(most, self.done))
 
         tasks = [Task(g.given.source or Source(), g.candidate(mesh), settings) for g, mesh in wave]
-        for (g, mesh), outcome in zip(wave, self.assessor(tasks, done), strict=True):
+        known = self.kept.find(tasks)
+        for outcome in known:
+            if outcome is not None:
+                done()
+        new = [task for task, outcome in zip(tasks, known, strict=True) if outcome is None]
+        made = iter(self.assessor(new, done))
+        for (g, mesh), task, outcome in zip(wave, tasks, known, strict=True):
+            if outcome is None:
+                outcome = next(made)
+                self.kept.keep(task, outcome)
             g.found[mesh] = outcome
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 import shardc
 from shardc import Mesh, P, Program, ShapeDtype
 from shardc.hlo.errors import InputError, RunError, ShardcError, UnsupportedError
-from shardc.launcher.sweep.assess import Settings
+from shardc.launcher.sweep.assess import Outcome, Settings
 from shardc.launcher.sweep.result import SweepResult
 from shardc.launcher.sweep.run import sweep
 from shardc.launcher.sweep.workers import Source, Task, started
@@ -33,6 +34,12 @@ w = "None,model"
 [sets.wrong.annotate]
 nothing = "data"
 """
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is known from other tests."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def layer(rows: int = 4096) -> Program:
@@ -56,8 +63,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(sets: Path) -> SweepResult:
-    return sweep(layer(), devices=[8, 16], machine="h100-dgx", sets=sets, axes=["data", "model"], jobs=1, refine=1)
+def result(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepResult]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHARDC_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        found = sweep(layer(), devices=[8, 16], machine="h100-dgx", sets=sets, axes=["data", "model"], jobs=1, refine=1)
+    yield found
 
 
 def test_candidates_are_what_simulate_says(result: SweepResult) -> None:
@@ -111,6 +121,32 @@ def test_the_answer_does_not_depend_on_the_number_of_processes(file: Path, sets:
     )  # fmt: skip
     assert two.to_dict() == result.to_dict()
     assert [done for done, _ in heard] == list(range(1, len(heard) + 1))
+
+
+def test_what_was_assessed_once_is_kept(
+    file: Path, sets: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same file again, under another name; another machine, other annotations and a damaged entry are new."""
+    arguments: dict[str, Any] = {"devices": 8, "machine": "h100-dgx", "sets": sets, "axes": ["data", "model"]}
+    arguments |= {"refine": 0, "jobs": 1}
+    first = sweep(file, **arguments)
+    copy = tmp_path / "copy.mlir"
+    copy.write_bytes(file.read_bytes())
+    assessed: list[str] = []
+
+    def assess(program: Program, candidate: Any, settings: Any) -> Any:
+        assessed.append(candidate.name)
+        return Outcome(candidate.devices, dict(candidate.mesh), candidate.name, "not now")
+
+    monkeypatch.setattr("shardc.launcher.sweep.run.assess", assess)
+    assert sweep(copy, **arguments).to_dict() == first.to_dict()
+    assert assessed == []
+    sweep(file, **{**arguments, "machine": "a100-dgx", "axes": {"data": 8, "model": 1}})
+    assert assessed == ["rows", "columns", "wrong"]
+    entry = next((tmp_path / "cache" / "sweeps").glob("*/*.json"))
+    entry.write_text("{")
+    sweep(file, **arguments)
+    assert len(assessed) in (3, 4)  # the damaged one may be the other machine's
 
 
 def test_the_result_as_data_and_text(result: SweepResult, tmp_path: Path) -> None:
