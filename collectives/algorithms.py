@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from shardc.collectives.placement import Part
@@ -33,11 +33,11 @@ class Law:
     busy: Mapping[str, float]
     sent: Mapping[str, float]
 
-    def scaled(self, algorithm: str, factor: float, *, starts: float | None = None) -> Law:
-        """The same with ``factor`` bytes for each, begun ``starts`` times (once)."""
+    def scaled(self, factor: float) -> Law:
+        """The same with ``factor`` bytes for each."""
         busy = {k: factor * v for k, v in self.busy.items()}
         sent = {k: factor * v for k, v in self.sent.items()}
-        return Law(algorithm, self.start * (starts or 1.0), self.per_byte * factor, busy, sent)
+        return Law(self.algorithm, self.start, self.per_byte * factor, busy, sent)
 
 
 def laws(opcode: str, parts: Sequence[Part]) -> tuple[Law, ...]:
@@ -48,7 +48,7 @@ def laws(opcode: str, parts: Sequence[Part]) -> tuple[Law, ...]:
     if opcode == "all-gather":
         return tuple(_gather(parts))
     if opcode == "reduce-scatter":
-        return tuple(law.scaled(law.algorithm, g) for law in _gather(parts))
+        return tuple(law.scaled(g) for law in _gather(parts))
     if opcode in ("all-to-all", "ragged-all-to-all"):
         return tuple(_exchange(parts))
     return (_broadcast(parts),)
@@ -57,10 +57,11 @@ def laws(opcode: str, parts: Sequence[Part]) -> tuple[Law, ...]:
 def _all_reduce(parts: Sequence[Part]) -> Iterator[Law]:
     """Scattered sums are gathered again; through switches, small sums go in half as many steps."""
     for law in _gather(parts):
-        yield law.scaled(law.algorithm, 2, starts=2)
+        yield replace(law.scaled(2), start=2 * law.start)
     if not any(p.links.torus for p in parts):
-        yield _tree(parts, "tree", 2)
-        rounds = [(p, _rounds(p)) for p in parts]
+        yield _trees(parts)
+        # Members beyond a power of two hand over to others first, and are told in the end.
+        rounds = [(p, _rounds(p) + (p.members & (p.members - 1) != 0)) for p in parts]
         busy = {p.links.name: n / p.links.bandwidth for p, n in rounds}
         start = sum(n * p.links.latency for p, n in rounds)
         yield Law("recursive doubling", start, sum(busy.values()), busy, {p.links.name: n for p, n in rounds})
@@ -80,7 +81,7 @@ def _hierarchy(parts: Sequence[Part]) -> Law:
     for _, level in groupby(parts, key=lambda p: p.links.level):
         met = list(level)
         stage = _torus(met) if met[0].links.torus else _doubling(met[0])
-        stages.append(stage.scaled(stage.algorithm, 1 / inside))
+        stages.append(stage.scaled(1 / inside))
         inside *= math.prod(p.members for p in met)
     name = stages[0].algorithm if len(stages) == 1 else "hierarchical"
     return _together(name, stages, sum(s.start for s in stages), sum(s.per_byte for s in stages))
@@ -171,18 +172,18 @@ def _rails(parts: Sequence[Part]) -> Law:
     return Law("ring", start, max(busy.values()), busy, sent)
 
 
-def _tree(parts: Sequence[Part], name: str, passes: int) -> Law:
+def _trees(parts: Sequence[Part]) -> Law:
     """Two trees, each with half of the data: what is inner node in one is leaf in the other, so every device sends
-    each byte once per pass. Nodes hand over by all their ports."""
+    each byte once on the way up and once on the way down. Nodes hand over by all their ports."""
     inside = 1
     busy: dict[str, float] = {}
     sent: dict[str, float] = {}
     for p in parts:
-        sent[p.links.name] = passes / inside
-        busy[p.links.name] = passes / inside / p.links.bandwidth
+        sent[p.links.name] = 2 / inside
+        busy[p.links.name] = 2 / inside / p.links.bandwidth
         inside *= p.members
-    start = passes * sum(_rounds(p) * p.links.latency for p in parts)
-    return Law(name, start, max(busy.values()), busy, sent)
+    start = 2 * sum(_rounds(p) * p.links.latency for p in parts)
+    return Law("tree", start, max(busy.values()), busy, sent)
 
 
 def _broadcast(parts: Sequence[Part]) -> Law:
@@ -219,10 +220,9 @@ def _exchange(parts: Sequence[Part]) -> Iterator[Law]:
     yield Law("direct exchange" if torus else "pairwise exchange", start, max(busy.values()), busy, sent)
     if not torus:
         # Bruck et al., "Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997.
-        halves = [Law("Bruck", _rounds(p) * p.links.latency, 0.0, {}, {p.links.name: _rounds(p) / 2}) for p in parts]
         busy = {p.links.name: _rounds(p) / 2 / p.links.bandwidth for p in parts}
         moved = {p.links.name: _rounds(p) / 2 for p in parts}
-        yield Law("Bruck", sum(h.start for h in halves), sum(busy.values()), busy, moved)
+        yield Law("Bruck", sum(_rounds(p) * p.links.latency for p in parts), sum(busy.values()), busy, moved)
 
 
 def _middle(p: Part) -> float:

@@ -18,7 +18,7 @@ from shardc.collectives.placement import Groups, Part, Placement
 from shardc.collectives.routes import neighbour_law, permute_law
 from shardc.hlo.groups import AxisGroups, AxisPairs
 
-__all__ = ["Choice", "Estimate", "Load", "collective_cost", "parts_choice", "parts_cost"]
+__all__ = ["Choice", "Estimate", "Load", "collective_cost", "parts_choice"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,14 +61,11 @@ def collective_cost(placement: Placement, opcode: str, nbytes: float, groups: Gr
     return found.cost(nbytes)
 
 
-def parts_cost(placement: Placement, opcode: str, nbytes: float, parts: tuple[Part, ...]) -> Estimate:
-    """`collective_cost` of a group that meets at ``parts``. Of a permute that is all that is known: it may go from one
-    neighbour to the next along the outermost links."""
-    return parts_choice(placement, opcode, parts).cost(nbytes)
-
-
 def parts_choice(placement: Placement, opcode: str, parts: tuple[Part, ...]) -> Choice:
-    """What `parts_cost` chooses from, for those who ask for many sizes."""
+    """What `collective_cost` chooses from for a group that meets at ``parts``, for those who ask for many sizes.
+
+    Of a permute that is all that is known: it may go from one neighbour to the next along the outermost links.
+    """
     opcode = opcode.removesuffix("-start")
     key = (opcode, parts)
     found: Choice | None = placement.memory.get(key)
