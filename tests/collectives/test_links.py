@@ -22,7 +22,6 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef
 
 DEVICE = load_machine("host").device
-RING = Level("torus", 0, "torus", 10.0, 0.5)
 OPCODES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 
 
@@ -384,3 +383,25 @@ def test_the_best_mapping_puts_what_talks_most_on_the_fastest_links() -> None:
 
     assert search(machine, mesh, seconds).describe() == {"model": "nvlink", "data": "infiniband"}
     assert search(machine, mesh, lambda p: 0.0) == placements[0]
+
+
+@pytest.mark.parametrize("members", [2, 4, 8, 16])
+def test_small_sums_and_exchanges_through_a_switch(members: int) -> None:
+    """Everybody swaps all that it has with partners at distances 1, 2, 4, ...; or one piece with each other one."""
+    mesh = Mesh({"x": members})
+    placement = place(nodes(members), mesh)
+    groups = over(mesh, "x")
+    (group,) = groups_at(placement, groups.expand())
+    doubling, pairwise = Network(placement.links), Network(placement.links)
+    have = [{k} for k in range(members)]
+    distance = 1
+    while distance < members:
+        doubling.round((group[k], group[k ^ distance], 1.0) for k in range(members))
+        have = [have[k] | have[k ^ distance] for k in range(members)]
+        distance *= 2
+    assert all(len(h) == members for h in have)
+    for step in range(1, members):
+        pairwise.round((group[k], group[(k + step) % members], 1 / members) for k in range(members))
+    found = laws(placement, "all-reduce", groups) | laws(placement, "all-to-all", groups)
+    assert found["recursive doubling"].seconds == pytest.approx(doubling.seconds)
+    assert found["pairwise exchange"].seconds == pytest.approx(pairwise.seconds)
