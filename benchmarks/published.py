@@ -22,7 +22,7 @@ from tables import table
 
 import shardc
 
-__all__ = ["GPUS", "OTHERS", "ROWS", "Found", "Row", "measure", "section"]
+__all__ = ["GPUS", "OTHERS", "ROWS", "Found", "Row", "measure", "section", "summary"]
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,21 @@ def cells(found: Found) -> tuple[str, ...]:
     )
 
 
-def section(rows: Sequence[Row] = ROWS) -> str:
-    """The table as Markdown, with the mean error and how many pairs of rows are in the published order."""
-    found = [measure(r) for r in rows]
+NOTE = """Utilisation is of the chip's bf16 peak and counts six operations per parameter and token and attention's two
+products (on TPUs half of them, as their publisher does); what is computed again does not count. TPU rows: the layers'
+activations lie split over `tensor` too, as their publisher's rules have it; times of the stages are of one core.
+"""
+
+
+def section() -> str:
+    """The tables as Markdown: the rows that were looked at, those that were not, and other programs on GPUs."""
+    texts = [NOTE, summary([measure(r) for r in ROWS]), "What the same publisher lists besides:\n"]
+    texts += [summary([measure(r) for r in OTHERS]), "Not the same program (published with pipeline stages):\n"]
+    return "\n".join([*texts, table(HEAD, [cells(measure(r)) for r in GPUS])])
+
+
+def summary(found: Sequence[Found]) -> str:
+    """A table, the mean error, and how many pairs of rows are in the published order."""
     errors = [abs(f.utilisation - f.row.utilisation) for f in found]
     pairs = [
         (a.utilisation - b.utilisation) * (a.row.utilisation - b.row.utilisation) > 0
@@ -181,8 +193,8 @@ def section(rows: Sequence[Row] = ROWS) -> str:
         if a.row.utilisation != b.row.utilisation
     ]
     text = table(HEAD, [cells(f) for f in found])
-    text += f"\nMean difference {100 * sum(errors) / len(errors):.1f} points, largest {100 * max(errors):.1f}"
-    return text + (f"; {sum(pairs)} of {len(pairs)} pairs of rows in the published order.\n" if pairs else ".\n")
+    text += f"\nMean difference {100 * sum(errors) / len(errors):.1f} points, largest {100 * max(errors):.1f}; "
+    return text + f"{sum(pairs)} of {len(pairs)} pairs of rows in the published order.\n"
 
 
 def main() -> None:
