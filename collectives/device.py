@@ -1,7 +1,7 @@
 """Devices as data: what one chip (or one core) can do, as its maker says it, and what is assumed beyond that.
 
-A device is the ``[device]`` part of a machine's description. ``kind`` says how programs are lowered for it: for a
-``cpu`` as `shardc.compiler` compiles them, for an ``accelerator`` as the compilers of such chips do. What the numbers
+A device is the ``[device]`` part of a machine's description. ``kind`` says how programs are lowered for it: for an
+``accelerator`` as the compilers of such chips do, for a ``cpu`` as `shardc.compiler` compiles them. What the numbers
 mean for the time of a kernel stands in `shardc.partitioner.kernel_model`.
 
 Example::
@@ -72,7 +72,7 @@ class Device:
     memory_bandwidth: float
     flops: Mapping[str, float] = field(hash=False)
     transfers: int = 0
-    kind: str = "cpu"
+    kind: str = "accelerator"
     memory_share: float = 1.0
     memory_latency: float = 0.0
     launch_seconds: float = 0.0
@@ -115,7 +115,7 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
     transfers = given.get("transfers", 0)
     if not isinstance(transfers, int) or isinstance(transfers, bool) or transfers < 0:
         raise InputError(f"transfers is {transfers!r}", where=where, fix="give a number of collectives, or 0")
-    kind = given.get("kind", "cpu")
+    kind = given.get("kind", "accelerator")
     if kind not in _KINDS:
         raise InputError(f"a device of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     rates = given.get("flops", {})

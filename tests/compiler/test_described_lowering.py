@@ -141,6 +141,6 @@ GOOD = {"memory_bytes": 1, "memory_bandwidth": 1.0}
     ],
 )
 def test_bad_devices(bad: dict[str, object], says: str) -> None:
-    assert device_of(GOOD, "here").kind == "cpu"
+    assert device_of(GOOD, "here").kind == "accelerator"
     with pytest.raises(InputError, match=says):
         device_of({**GOOD, **bad}, "here")
