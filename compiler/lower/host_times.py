@@ -60,17 +60,29 @@ def _share_of_step(step: Step, lowered: Lowered, measured: Measured, devices: in
 
 
 def _time(step: Kernel | Copy, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int) -> KernelTime:
-    busy = measured.busy
-    work = host_work(step.instruction, busy) if isinstance(step, Kernel) else HostWork()
+    work = host_work(step.instruction, measured.busy) if isinstance(step, Kernel) else HostWork()
     if work.empty and not uses:
         return KernelTime(0.0, "launch", 0.0)
     pieces = max((p.pieces for p in work.parts), default=0) or _pieces(step, sum(u.nbytes for u in uses))
-    threads = min(share.threads, pieces)
+    # Who calls for help does all pieces that nobody takes in time: several threads are never worse than one.
+    counts = sorted({1, min(share.threads, pieces)})
+    return min((_on_threads(n, pieces, work, uses, measured, share, devices) for n in counts), key=lambda t: t.seconds)
+
+
+def _on_threads(
+    threads: int,
+    pieces: int,
+    work: HostWork,
+    uses: Sequence[Use],
+    measured: Measured,
+    share: HostShare,
+    devices: int,
+) -> KernelTime:
     rates = measured.rates_for(devices, threads)
     elements = work.elements * _rounds(pieces, threads)
     parts = sum(p.seconds * _rounds(p.pieces, threads) for p in work.parts)
     memory = _memory(uses, rates, share.turns)
-    waiting = busy.call_seconds + (rates.parallel_seconds if threads > 1 else 0.0)
+    waiting = rates.call_seconds + (rates.parallel_seconds if threads > 1 else 0.0)
     # Arithmetic on elements goes on while bytes come; a product's panels are copied before they are multiplied.
     total = (waiting + max(elements, memory) + parts) * share.turns
     compute = elements + parts
