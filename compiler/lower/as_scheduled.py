@@ -16,10 +16,12 @@ from shardc.compiler.lower.library_calls import equivalent_call
 from shardc.compiler.lower.linearise import Leaves, Rule, Walk, array_leaves, linearise_with
 from shardc.compiler.lower.lowered import Constants, Lowered, Step
 from shardc.hlo.asynchronous import is_done, is_start, joined
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
 from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.mesh import Mesh
 from shardc.hlo.participants import groups_of_devices, pairs_of_devices, transfer_pairs
+from shardc.partitioner.name_axes import name_axes
 
 __all__ = ["is_scheduled", "lower_as_scheduled"]
 
@@ -41,13 +43,23 @@ def is_scheduled(module: Module) -> bool:
     return bool(module.attrs.get("is_scheduled"))
 
 
-def lower_as_scheduled(module: Module) -> Lowered:
+def lower_as_scheduled(module: Module, mesh: Mesh | None = None) -> Lowered:
     """The steps of a scheduled per-device ``module``. `Lowered.notes` say what could only be guessed.
 
-    Raises `UnsupportedError` for what is no step at all. Example: a fusion is one kernel, whatever is in it, and
-    between ``all-gather-start`` and ``all-gather-done`` goes on what stands between them.
+    On a ``mesh``, groups of devices are named by its axes where they follow them. Raises `InputError` for a mesh of
+    another number of devices, `UnsupportedError` for what is no step at all.
+
+    Example: a fusion is one kernel, whatever is in it, and between ``all-gather-start`` and ``all-gather-done`` goes on
+    what stands between them.
     """
     module = _counted(module)
+    devices = module.num_partitions * module.replica_count
+    if mesh is not None and mesh.size != devices:
+        raise InputError(
+            f"mesh {mesh} has {mesh.size} devices, the program is scheduled for {devices}",
+            fix=f"give a mesh of {devices} devices, or none",
+        )
+    module = module if mesh is None else name_axes(module, mesh)
     reading = _Reading(module)
     linear = linearise_with(module, Walk(pooled=False, rules=reading.rules()))
     return Lowered(
@@ -116,7 +128,8 @@ class _Reading:
 
     def _resolved(self, i: Instruction) -> Instruction:
         """With groups of devices, where replicas and partitions are both several."""
-        if self._replicas == 1 or self._partitions == 1:
+        listed = i.attrs.get("source_target_pairs", i.attrs.get("replica_groups"))
+        if self._replicas == 1 or self._partitions == 1 or isinstance(listed, AxisGroups | AxisPairs):
             return i
         attrs = dict(i.attrs)
         if i.opcode == "collective-permute":

@@ -69,18 +69,8 @@ def simulate_scheduled(
     name = str(machine or program.config.machine or "")
     if not name:
         raise InputError("no machine to simulate", fix='name one, such as simulate("h100-dgx")')
-    lowered = lower_as_scheduled(program.module)
-    module = lowered.module
-    devices = module.num_partitions * module.replica_count
-    if mesh is not None:
-        if mesh.size != devices:
-            raise InputError(
-                f"mesh {mesh} has {mesh.size} devices, the program is scheduled for {devices}",
-                fix=f"give a mesh of {devices} devices, or none",
-            )
-        module = module.with_(mesh=mesh)
-    placement = _placed(load_machine(name), module, mapping)
-    found = simulate(replace(lowered, module=module), placement)
+    lowered = lower_as_scheduled(program.module, mesh)
+    found = simulate(lowered, _placed(load_machine(name), lowered.module, mapping))
     if not ignore_memory:
         need_memory(found)
     return found

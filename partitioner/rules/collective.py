@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardc.partitioner.body import Body
     from shardc.partitioner.values import Tree
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "axis_groups", "axis_pairs"]
 
 _OUTSIDE = "it speaks about devices: it belongs to a partitioned program or a manual computation"
 _PAIRS = "asynchronous pairs and transfers belong to a program that is partitioned already"
@@ -80,8 +80,8 @@ def _participants(op: Instruction, mesh: Mesh) -> dict[str, Any]:
     groups = _devices(op, mesh)
     if op.opcode == "collective-permute":
         pairs = tuple((s, t) for s, t in groups)
-        return {"source_target_pairs": _axis_pairs(mesh, pairs) or ListPairs(pairs)}
-    symbolic = _axis_groups(mesh, groups)
+        return {"source_target_pairs": axis_pairs(mesh, pairs) or ListPairs(pairs)}
+    symbolic = axis_groups(mesh, groups)
     if symbolic is not None:
         return {"replica_groups": symbolic}
     return {"replica_groups": ListGroups(groups)} | (
@@ -102,13 +102,13 @@ def _devices(op: Instruction, mesh: Mesh) -> Groups:
     return tuple((d,) for d in range(mesh.size))
 
 
-def _axis_groups(mesh: Mesh, groups: Groups) -> AxisGroups | None:
+def axis_groups(mesh: Mesh, groups: Groups) -> AxisGroups | None:
     """The axes along which the members of each group differ, if that says all."""
     found = AxisGroups(mesh, _differing(mesh, groups[0])) if groups else None
     return found if found is not None and sorted(found.expand()) == sorted(groups) else None
 
 
-def _axis_pairs(mesh: Mesh, pairs: Pairs) -> AxisPairs | None:
+def axis_pairs(mesh: Mesh, pairs: Pairs) -> AxisPairs | None:
     """One permutation along the axes in which sources and targets differ, if every group has the same."""
     axes = _differing(mesh, *pairs)
     groups = AxisGroups(mesh, axes).expand()

@@ -276,7 +276,9 @@ def test_a_dump_of_jax(dumped: Path) -> None:
             assert line.split(" = ")[0].split("%")[-1] in names, line
     assert {loop.trips for loop in found.loops} == {4}
     assert found.step_seconds == pytest.approx(found.compute_seconds + found.exposed_seconds + found.idle_seconds)
-    assert simulated(dumped, mesh=shardc.Mesh({"data": 2, "model": 4})).step_seconds == found.step_seconds
+    named = simulated(dumped, mesh=shardc.Mesh({"data": 2, "model": 4}))
+    assert {w.axes for w in named.work if w.kind == "collective"} == {("data",), ("model",)}
+    assert named.step_seconds < 1.5 * found.step_seconds
 
 
 def test_one_that_was_partitioned_here_is_like_xla_s_own(dumped: Path) -> None:
