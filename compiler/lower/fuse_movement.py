@@ -90,7 +90,8 @@ def _products_of_one_reader(computation: Computation, eager: bool) -> set[Instru
         if _is_product(i):
             products.add(i)
             continue
-        alone = (o for o in i.operands if o in products and users[o] == [i] and _takes_all(i, o))
+        read = (o for o in i.operands if o in products and users[o] == [i] and o is not computation.root)
+        alone = (o for o in read if _takes_all(i, o))
         found = next((o for o in alone if delays is None or not delays.awaits_more(i, o)), None)
         if found is not None:
             inside.add(found)
