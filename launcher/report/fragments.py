@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _ROWS, _COLLECTIVES = 20, 10
+#: Letters that are never broken into lines.
+_SHORT = 24
 _LINE = "1px solid rgba(127,127,127,0.35)"
 _CELL = f"text-align:left;vertical-align:top;padding:2px 10px 2px 0;border-bottom:{_LINE}"
 _GREY = "opacity:0.7"
@@ -164,11 +166,17 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> 
     """The first rows, and how many there are besides."""
     head = "".join(f'<th style="{_CELL};{_GREY}">{escape(c)}</th>' for c in columns)
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) + "</tr>" for row in rows[:most]
+        "<tr>" + "".join(f'<td style="{_cell_style(cell)}">{escape(cell)}</td>' for cell in row) + "</tr>"
+        for row in rows[:most]
     )
     more = _line(f"and {len(rows) - most} more", _GREY) if len(rows) > most else ""
     table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     return f'<table style="border-collapse:collapse;margin:4px 0;text-align:left">{table}</table>{more}'
+
+
+def _cell_style(text: str) -> str:
+    """Short texts, such as sizes with units, stay on one line."""
+    return _CELL + (";white-space:nowrap" if len(text) <= _SHORT else "")
 
 
 def _panel(picture: Picture, panel: Panel | None, local: frozenset[int]) -> str:

@@ -59,8 +59,8 @@ function choiceView(choice) {
 
 function remedyView(remedy) {
   const gain = [];
-  if (remedy.saved_bytes) gain.push(`${bytesText(Math.abs(remedy.saved_bytes))} ${remedy.saved_bytes > 0 ? 'less' : 'more'} sent`);
-  if (remedy.saved_seconds) gain.push(`${secondsText(Math.abs(remedy.saved_seconds))} ${remedy.saved_seconds > 0 ? 'faster' : 'slower'}`);
+  if (remedy.saved_bytes > 0) gain.push(`${bytesText(remedy.saved_bytes)} less sent`);
+  if (remedy.saved_seconds > 0) gain.push(`${secondsText(remedy.saved_seconds)} faster`);
   return el('div', { class: 'remedy' }, el('p', {}, el('b', {}, remedy.what), gain.length ? ` (tried: ${gain.join(', ')})` : '', remedy.removes ? '' : '; it stays, but is cheaper',
     remedy.costs ? `; ${remedy.costs}` : ''),
     el('ul', {}, remedy.changes.map((change) => el('li', {}, el('code', {}, annotateOption(change)), el('span', { class: 'quiet' }, change.before ? ` now ${change.before}` : '')))));
@@ -73,7 +73,7 @@ function annotateOption(change) {
 }
 
 function warningView(warning, openCollective) {
-  const numbers = Object.entries(warning.numbers).map(([name, n]) => `${name.replaceAll('_', ' ')} ${/bytes/.test(name) ? bytesText(n) : /share/.test(name) ? percent(n) : /seconds/.test(name) ? secondsText(n) : digits(n)}`);
+  const numbers = Object.entries(warning.numbers).map(([name, n]) => `${name.replaceAll('_', ' ')} ${/bytes/.test(name) ? bytesText(n) : /share/.test(name) ? percent(n) : /seconds/.test(name) ? secondsText(n) : /flops/.test(name) ? flopsText(n) : digits(n)}`);
   const remedy = warning.way_out.remedy;
   return el('li', { class: 'warning' }, el('p', {}, el('b', {}, warning.text), ' ', sourceText(warning.line)),
     numbers.length ? el('p', { class: 'quiet' }, numbers.join(', ')) : null,
