@@ -73,7 +73,7 @@ def _figure(result: SweepResult, what: str, height: float, **edges: float) -> An
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, height))
-    figure.subplots_adjust(**{"left": 0.075, "right": 0.97, "bottom": 0.6 / height, "top": 1 - 0.95 / height, **edges})
+    figure.subplots_adjust(**{"left": 0.09, "right": 0.97, "bottom": 0.6 / height, "top": 1 - 0.95 / height, **edges})
     top, line = 1 - 0.14 / height, 0.26 / height
     figure.text(0.012, top, f"{result.program}: {what}", fontsize=12, weight="bold", va="top", parse_math=False)
     figure.text(
@@ -126,16 +126,20 @@ def _over_devices(axes: Any, counts: list[int]) -> None:
 
 
 def _candidates(result: SweepResult) -> Any:
-    """A bar per candidate: computing, waiting for collectives, and the rest."""
+    """A bar per candidate: computing, waiting for collectives, and the rest.
+
+    With the same work on all, bars are as long as the step times the devices, so that ideal scaling keeps them equal.
+    """
     rows = result.top(min(_EACH, max(1, _MOST // len(result.best_by_devices))))
     figure = _figure(result, "the fastest candidates by number of devices", 2.0 + 0.27 * len(rows), left=0.36)
     axes = figure.add_subplot()
     places = [-k - 0.5 * len({o.devices for o in rows[: k + 1]}) for k in range(len(rows))]
     begin = [0.0] * len(rows)
+    scale = [1 if result.weak else o.devices for o in rows]
     parts = {
-        "compute": [o.compute_seconds for o in rows],
-        "waits for collectives": [o.exposed_seconds for o in rows],
-        "starting and awaiting": [o.idle_seconds for o in rows],
+        "compute": [n * o.compute_seconds for n, o in zip(scale, rows, strict=True)],
+        "waits for collectives": [n * o.exposed_seconds for n, o in zip(scale, rows, strict=True)],
+        "starting and awaiting": [n * o.idle_seconds for n, o in zip(scale, rows, strict=True)],
     }
     for (label, seconds), colour in zip(parts.items(), _COLOURS, strict=True):
         axes.barh(places, seconds, left=begin, color=colour, label=label, height=0.72)
@@ -146,6 +150,7 @@ def _candidates(result: SweepResult) -> Any:
     axes.set_xlim(0, 1.22 * max(begin))
     axes.set_ylim(places[-1] - 0.8, places[0] + 0.8)
     axes.xaxis.set_major_formatter(lambda x, _: seconds_text(x) if x else "0")
+    axes.set_xlabel("step" if result.weak else "step x devices")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
