@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import COLLECTIVES
 from shardc.launcher.explain.chains import layout_text
 from shardc.partitioner.cause import Cause, causes_of
+from shardc.partitioner.trips import executions
 
 if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned
@@ -42,10 +44,11 @@ class Group:
 
 def collected(partitioned: Partitioned, price: Price | None = None) -> list[Group]:
     """All collectives, the most costly first; ``price`` gives the seconds of one execution."""
-    by_name = {i.name: i for c in partitioned.module.computations for i in c}
+    module = partitioned.module
+    runs = executions(module).count
+    executed = [i for c in module.computations if c in runs for i in c if i.opcode in COLLECTIVES]
     alike: dict[object, list[tuple[Mapping[str, Any], Instruction, tuple[Cause, ...]]]] = {}
-    for row in partitioned.report()["collectives"]:
-        instruction = by_name[row["name"]]
+    for row, instruction in zip(partitioned.report()["collectives"], executed, strict=True):
         causes = sorted(causes_of(instruction.origin), key=lambda c: -local_bytes(c))
         alike.setdefault(_signature(row, causes), []).append((row, instruction, tuple(causes)))
     groups = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -124,8 +124,10 @@ class Survey:
         """The report's rows of parameters."""
         return list(self.partitioned.report()["parameters"])
 
-    def best(self, candidates: Sequence[Candidate], accept: Any, worth: Any) -> Remedy | None:
-        """The best of candidates that ``accept(before, after)`` takes, by ``worth(after)``; None if none is wanted."""
+    def best(
+        self, candidates: Sequence[Candidate], accept: Callable[[Totals], bool], worth: Callable[[Totals], object]
+    ) -> Remedy | None:
+        """See `Remedies.best`; None if none is wanted."""
         if self.remedies is None:
             return None
         return self.remedies.best(candidates, accept, worth)

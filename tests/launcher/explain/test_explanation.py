@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,9 +12,11 @@ import pytest
 
 import shardc
 from shardc.launcher.explain.candidates import Names, pattern_of, spec_text
+from shardc.launcher.explain.collect import collected
 from shardc.launcher.explain.difference import difference
 from shardc.launcher.explain.explanation import CollectiveReason, Explanation
 from shardc.launcher.stages import Partitioned
+from shardc.partitioner.cause import causes_of
 from tests.launcher.explain import explain_programs as programs
 from tests.launcher.explain.transformer import transformer
 
@@ -193,3 +196,23 @@ def test_a_program_given_partitioned_is_explained_as_far_as_it_goes() -> None:
     assert not told.collectives[0].parties
     assert [(w.kind, w.subject) for w in told.warnings] == [("redundant-compute", "axis_0")]  # pairs do the same
     assert "all-reduce" in told.as_text()
+
+
+@pytest.mark.parametrize("make", [programs.megatron, programs.fsdp_scan], ids=["megatron", "fsdp"])
+def test_collectives_carry_their_causes_through_all_passes(make: Any) -> None:
+    partitioned = make().partition(machine="h100-dgx", windowed_einsum="always", pipelined_loops="always")
+    rows = partitioned.report()["collectives"]
+    found = [i for group in collected(partitioned) for i in group.instructions]
+    assert sorted(i.name for i in found) == sorted(row["name"] for row in rows)
+    for i in found:
+        assert causes_of(i.origin), f"%{i.name}: {i.origin}"
+
+
+def test_odd_programs_are_explained(repository: Path) -> None:
+    files = sorted((repository / "tests" / "partitioner" / "regressions").glob("*.hlo"))
+    assert files
+    for path in files:
+        partitioned = shardc.load(path).partition()
+        told = partitioned.explanation()
+        assert sum(len(c.names) for c in told.collectives) == len(partitioned.report()["collectives"])
+        assert told.as_text(top=0, verbose=True)

@@ -77,7 +77,7 @@ def test_a_part_of_what_was_gathered() -> None:
         "read_bytes": 16 * 256 * 4,
     }
     assert w.collectives and w.way_out.remedy is not None
-    assert w.way_out.remedy.after.wire_bytes < 0.1 * whole
+    assert w.way_out.remedy.after.wire_bytes < 0.1 * w.numbers["wire_bytes"]
 
 
 def test_a_gather_after_which_all_do_the_same() -> None:
