@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from types import MappingProxyType
 
 from shardc.collectives.machine import Machine
@@ -103,11 +104,14 @@ def need_memory(simulation: Simulation) -> None:
     s = simulation
     if s.fits:
         return
-    largest = [f"{b.name or b.op_name} {b.shape}, {bytes_text(b.nbytes)}" for b in s.memory.at(s.memory.peak)[:_NAMED]]
+    largest = [
+        f"{b.shape} {b.name}{f' at {PurePath(b.source).name}' if b.source else ''}, {bytes_text(b.nbytes)}"
+        for b in s.memory.at(s.memory.peak)[:_NAMED]
+    ]
     values = f"; the largest values at the peak are {'; '.join(largest)}" if largest else ""
     raise InputError(
         f"{s.program} needs {bytes_text(s.peak_bytes)} on each of {s.devices} devices, a device of {s.machine} has "
-        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments{values}",
+        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are kept{values}",
         fix="shard what is large over more axes, take more devices, give arguments away (donate_argnums), compute "
         "again what is kept for gradients (jax.checkpoint); or look at it anyway (--ignore-memory)",
     )

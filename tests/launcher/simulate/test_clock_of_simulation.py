@@ -65,7 +65,7 @@ def _close(a: float, b: float) -> bool:
 
 
 @given(_programs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_clock_agrees_with_the_plain_one(program: tuple[Timed, ...]) -> None:
     clock, plain = run_clock(program), run_plainly(program)
     tally = clock.tally
@@ -80,7 +80,7 @@ def test_clock_agrees_with_the_plain_one(program: tuple[Timed, ...]) -> None:
 
 
 @given(_programs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_parts_add_up(program: tuple[Timed, ...]) -> None:
     clock = run_clock(program)
     tally = clock.tally
@@ -94,7 +94,7 @@ def test_parts_add_up(program: tuple[Timed, ...]) -> None:
 
 
 @given(st.lists(_uses, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_rates_are_fair(uses: list[dict[str, float]]) -> None:
     rates = fair_rates(uses)
     assert rates == pytest.approx(shares(uses), abs=1e-6)
