@@ -9,6 +9,7 @@ import hashlib
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from shardc.launcher.array import Array
 from shardc.launcher.calibrate.clock import Timing, per_trip, spread_of
 from shardc.launcher.calibrate.programs import Loop, arguments_of, module_text
 from shardc.launcher.compiled import Compiled
+from shardc.launcher.job import job_transport
 from shardc.launcher.making import Making
 from shardc.native.target import Target
 from shardc.partitioner.adopt import adopt
@@ -31,15 +33,17 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 #: Bytes of the larger one of operand and result.
 SIZES = (1 << 8, 1 << 12, 1 << 16, 1 << 19, 1 << 22, 1 << 24)
 #: Seconds that all trips of a loop take together, roughly; what one trip takes besides its bytes, and bytes per second.
-_LOOP, _LATENCY, _RATE = 6e-3, 1e-5, 4e9
+_LOOP, _LATENCY, _RATE = 6e-3, 2e-5, 4e9
 
 
-def collective_loops(devices: int, sizes: Sequence[int] = SIZES) -> list[Loop]:
+def collective_loops(devices: int, sizes: Sequence[int] = SIZES, *, computing: bool = False) -> list[Loop]:
     """Each loop exchanges its state, which keeps its values; their names are ``opcode bytes-of-the-result``.
 
-    What cannot work in place is done there and back, so that nothing is copied in between.
+    What cannot work in place is done there and back, so that nothing is copied in between. ``computing``: the devices
+    compute before each exchange.
     """
-    return [_exchange(op, devices, nbytes) for op in COLLECTIVES for nbytes in sizes]
+    loops = [_exchange(op, devices, nbytes) for op in COLLECTIVES for nbytes in sizes]
+    return [_beside_computing(loop) for loop in loops] if computing else loops
 
 
 def _exchange(op: str, devices: int, nbytes: int) -> Loop:
@@ -81,9 +85,29 @@ def _exchange(op: str, devices: int, nbytes: int) -> Loop:
             f"  %r = {whole} dynamic-update-slice(%state0, %first, %at)",
         ]
     trips = int(max(4, min(200, _LOOP / (_LATENCY + nbytes / _RATE))))
-    return Loop(
-        f"{op} {size}", (state,), "\n".join(lines), (result,), trips, (0.0,), _SUM, sum(x.endswith("@") for x in lines)
-    )
+    times = sum(line.endswith("@") for line in lines)
+    lines.insert(0, _COMPUTED.replace("%state0", "%state1"))
+    return Loop(f"{op} {size}", (state, _WORK), "\n".join(lines), (result, "%computed"), trips, (0.0, 0.1), _SUM, times)
+
+
+#: What devices compute between collectives: enough that they do not arrive together, and less than lets them sleep.
+_WORK = f"f32[{1 << 17}]"
+_COMPUTED = f"  %computed = {_WORK} sine(%state0) @"
+
+
+def _beside_computing(loop: Loop) -> Loop:
+    body = "\n".join([_COMPUTED.replace("%state0", "%state1"), loop.body])
+    trips = min(loop.trips, 100)
+    shapes, results, values = (*loop.shapes, _WORK), (*loop.results, "%computed"), (*loop.values, 0.1)
+    return replace(loop, shapes=shapes, body=body, results=results, trips=trips, values=values)
+
+
+def _computing() -> Loop:
+    """The same without a collective."""
+    return Loop(_ALONE, (_WORK,), _COMPUTED, ("%computed",), 100, (0.1,))
+
+
+_ALONE = "computing"
 
 
 _SUM = "%sum_f32 (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n"
@@ -91,13 +115,18 @@ _SUM += "  ROOT %c = f32[] add(%a, %b)\n}"
 
 
 def measure_exchanges(devices: int, config: Config, runs: int) -> dict[str, Timing]:
-    """Seconds of one execution of every collective by ``opcode bytes``: the slowest device's, the median over runs."""
-    loops = collective_loops(devices)
+    """Seconds of one execution of every collective by ``opcode bytes``: on the slowest device, the median over runs.
+
+    Ranks compute in between, as in programs, so that they do not arrive together and caches hold other things: what
+    counts is how much longer that takes than computing alone. Virtual devices that share cores would disturb that.
+    """
+    ranks = job_transport(config).process_count > 1
+    loops = [_computing(), *collective_loops(devices, computing=ranks)]
     program = _program(module_text(loops, devices), config, profile=True)
     driver, plan = program.driver, program.executable.profile
     assert plan is not None
     values = _placed(program, arguments_of(loops))
-    samples: dict[str, list[float]] = {loop.name: [] for loop in loops}
+    samples: dict[str, list[float]] = {loop.name: [] for loop in loops[1:]}
     for n in range(runs + 1):
         for arena in driver.arenas.values():
             plan.words(arena)[:] = 0
@@ -105,10 +134,15 @@ def measure_exchanges(devices: int, config: Config, runs: int) -> dict[str, Timi
         driver(values)
         mine = [per_trip(plan.sites, plan.read(arena), loops) for arena in driver.arenas.values()]
         everybody = [found for process in driver.transport.exchange_objects(mine) for found in process]
-        for name in samples if n else ():
-            samples[name].append(max(found[name] for found in everybody))
+        rounds = {loop.name: max(found[loop.name] for found in everybody) * loop.times for loop in loops}
+        for loop in loops[1:] if n else ():
+            spent = rounds[loop.name] - ranks * rounds[_ALONE]
+            samples[loop.name].append(max(_LEAST, spent) / loop.times)
     return {name: Timing(statistics.median(s), spread_of(s)) for name, s in samples.items()}
 
+
+#: Seconds that any collective takes.
+_LEAST = 2e-7
 
 #: Pairs of an argument and a result that the two small programs have.
 _FEW, _MANY = 2, 34

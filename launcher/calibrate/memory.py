@@ -10,8 +10,8 @@ from shardc.launcher.calibrate.programs import Loop
 __all__ = ["memory_fit", "memory_loops"]
 
 #: Bytes that a loop goes over.
-SIZES = tuple(1 << n for n in range(13, 27))
-_SMALL = SIZES[1::3]
+SIZES = tuple(sorted([1 << n for n in range(13, 27)] + [3 << n for n in range(22, 25)]))
+_SMALL = tuple(1 << n for n in range(14, 27, 3))
 #: Bytes that all devices together go over at most.
 _MOST = 1 << 29
 #: Bytes that all trips together read or write, about, and the fewest trips.
