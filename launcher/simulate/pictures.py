@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.launcher.atomic import atomic_output
+from shardc.hlo.errors import InputError
+from shardc.launcher.figures import make_folder, titled_figure, write_figure
 from shardc.launcher.units import seconds_text
 
 if TYPE_CHECKING:
     from shardc.launcher.simulate.simulation import Simulation
 
 __all__ = ["PICTURES", "draw_picture", "draw_pictures"]
-
-_WIDTH = 11.0
-_SUFFIXES = (".png", ".svg")
-#: Drawn alike everywhere: ids in SVG files go by a fixed salt, text stays text.
-_STYLE = MappingProxyType({"svg.hashsalt": "shardc", "svg.fonttype": "none", "font.family": "DejaVu Sans"})
 
 
 def draw_pictures(simulation: Simulation, folder: str | Path, suffix: str = ".png") -> list[Path]:
@@ -30,12 +23,7 @@ def draw_pictures(simulation: Simulation, folder: str | Path, suffix: str = ".pn
     Example: ``draw_pictures(partitioned.simulate("h100-dgx"), "pictures")``. Raises `UnsupportedError` without
     matplotlib, `InputError` for a folder that cannot be written.
     """
-    _need_matplotlib()
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise InputError(f"the folder {target} cannot be made: {e.strerror or e}", fix="name another one") from None
+    target = make_folder(folder)
     return [draw_picture(simulation, target / f"{name}{suffix}", name) for name in PICTURES]
 
 
@@ -44,55 +32,19 @@ def draw_picture(simulation: Simulation, path: str | Path, name: str = "overview
 
     Raises as `draw_pictures`, and `InputError` for a suffix or a name that is not known.
     """
-    target = Path(path)
-    if target.suffix not in _SUFFIXES:
-        raise InputError(f"pictures are not written as {target.suffix!r}", where=str(path), fix="use .png or .svg")
     if name not in PICTURES:
         raise InputError(f"there is no picture {name!r} of a simulation", fix=f"use one of {', '.join(PICTURES)}")
-    _need_matplotlib()
-    import matplotlib
-
-    image = io.BytesIO()
-    with matplotlib.rc_context(dict(_STYLE)), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names in any script
-        figure = PICTURES[name](simulation)
-        metadata = {"Date": None} if target.suffix == ".svg" else {"Software": None}
-        figure.savefig(image, format=target.suffix[1:], dpi=110, metadata=metadata, facecolor="white")
-    with atomic_output(target) as file:
-        file.write(image.getvalue())
-    return target
-
-
-def _need_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UnsupportedError(
-            "pictures need matplotlib, which is not installed", fix="pip install 'shardc[plot]'"
-        ) from None
+    return write_figure(path, lambda: PICTURES[name](simulation))
 
 
 def _figure(simulation: Simulation, what: str, height: float, **edges: float) -> Any:
     """An empty page with a title of two lines."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, height))
-    figure.subplots_adjust(**{"left": 0.09, "right": 0.968, "bottom": 0.55 / height, "top": 1 - 0.85 / height, **edges})
     s = simulation
     mesh = ", ".join(f"{axis}={size}" for axis, size in s.mesh.items())
     over = ", ".join(f"{axis} on {place}" for axis, place in s.mapping.items())
     facts = f"{s.devices} devices of {s.machine} ({mesh}{'; ' if over else ''}{over})"
     figures = f"step {seconds_text(s.step_seconds)}, MFU {100 * s.mfu:.1f}%"
-    at, line = 1 - 0.14 / height, 0.24 / height
-    figure.text(0.012, at, _short(f"{s.program}: {what}", 90), fontsize=12, weight="bold", va="top", parse_math=False)
-    figure.text(
-        0.012, at - line, _short(f"{figures}; {facts}", 172), fontsize=8.5, va="top", color="#555555", parse_math=False
-    )
-    return figure
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return titled_figure(f"{s.program}: {what}", f"{figures}; {facts}", height, **edges)
 
 
 def _timeline(simulation: Simulation) -> Any:

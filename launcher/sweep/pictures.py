@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.launcher.atomic import atomic_output
+from shardc.launcher.figures import make_folder, titled_figure, write_figure
 from shardc.launcher.units import seconds_text
 
 if TYPE_CHECKING:
     from shardc.launcher.sweep.result import SweepResult
 
-__all__ = ["PICTURES", "draw_sweep", "make_folder"]
+__all__ = ["PICTURES", "draw_sweep"]
 
-_WIDTH = 11.0
-#: Drawn alike everywhere: ids in SVG files go by a fixed salt, text stays text.
-_STYLE = MappingProxyType({"svg.hashsalt": "shardc", "svg.fonttype": "none", "font.family": "DejaVu Sans"})
 _COLOURS = ("#3b6ea5", "#d1495b", "#c7c7c7")
 _IDEAL, _MFU = "#999999", "#4f9d69"
 #: Candidates that are drawn per number of devices, and in all.
@@ -32,54 +27,19 @@ def draw_sweep(result: SweepResult, folder: str | Path, suffix: str = ".png") ->
     Raises `UnsupportedError` without matplotlib, `InputError` for a folder that cannot be written, a suffix other
     than .png or .svg, and a sweep in which nothing runs.
     """
-    if suffix not in (".png", ".svg"):
-        raise InputError(f"pictures are not written as {suffix!r}", fix="use .png or .svg")
-    result.best  # noqa: B018  (nothing to draw is told)
+    _ = result.best  # nothing to draw is told
     target = make_folder(folder)
-    return [_write(result, target / f"{name}{suffix}", draw) for name, draw in PICTURES.items()]
 
+    def write(name: str, draw: Callable[[SweepResult], Any]) -> Path:
+        return write_figure(target / f"{name}{suffix}", lambda: draw(result))
 
-def make_folder(folder: str | Path) -> Path:
-    """The folder for pictures, made where missing; raises as `draw_sweep`, before anything is computed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UnsupportedError(
-            "pictures need matplotlib, which is not installed", fix="pip install 'shardc[plot]'"
-        ) from None
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise InputError(f"the folder {target} cannot be made: {e.strerror or e}", fix="name another one") from None
-    return target
-
-
-def _write(result: SweepResult, path: Path, draw: Callable[[SweepResult], Any]) -> Path:
-    import matplotlib
-
-    image = io.BytesIO()
-    with matplotlib.rc_context(dict(_STYLE)):
-        figure = draw(result)
-        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        figure.savefig(image, format=path.suffix[1:], dpi=110, metadata=metadata, facecolor="white")
-    with atomic_output(path) as file:
-        file.write(image.getvalue())
-    return path
+    return [write(name, draw) for name, draw in PICTURES.items()]
 
 
 def _figure(result: SweepResult, what: str, height: float, **edges: float) -> Any:
     """An empty page with a title of two lines."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, height))
-    figure.subplots_adjust(**{"left": 0.09, "right": 0.97, "bottom": 0.6 / height, "top": 1 - 0.95 / height, **edges})
-    top, line = 1 - 0.14 / height, 0.26 / height
-    figure.text(0.012, top, f"{result.program}: {what}", fontsize=12, weight="bold", va="top", parse_math=False)
-    figure.text(
-        0.012, top - line, result.title.partition(" on ")[2], fontsize=8.5, va="top", color="#555555", parse_math=False
-    )
-    return figure
+    edges = {"bottom": 0.6 / height, "top": 1 - 0.95 / height, **edges}
+    return titled_figure(f"{result.program}: {what}", result.title.partition(" on ")[2], height, **edges)
 
 
 def _scaling(result: SweepResult) -> Any:
@@ -97,10 +57,13 @@ def _scaling(result: SweepResult) -> Any:
     ideal = [base if result.weak else base * counts[0] / n for n in counts]
     left.plot(counts, ideal, "--", color=_IDEAL, linewidth=1.2, label="ideal", zorder=2)
     left.plot(counts, [r.step_seconds for r in rows], "o-", color=_COLOURS[0], label="best", zorder=3)
-    left.set_yscale("log")
-    left.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    left.yaxis.set_minor_locator(NullLocator())
-    left.yaxis.set_major_formatter(lambda y, _: seconds_text(y))
+    if result.weak:
+        left.set_ylim(0, 1.08 * max(s for _, s in others))
+    else:
+        left.set_yscale("log")
+        left.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        left.yaxis.set_minor_locator(NullLocator())
+    left.yaxis.set_major_formatter(lambda y, _: seconds_text(y) if y else "0")
     left.set_ylabel("step")
     right.plot(counts, [100 * r.efficiency for r in rows], "o-", color=_COLOURS[0], label="efficiency")
     right.plot(counts, [100 * r.mfu for r in rows], "s-", color=_MFU, label="MFU")

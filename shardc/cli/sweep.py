@@ -70,7 +70,7 @@ def sweep(
     meshes, sets, axes = _choices(over, mesh, annotate)
     counts = _counts(devices, files, mesh)
     if pictures is not None:
-        from shardc.launcher.sweep.pictures import make_folder
+        from shardc.launcher.figures import make_folder
 
         make_folder(pictures)
     with _progress(view) as progress:
