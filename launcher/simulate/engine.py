@@ -52,7 +52,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Block:
-    """What a block's steps did, for the way back from its end: (seconds, path, flight that was waited for)."""
+    """What a block's steps did, for the way back from its end: (path, transfer that was waited for)."""
 
     acts: list[tuple[_Path, Flight | None]] = field(default_factory=list)
     #: By transfer, how many acts there were when it began.
@@ -71,6 +71,7 @@ class Clock:
     marks: list[tuple[float, int]] = field(default_factory=list)
     loops: tuple[tuple[str, int], ...] = ()
     critical_path: tuple[PathStep, ...] = ()
+    #: By work, the transfer that began last; those that have landed and nobody has waited for yet.
     newest: dict[int, Flight] = field(default_factory=dict)
     landed: set[Flight] = field(default_factory=set)
 
@@ -243,6 +244,7 @@ class _Moment:
 
     now: float
     flying: tuple[tuple[Flight, float, float], ...]
+    #: By work, the transfer that began last; those that have landed and nobody has waited for yet.
     newest: dict[int, Flight]
     landed: set[Flight]
     lengths: tuple[int, int, int]
