@@ -21,7 +21,7 @@ Make = Callable[[], shardc.Program]
 
 
 def warned(make: Make, *, remedies: int = 0) -> dict[str, Warned]:
-    return {w.kind: w for w in make().partition().explanation(remedies=remedies, tries=5).warnings}
+    return {w.kind: w for w in make().partition().explanation(remedies=remedies, tries=3).warnings}
 
 
 @pytest.mark.parametrize(
