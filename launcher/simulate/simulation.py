@@ -222,7 +222,8 @@ class Simulation:
         return simulation_html(self)
 
     def save(self, path: str | Path) -> None:
-        """Write it as a trace for ui.perfetto.dev (``.trace.json``) or as plain data (``.json``).
+        """Write it as a trace for ui.perfetto.dev (``.trace.json``), as data (``.json``) or as a picture (``.png``,
+        ``.svg``; needs matplotlib).
 
         Raises `InputError` for other suffixes and files that cannot be written.
         """
@@ -231,10 +232,14 @@ class Simulation:
             from shardc.launcher.simulate.trace import write_trace
 
             write_trace(self, target)
+        elif target.suffix in (".png", ".svg"):
+            from shardc.launcher.simulate.pictures import draw_picture
+
+            draw_picture(self, target)
         elif target.suffix == ".json":
             write_text(target, json.dumps(self.to_dict(), allow_nan=False) + "\n")
         else:
-            fix = "use .json, or .trace.json for a trace"
+            fix = "use .json, .trace.json for a trace, or .png or .svg for a picture"
             raise InputError(f"a simulation is not written as {target.suffix!r}", where=str(path), fix=fix)
 
 

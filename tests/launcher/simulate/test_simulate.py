@@ -170,11 +170,14 @@ def test_the_same_program_gives_the_same_simulation(tmp_path: Path) -> None:
     assert one.to_dict() == other.to_dict()
 
 
-def test_saved_as_data_and_as_a_trace(tmp_path: Path) -> None:
+def test_saved_as_data_a_trace_and_a_picture(tmp_path: Path) -> None:
     found = _loop(tmp_path, data=4, model=2).simulate("h100-dgx")
     found.save(tmp_path / "s.json")
     assert json.loads((tmp_path / "s.json").read_text())["step_seconds"] == found.step_seconds
     found.save(tmp_path / "s.trace.json")
     assert "traceEvents" in json.loads((tmp_path / "s.trace.json").read_text())
+    pytest.importorskip("matplotlib")
+    found.save(tmp_path / "s.svg")
+    assert "<svg" in (tmp_path / "s.svg").read_text()
     with pytest.raises(InputError, match=r"not written as '\.doc'"):
         found.save(tmp_path / "s.doc")
