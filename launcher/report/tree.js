@@ -54,13 +54,20 @@ function treeView(root, timed, openCollective) {
   function start() {
     body.replaceChildren();
     addChildren(root, null, 1);
-    // Scopes with one scope inside say little: open until there is a choice.
-    let row = body.firstChild;
-    while (row && body.children.length < 12 && row.open && body.querySelectorAll(`[aria-level="${row.level}"]`).length === 1) {
-      row.open(true);
-      row = row.nextSibling;
-    }
+    openMain();
     if (body.firstChild) body.firstChild.tabIndex = 0;
+  }
+
+  // Where nearly everything lies in one scope, there is nothing to choose yet.
+  function openMain() {
+    let node = root;
+    while (node && node.children.length) {
+      const main = node.children.reduce((a, b) => (b[bar] > a[bar] ? b : a));
+      const row = [...body.children].find((line) => line.node === main);
+      if (!row || !main.children.length || main.children.length > 30 || main[bar] < 0.9 * root[bar]) return;
+      row.open(true);
+      node = main;
+    }
   }
 
   function addChildren(node, after, level, from = 0) {
@@ -93,6 +100,7 @@ function treeView(root, timed, openCollective) {
     const name = el('td', { role: 'gridcell', class: 'name' }, el('div', {}, el('div', { class: 'label' }, mark, ...labelOf(node)), fill));
     const row = el('tr', { role: 'row', 'aria-level': level, 'aria-expanded': inner ? 'false' : false, tabindex: -1, class: node.kind }, name, figures);
     row.level = level;
+    row.node = node;
     row.style.setProperty('--level', level);
     if (inner) {
       row.open = (open) => {
