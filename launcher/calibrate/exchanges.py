@@ -86,8 +86,7 @@ def _exchange(op: str, devices: int, nbytes: int) -> Loop:
         ]
     trips = int(max(4, min(200, _LOOP / (_LATENCY + nbytes / _RATE))))
     times = sum(line.endswith("@") for line in lines)
-    lines.insert(0, _COMPUTED.replace("%state0", "%state1"))
-    return Loop(f"{op} {size}", (state, _WORK), "\n".join(lines), (result, "%computed"), trips, (0.0, 0.1), _SUM, times)
+    return Loop(f"{op} {size}", (state,), "\n".join(lines), (result,), trips, (0.0,), _SUM, times)
 
 
 #: What devices compute between collectives: enough that they do not arrive together, and less than lets them sleep.
