@@ -145,9 +145,8 @@ def _idle_axis(module: Module) -> str:
 
 
 def _uneven(module: Module) -> str:
-    """The first argument or result whose annotated dimension the devices do not divide."""
-    shapes = [(n, s) for p, n in zip(module.parameters, _names(module), strict=True) for s in [p]]
-    for name, parameter in shapes:
+    """The first argument with a dimension that the devices along its axes do not divide."""
+    for name, parameter in zip(_names(module), module.parameters, strict=True):
         for shape, sharding in zip(parameter.shape.leaves(), _shardings(parameter.sharding), strict=False):
             for dimension, (size, parts) in enumerate(zip(shape.dims, sharding.num_shards(), strict=False)):
                 if size % parts:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +273,7 @@ class _Rounds:
         best = self._best()
         before = {(id(g), mesh): g.found[mesh] for g, mesh in best}
         if best:
-            self._assess(best, Settings(**{**_fields(self.settings), "for_machine": True}))
+            self._assess(best, replace(self.settings, for_machine=True))
         for g, mesh in best:
             old = before[id(g), mesh]
             if not g.found[mesh].runs or g.found[mesh].step_seconds > old.step_seconds:
@@ -311,7 +311,3 @@ class _Rounds:
 
 def _order(row: tuple[float, int, Sizes, _Group]) -> tuple[float, int, Sizes]:
     return row[:3]
-
-
-def _fields(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
