@@ -320,10 +320,6 @@ class Partitioned:
     def program(self) -> Program:
         return self.propagated.program
 
-    def again(self, program: Program) -> Partitioned:
-        """``program`` propagated and partitioned with the same options."""
-        return program.propagate(conservative=self.propagated.conservative).partition(**self.options)
-
     @property
     def num_devices(self) -> int:
         return self.module.num_partitions

@@ -11,9 +11,10 @@ from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir import Instruction
 from shardc.launcher.explain.collect import Price
 from shardc.launcher.explain.explanation import Totals
+from shardc.sharding.provenance import Provenance
 
 if TYPE_CHECKING:
-    from shardc.launcher.stages import Partitioned, Program
+    from shardc.launcher.stages import Partitioned, Program, Propagated
 
 __all__ = ["Judge"]
 
@@ -31,7 +32,8 @@ class Judge:
         self.machine = machine
         #: Of a device, for the program's main type; known on a machine once totals were asked for.
         self.peak_flops = 0.0
-        self._known: dict[tuple[tuple[str, str], ...], Partitioned | str] = {}
+        self._known: dict[tuple[tuple[str, str], ...], Partitioned | None] = {}
+        self._alike: dict[object, Partitioned] = {_layouts(base.propagated): base}
         self._totals: dict[int, tuple[Partitioned, Totals]] = {}
 
     def price(self) -> Price | None:
@@ -64,18 +66,20 @@ class Judge:
 
     def with_annotations(self, program: Program, changes: tuple[tuple[str, str], ...]) -> Partitioned | None:
         """The program partitioned with other annotations, in the same way; None where it refuses them."""
-        found = self._known.get(changes)
-        if found is None:
+        if changes not in self._known:
             try:
-                found = self.again(program.annotate(dict(changes)))
-            except ShardcError as e:
-                found = str(e)
-            self._known[changes] = found
-        return None if isinstance(found, str) else found
+                self._known[changes] = self._partitioned(program.annotate(dict(changes)))
+            except ShardcError:
+                self._known[changes] = None
+        return self._known[changes]
 
-    def again(self, program: Program) -> Partitioned:
-        """``program`` partitioned as the base was."""
-        return self.base.again(program)
+    def _partitioned(self, program: Program) -> Partitioned:
+        """Partitioned as the base was; what propagates alike is partitioned once."""
+        propagated = program.propagate(conservative=self.base.propagated.conservative)
+        key = _layouts(propagated)
+        if key not in self._alike:
+            self._alike[key] = propagated.partition(**self.base.options)
+        return self._alike[key]
 
     def better(self, after: Partitioned) -> bool:
         """Does a program take less time (send fewer bytes), with no more arithmetic?"""
@@ -85,3 +89,12 @@ class Judge:
         if old.seconds is not None and new.seconds is not None:
             return new.seconds < old.seconds * (1 - _NOISE)
         return new.wire_bytes < old.wire_bytes * (1 - _NOISE)
+
+
+def _layouts(propagated: Propagated) -> object:
+    """How every value of a program lies: all that partitioning depends on, besides the program."""
+    history = propagated.provenance
+    if not isinstance(history, Provenance):
+        return id(propagated)
+    told = {id(s): s.as_layout for s in history.shardings}
+    return tuple(told[id(s)] for s in history.shardings)
