@@ -17,6 +17,8 @@ __all__ = ["Operation", "empty_loop", "operation_loops", "operations_fit", "para
 
 #: Elements of arithmetic, which then lies in L1, and operations per element of the two kernels.
 _SIZE, _FEW, _MANY = 2048, 4, 16
+#: Rows and columns of what is moved.
+_SIDE = 64
 #: Seconds that all trips of a loop take together, roughly.
 _LOOP = 1.5e-3
 
@@ -129,20 +131,19 @@ def _reduction(kind: str, rows: int, columns: int, dims: str) -> Loop:
 
 
 def _moves() -> list[Loop]:
-    """What moves elements by other ways than from one end to the other: 256 x 256 elements each."""
-    n, shape = 256, "f32[256,256]"
-    trips = int(_LOOP / 15e-6)
+    """What moves elements by other ways than from one end to the other: `_SIDE` squared elements, which lie in L1."""
+    n, shape = _SIDE, f"f32[{_SIDE},{_SIDE}]"
+    trips = int(_LOOP / 1e-6)
     ids = [
         "  %e = f32[1,1] slice(%g), slice={[0:1], [0:1]}",
         "  %c = s32[1,1] convert(%e)",
-        "  %v = s32[1] reshape(%c)",
-        "  %i2 = s32[256] broadcast(%v), dimensions={0}",
-        "  %ids = s32[256] add(%state1, %i2)",
+        "  %v = s32[] reshape(%c)",
+        f"  %i2 = s32[{n}] broadcast(%v), dimensions={{}}",
+        f"  %ids = s32[{n}] add(%state1, %i2)",
     ]
-    ids = [x.replace("s32[1] reshape", "s32[] reshape").replace("dimensions={0}", "dimensions={}") for x in ids]
     gather = [
         f"  %g = {shape} gather(%state0, %state1), offset_dims={{1}}, collapsed_slice_dims={{0}}, "
-        "start_index_map={0}, index_vector_dim=1, slice_sizes={1,256} @",
+        f"start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,{n}}} @",
         *ids,
     ]
     scatter = [
@@ -264,7 +265,7 @@ _ELEMENTS: Mapping[str, float] = {
     **dict.fromkeys(("reduce-rows f32", "reduce-columns f32", "reduce-all f32"), 16 * 256.0),
     **dict.fromkeys(
         ("transpose f32", "gather f32", "scatter f32", "concatenate f32", "concatenate-last f32", "reverse f32"),
-        256 * 256.0,
+        float(_SIDE * _SIDE),
     ),
-    "sort f32": 64 * 256 * 8.0,
+    "sort f32": 64.0 * _SIDE * math.log2(_SIDE),
 }

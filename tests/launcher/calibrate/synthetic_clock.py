@@ -70,9 +70,9 @@ def _elements(name: str) -> float:
     if opcode.startswith("reduce"):
         return 16 * 256 * REDUCED
     if opcode in ("transpose", "gather", "scatter", "concatenate", "concatenate-last", "reverse"):
-        return 256 * 256 * MOVED
+        return 64 * 64 * MOVED
     if opcode == "sort":
-        return 64 * 256 * 8 * MOVED
+        return 64 * 64 * 6 * MOVED
     length = int(name.rpartition(" x")[2])
     if opcode == "convert":
         return 2 * length * 2048 * SIMPLE
