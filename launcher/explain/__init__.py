@@ -1,0 +1,1 @@
+"""Why each collective is there: reasons, alternatives, verified remedies, warnings."""
