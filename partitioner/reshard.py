@@ -79,6 +79,7 @@ class Resharder:
         self._boundaries = self.price.boundaries()
         self._by_bytes = None if machine is None else Resharder(table)
         self._paths: dict[tuple[tuple[int, ...], int, Layout, Layout], Path] = {}
+        self._like: dict[tuple[tuple[int, ...], int, Layout, Layout], Path | None] = {}
         self._bounds: dict[tuple[tuple[int, ...], int, Layout, Layout], float] = {}
 
     def path(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
@@ -142,16 +143,35 @@ class Resharder:
         """A path that takes less time than ``known`` and no more memory; ``known`` where none is found.
 
         One collective runs by the best algorithm for its links already, where there are no copies of the array whose
-        links could help; and what saves less than models know of latencies is no better.
+        links could help; and what saves less than models know of latencies is no better. Arrays of about the same
+        size, evenly split, are searched for once.
         """
         ceiling = min(_SAVING * known.cost[0], known.cost[0] - _SAVING_SECONDS)
         copies = self.table.count - len({*source.used, *source.unreduced, *target.used, *target.unreduced})
         if (known.cost[1] <= 1 and not copies) or self.at_least(dims, nbytes, source, target) >= ceiling:
             return known
         goal = self._goal(dims, nbytes, source, target)
-        sizes = [math.prod(self.table.local_dims(step.after, dims)) for step in known.steps]
-        goal = replace(goal, limit=max(goal.limit, *sizes, 0), patience=_PATIENCE // 4)
-        for blocks in dict.fromkeys((blocks_of(self.table, source, target), goal.trials.blocks)):
+        goal = replace(goal, limit=max(goal.limit, *self._sizes(known, dims), 0), patience=_PATIENCE // 4)
+        devices, size = self.table.mesh.size, max(1, nbytes * math.prod(dims))
+        like = (tuple(n if n % devices else devices for n in dims), size.bit_length() // 2, source, target)
+        if like not in self._like:
+            found = self._fastest(replace(goal, ceiling=ceiling), source)
+            self._like[like] = found
+            return known if found is None else found
+        kept = self._like[like]
+        if kept is None or max(self._sizes(kept, dims)) > goal.limit:
+            return known
+        priced = self._priced(dims, nbytes, kept)
+        return priced if priced.cost[0] < ceiling else known
+
+    def _sizes(self, path: Path, dims: tuple[int, ...]) -> list[int]:
+        """Elements of a device's part after each step."""
+        return [math.prod(self.table.local_dims(step.after, dims)) for step in path.steps]
+
+    def _fastest(self, goal: _Goal, source: Layout) -> Path | None:
+        """The best path below the goal's ceiling that is found with few blocks and with many."""
+        known, ceiling = None, goal.ceiling
+        for blocks in dict.fromkeys((blocks_of(self.table, source, goal.trials.target), goal.trials.blocks)):
             found = self._find(replace(goal, trials=replace(goal.trials, blocks=blocks), ceiling=ceiling), source)
             if found is not None:
                 known, ceiling = found, found.cost[0]
@@ -188,6 +208,8 @@ class Resharder:
                 step = Step(state, move, after)
                 more = self.price.step(goal.dims, goal.nbytes, step)
                 total = (round(sent + more[0], 15), collectives + more[1], length + 1)
+                if total[0] >= ceiling:
+                    continue
                 bound = total[0] + goal.haste * self._at_least(goal, after)
                 if after is goal.target and total[0] <= least * (1 + _EXACT) and total[1] <= 1:
                     # Nothing can be cheaper than the bound, or fewer than one collective.
