@@ -1,1 +1,1 @@
-"""Why each collective is there: reasons, alternatives, verified remedies, warnings."""
+"""Why each collective of a partitioned program is there, what would remove it, and warnings."""

@@ -63,6 +63,24 @@ def test_every_axis_has_a_story_that_ends_at_an_annotation(propagated: Propagati
     assert count >= 8
 
 
+def test_the_root_of_an_axis_is_the_annotated_place(propagated: Propagation) -> None:
+    history = propagated.provenance
+    (w1,), (w2,) = history.find("w1"), history.find("w2")
+    (model,) = history.shardings[w2].dims[0].axes
+    assert history.root((w2, 0, model)) == (w1, 1, model)
+    assert history.root((w1, 1, model)) == (w1, 1, model)
+    assert history.said(w1) == w1
+
+
+def test_a_constraint_is_where_its_operand_is_annotated() -> None:
+    constraint = """  %c = sdy.sharding_constraint %0 <@mesh, [{"data"}, {}]> : tensor<8x32xf32> loc("c"("mlp.py":20:1))
+  %1 = stablehlo.tanh %c"""
+    history = propagate(read_stablehlo(PROGRAM.replace("  %1 = stablehlo.tanh %0", constraint))).provenance
+    (dot,) = history.find("dot.1")
+    assert history.graph.origin[history.said(dot)][0].source == "mlp.py:20"
+    assert "(mlp.py:20)" in "\n".join(history.explain("dot.1"))
+
+
 def test_losing_alternatives_tell_against_what(propagated: Propagation) -> None:
     (y,) = propagated.provenance.find("y")
     (lost, *_) = [a for a in lost_alternatives(propagated.provenance, y) if a.axes == ("data",)]
