@@ -102,6 +102,10 @@ OTHERS: tuple[Row, ...] = (
     Row("22B, 2 x v4-128", "tpu-v4", 128, 2, _22B, 13, "full", 1, 0.552),
     Row("22B, 4 x v4-128", "tpu-v4", 256, 4, _22B, 13, "full", 1, 0.543),
     Row("52B, 2 x v4-384", "tpu-v4", 384, 2, _52B, 7, "full", 1, 0.589),
+    Row("16B, 1 x v5e-256", "tpu-v5e", 256, 1, scaled(16), 6, "full", 1, 0.6110),
+    Row("32B, 1 x v5e-256", "tpu-v5e", 256, 1, scaled(32), 4, "full", 1, 0.6686),
+    Row("64B, 1 x v5e-256", "tpu-v5e", 256, 1, scaled(64), 2, "full", 1, 0.5990),
+    Row("32B, 32 x v5e-256", "tpu-v5e", 8_192, 32, scaled(32), 4, "full", 1, 0.6040),
 )
 _175B = Decoder(emb=12_288, heads=96, mlp=49_152, layers=96, vocab=51_200, gated=False, gpt=True)
 
@@ -114,7 +118,7 @@ GPUS: tuple[Row, ...] = (
 
 @dataclass(frozen=True)
 class Found:
-    """What was predicted for a row, and the seconds of each stage."""
+    """What was predicted for a row, and the seconds of each stage on one core."""
 
     row: Row
     simulation: Any
@@ -124,18 +128,18 @@ class Found:
 
 def measure(row: Row) -> Found:
     """Export, propagate, partition, lower and simulate."""
-    start = time.perf_counter()
+    start = time.process_time()
     step, arguments = training_step(row.run)
     program = shardc.from_jax(step, *arguments)
-    exported = time.perf_counter()
+    exported = time.process_time()
     propagated = program.propagate()
-    spread = time.perf_counter()
+    spread = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         machine = row.sized_machine(Path(folder))
         partitioned = propagated.partition(machine=machine)
-        divided = time.perf_counter()
+        divided = time.process_time()
         simulation = partitioned.simulate(machine, ignore_memory=True)
-    done = time.perf_counter()
+    done = time.process_time()
     tokens = row.run.batch * row.model.length
     flops = row.model.flops_of_token(causal=row.causal) * tokens / row.chips
     found = flops / simulation.step_seconds / simulation.peak_flops
@@ -172,7 +176,7 @@ def cells(found: Found) -> tuple[str, ...]:
 
 NOTE = """Utilisation is of the chip's bf16 peak and counts six operations per parameter and token and attention's two
 products (on TPUs half of them, as their publisher does); what is computed again does not count. TPU rows: the layers'
-activations lie split over `tensor` too, as their publisher's rules have it; times of the stages are of one core.
+activations lie split over `tensor` too, as their publisher's rules have it; seconds of the stages are of one core.
 """
 
 

@@ -4,6 +4,7 @@ iteration, by hand."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ WEIGHT = WIDE * INNER * 4 // 2
 PART = WEIGHT // 4
 
 
-def training_module() -> Any:
-    """Gradients of a scan over checkpointed layers of two products."""
+def training_module(parts: int = 1) -> Any:
+    """Gradients of a scan over checkpointed layers of two products, added up over ``parts`` of the batch."""
     from jax.sharding import NamedSharding, PartitionSpec
 
     from shardc.launcher.jax_frontend import module_from_jax
@@ -49,7 +50,15 @@ def training_module() -> Any:
         array((LAYERS, INNER, WIDE), None, "tensor", "fsdp"),
     )
     x = array((BATCH, WIDE), "fsdp")
-    step = jax.jit(jax.grad(loss), out_shardings=tuple(a.sharding for a in w))
+
+    def gradients(w: Any, x: Any) -> Any:
+        if parts == 1:
+            return jax.grad(loss)(w, x)
+        cut = x.reshape(-1, parts, WIDE).swapaxes(0, 1)
+        none = jax.tree.map(jax.numpy.zeros_like, w)
+        return jax.lax.scan(lambda t, x: (jax.tree.map(jax.numpy.add, t, jax.grad(loss)(w, x)), None), none, cut)[0]
+
+    step = jax.jit(gradients, out_shardings=tuple(a.sharding for a in w))
     return propagate(module_from_jax(step, w, x).module).module
 
 
@@ -77,6 +86,17 @@ def test_weights_are_gathered_and_gradients_reduced_layer_by_layer(machine: str)
         ("reduce-scatter", "fsdp", PART),
         ("all-reduce", "tensor", activation),
     }
+
+
+def test_weights_read_by_every_part_of_a_batch() -> None:
+    """Held for all parts they travel less, where a device has room for them; else they are gathered layer by layer."""
+    machine, parts = load_machine("tpu-v5p:8"), 4
+    module = training_module(parts)
+    small = replace(machine, device=replace(machine.device, memory_bytes=1 << 16))
+    held, read = (build_report(partition(module, machine=m)) for m in (machine, small))
+    gathers = {k: n for k, n in travelling(read).items() if k[0] == "all-gather"}
+    assert gathers == {("all-gather", "fsdp", WEIGHT): 4 * LAYERS * parts}
+    assert held["wire_bytes"] < read["wire_bytes"]
 
 
 def test_what_is_read_more_often_than_there_are_pieces_is_gathered_once() -> None:
