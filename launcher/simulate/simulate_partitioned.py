@@ -13,6 +13,7 @@ from shardc.collectives.placement import Placement
 from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
 from shardc.compiler.lower.described import lower_for, overlap_on
 from shardc.compiler.measured import program_key, read_measured
+from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
@@ -36,9 +37,7 @@ def simulate_partitioned(
     if is_scheduled(partitioned.program.module):
         return simulate_scheduled(partitioned.program, machine, mapping=mapping, ignore_memory=ignore_memory)
     config = partitioned.program.config
-    name = str(machine or config.machine or "")
-    if not name:
-        raise InputError("no machine to simulate", fix='name one, such as simulate("h100-dgx")')
+    name = _named(machine, config)
     module = partitioned.compiled_module
     placement = _placed(load_machine(name), module, mapping)
     config = replace(config, machine=name)
@@ -66,14 +65,20 @@ def simulate_scheduled(
     ignore_memory: bool = False,
 ) -> Simulation:
     """See `Program.simulate`: of a scheduled program for one device of several, as it is."""
-    name = str(machine or program.config.machine or "")
-    if not name:
-        raise InputError("no machine to simulate", fix='name one, such as simulate("h100-dgx")')
+    name = _named(machine, program.config)
     lowered = lower_as_scheduled(program.module, mesh)
     found = simulate(lowered, _placed(load_machine(name), lowered.module, mapping))
     if not ignore_memory:
         need_memory(found)
     return found
+
+
+def _named(machine: str | Path | None, config: Config) -> str:
+    """The machine that is asked for, else the one that the program was partitioned for."""
+    name = str(machine or config.machine or "")
+    if not name:
+        raise InputError("no machine to simulate", fix='name one, such as simulate("h100-dgx")')
+    return name
 
 
 def _placed(machine: Machine, module: Module, mapping: _Mapping) -> Placement:
