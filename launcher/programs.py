@@ -18,7 +18,7 @@ from shardc.launcher.stages import Compiled, Program, job_config, since
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
 
-__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "trace"]
+__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "program_of", "trace"]
 
 
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
@@ -29,12 +29,21 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
 
     Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
     """
-    from shardc.hlo.verify import verify
-    from shardc.launcher.load import read_file, read_program
+    from shardc.launcher.load import read_file
 
     start = time.perf_counter()
-    data = read_file(path)
-    module, jax, original = read_program(data, str(path), args, kwargs)
+    return program_of(read_file(path), str(path), args, kwargs, start)
+
+
+def program_of(
+    data: bytes, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, start: float = 0.0
+) -> Program:
+    """A program from the contents of a file, which errors call ``name``; ``start`` is when reading it began."""
+    from shardc.hlo.verify import verify
+    from shardc.launcher.load import read_program
+
+    start = start or time.perf_counter()
+    module, jax, original = read_program(data, name, args, kwargs or {})
     verify(module)
     return Program(module, jax, original, seconds=since("read", start))
 

@@ -26,7 +26,7 @@ from shardc.sharding.prepare import flow_computations
 from shardc.sharding.resize import resize_mesh
 from shardc.sharding.spec import as_spec, spec_to_sharding
 
-__all__ = ["AnnotationFile", "annotate", "parse_spec", "read_annotations", "resize_mesh"]
+__all__ = ["AnnotationFile", "annotate", "parse_spec", "read_annotations", "read_toml", "resize_mesh", "spec_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,7 @@ def read_annotations(path: str | Path) -> AnnotationFile:
     Raises `InputError` for a file that cannot be read or is not TOML, `AnnotationError` for wrong contents.
     """
     where = Location(str(path))
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InputError(f"cannot read the annotations file: {e.strerror}", where=where) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InputError(f"not a TOML file: {e}", where=where) from None
+    data = read_toml(path)
     unknown = sorted(set(data) - {"mesh", "annotate"})
     axes, specs = data.get("mesh", {}), data.get("annotate", {})
     if unknown or not isinstance(axes, dict) or not isinstance(specs, dict):
@@ -135,10 +130,22 @@ def read_annotations(path: str | Path) -> AnnotationFile:
         raise AnnotationError(what, where=where, fix="use the tables [mesh] and [annotate]")
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in axes.values()):
         raise AnnotationError("axis sizes are whole numbers", where=where, fix="write data = 2")
-    return AnnotationFile(Mesh(axes) if axes else None, {n: _text_of(n, s, where) for n, s in specs.items()})
+    return AnnotationFile(Mesh(axes) if axes else None, {n: spec_text(n, s, where) for n, s in specs.items()})
 
 
-def _text_of(name: str, spec: object, where: Location) -> str:
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """An annotations file's tables; `InputError` for a file that cannot be read or is not TOML."""
+    where = Location(str(path))
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as e:
+        raise InputError(f"cannot read the annotations file: {e.strerror}", where=where) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise InputError(f"not a TOML file: {e}", where=where) from None
+
+
+def spec_text(name: str, spec: object, where: Location) -> str:
+    """The spec of the value ``name`` as text, which a file may also hold as a list, an entry per dimension."""
     if isinstance(spec, str):
         return spec
     if isinstance(spec, list) and all(isinstance(s, str) for s in spec):

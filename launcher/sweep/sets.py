@@ -20,7 +20,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.launcher.sweep.meshes import Limit, parse_limit
+from shardc.sharding.annotate import read_toml, spec_text
 
 __all__ = ["AnnotationSet", "SetFile", "join_files", "read_sets", "sets_of"]
 
@@ -57,12 +57,7 @@ def read_sets(path: str | Path) -> SetFile:
     Raises `InputError` for a file that cannot be read or is not TOML, `AnnotationError` for wrong contents.
     """
     where = Location(str(path))
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InputError(f"cannot read the annotation sets: {e.strerror}", where=where) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InputError(f"not a TOML file: {e}", where=where, fix="a set's name may stand in one table only") from None
+    data = read_toml(path)
     _known(data, _TABLES, where)
     specs, limits = _specs(data.get("annotate", {}), where), _limits(data.get("axes", {}), where)
     mesh, sets = _table(data.get("mesh", {}), "mesh", where), _table(data.get("sets", {}), "sets", where)
@@ -94,14 +89,8 @@ def _table(value: object, name: str, where: Location) -> dict[str, Any]:
 
 
 def _specs(value: object, where: Location, prefix: str = "") -> dict[str, str]:
-    out = {}
-    for name, spec in _table(value, f"{prefix}annotate", where).items():
-        text = ",".join(spec) if isinstance(spec, list) and all(isinstance(s, str) for s in spec) else spec
-        if not isinstance(text, str):
-            what = f"the spec of {name!r} is {spec!r}"
-            raise AnnotationError(what, where=where, fix='write it as text, for example "None,model"')
-        out[name] = text
-    return out
+    table = _table(value, f"{prefix}annotate", where)
+    return {name: spec_text(name, spec, where) for name, spec in table.items()}
 
 
 def _limits(value: object, where: Location, prefix: str = "") -> dict[str, Limit]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shardc.hlo.errors import RunError
-from shardc.launcher.programs import load
+from shardc.launcher.programs import load, program_of
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 
@@ -37,14 +37,7 @@ class Source:
     text: str = ""
 
     def read(self) -> Program:
-        if self.path:
-            return load(self.path)
-        from shardc.hlo.verify import verify
-        from shardc.launcher.load import read_program
-
-        module, jax, original = read_program(self.text.encode(), "the program", (), {})
-        verify(module)
-        return Program(module, jax, original)
+        return load(self.path) if self.path else program_of(self.text.encode(), "the program")
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_what_is_wrong_is_told(tmp_path: Path, text: str, error: type[Exception]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the annotation sets"):
+    with pytest.raises(InputError, match="cannot read the annotations file"):
         read_sets(tmp_path / "no.toml")
 
 
