@@ -85,7 +85,12 @@ def explain(
         stories = {name: propagated.explain(name) for name in value}
         view.result(stories, lambda: view.text("\n".join(line for s in stories.values() for line in s)))
         return
-    told = propagated.partition(machine=machine or None).explanation(
+    partitioned = propagated.partition(machine=machine or None)
+    if remedies and tries and partitioned.report()["collectives"]:
+        view.log(
+            f"looking for what would remove the {remedies} most costly collectives, for at most some {seconds:g} s"
+        )
+    told = partitioned.explanation(
         machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=_shares(threshold or ())
     )
     view.result(told.to_dict(), lambda: view.text(told.as_text(top=top, verbose=verbose)))
