@@ -56,8 +56,9 @@ function breakdown() {
 
 function warnings() {
   if (!data.warnings.length && !data.notes.length) return null;
+  const full = data.totals.peak_bytes > (data.totals.capacity_bytes || Infinity); // then the first note says so
   return el('section', { class: 'plain warnings', 'aria-label': 'warnings and notes' },
-    el('ul', {}, data.warnings.map((w) => warningView(w, openCollective)), data.notes.map((note) => el('li', { class: 'note' }, note))));
+    el('ul', {}, data.warnings.map((w) => warningView(w, openCollective)), data.notes.map((note, n) => el('li', { class: full && n === 0 ? 'warning' : 'note' }, note))));
 }
 
 function collectivesSection() {

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import shardc
+from shardc import P
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
@@ -180,6 +182,20 @@ def test_figures_of_a_simulation_are_the_simulations(looped: Partitioned) -> Non
     assert data["timeline"]["skipped"][0][:3] == ["while.7", 3, 39]
     tight = dataclasses.replace(simulation, capacity_bytes=1 << 30)
     assert "needs 5.0 GiB" in report_data(looped, simulation=tight)["notes"][0]
+
+
+def test_programs_at_the_edge_have_pages(tmp_path: Path) -> None:
+    """Without a mesh, without elements, and larger than memory."""
+    one = shardc.trace(np.tanh, np.zeros(4, np.float32)).propagate().partition()
+    one.write_report(tmp_path / "one.html", machine="h100-dgx")
+    assert embedded((tmp_path / "one.html").read_text())["traffic"]["cells"] == []
+    none = shardc.trace(lambda x: x, np.zeros((0, 3), np.float32)).annotate({"x": P("a")}, mesh=Mesh({"a": 4}))
+    none.propagate().partition().write_report(tmp_path / "none.html", machine="tpu-v5e")
+    assert embedded((tmp_path / "none.html").read_text())["totals"]["seconds"]["step"] == 0
+    large = shardc.trace(lambda x: x @ x.T, shardc.ShapeDtype((400_000, 400_000), "float32"))
+    large = large.annotate({"x": P("a")}, mesh=Mesh({"a": 4}))
+    large.propagate().partition().write_report(tmp_path / "large.html", machine="tpu-v5e")
+    assert "of memory on each device" in embedded((tmp_path / "large.html").read_text())["notes"][0]
 
 
 def test_bad_input(looped: Partitioned, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
