@@ -18,6 +18,9 @@ from shardc.hlo.mesh import Mesh
 
 __all__ = ["candidates", "place", "search"]
 
+#: Orders of axes that are looked at: all of up to seven axes.
+_ORDERS = 5040
+
 #: (number of the links, size) outermost first, and (axis, size) outermost first.
 _Dims = Sequence[tuple[int, int]]
 _Axes = Sequence[tuple[str, int]]
@@ -46,28 +49,31 @@ def place(machine: Machine, mesh: Mesh, mapping: str | Mapping[str, str] | None 
 
 
 def candidates(machine: Machine, mesh: Mesh) -> Iterator[Placement]:
-    """Placements worth comparing, the default one first: orders of the axes, and of a torus's dimensions."""
-    seen: set[object] = set()
+    """Placements worth comparing, the default one first: orders of the axes, and of a torus's dimensions.
+
+    Behind a switch all places are alike, so orders that differ only there count once.
+    """
     first = place(machine, mesh)
+    seen = {_distinct(first)}
+    yield first
     axes = [(n, s) for n, s in mesh.axes if s > 1]
-    for order in itertools.permutations(axes):
+    for order in itertools.islice(itertools.permutations(axes), _ORDERS):
         try:
             links = links_of(machine, mesh.size, [s for _, s in reversed(order)])
         except InputError:
             continue
         for dims in _orders(links):
             cut = _row_major(order, dims)
-            if cut is None:
-                continue
-            found = _placed(machine, mesh, links, cut)
-            if not seen:
-                seen.add((first.links, first.pieces))
-                yield first
-            if (links, found.pieces) not in seen:
-                seen.add((links, found.pieces))
+            found = None if cut is None else _placed(machine, mesh, links, cut)
+            if found is not None and _distinct(found) not in seen:
+                seen.add(_distinct(found))
                 yield found
-    if not seen:
-        yield first
+
+
+def _distinct(placement: Placement) -> object:
+    """What tells placements apart."""
+    links = placement.links
+    return links, tuple((p.axis, p.links, p.size, p.apart, p.stride * links[p.links].torus) for p in placement.pieces)
 
 
 def search(machine: Machine, mesh: Mesh, seconds: Callable[[Placement], float]) -> Placement:

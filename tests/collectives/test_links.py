@@ -405,3 +405,13 @@ def test_small_sums_and_exchanges_through_a_switch(members: int) -> None:
     found = laws(placement, "all-reduce", groups) | laws(placement, "all-to-all", groups)
     assert found["recursive doubling"].seconds == pytest.approx(doubling.seconds)
     assert found["pairwise exchange"].seconds == pytest.approx(pairwise.seconds)
+
+
+def test_places_behind_a_switch_are_alike() -> None:
+    """Of the 720 orders of six axes of two, three of them in a node, twenty differ; the default one comes first."""
+    mesh = Mesh(dict.fromkeys("abcdef", 2))
+    found = list(candidates(load_machine("h100-dgx"), mesh))
+    assert found[0] == place(load_machine("h100-dgx"), mesh)
+    assert len(found) == math.comb(6, 3)
+    inner = {frozenset(a for a, on in p.describe().items() if on.startswith("nvlink")) for p in found}
+    assert len(inner) == len(found)
