@@ -63,5 +63,5 @@ class KeptOutcomes:
     def _digest(self, source: Source) -> str:
         if source not in self._digests:
             text = Path(source.path).read_bytes() if source.path else source.text.encode()
-            self._digests[source] = hashlib.sha256(text).hexdigest()
+            self._digests[source] = hashlib.sha256(text + repr(source.mesh).encode()).hexdigest()
         return self._digests[source]

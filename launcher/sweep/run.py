@@ -12,7 +12,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.mesh import Mesh
-from shardc.launcher.programs import load
+from shardc.launcher.meshes import as_mesh
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.launcher.sweep.kept import KeptOutcomes
@@ -36,6 +36,7 @@ def sweep(
     *,
     devices: int | str | Iterable[int],
     machine: str | Path,
+    mesh: Any = None,
     sets: Any = None,
     axes: Mapping[str, Any] | Sequence[str] | None = None,
     meshes: bool = True,
@@ -54,8 +55,9 @@ def sweep(
     the number of devices to a `Program`, or as many programs as ``devices``.
 
     ``sets`` are annotations by name of the set (``{"fsdp": {"w*": P("data")}, ...}``) or the path of a TOML file
-    (`shardc.launcher.sweep.sets`). ``axes`` names the axes of meshes, default: the program's; with limits of their
-    sizes where it is a mapping (``{"data": "8..", "model": [1, 2, 4, 8]}``). Without ``meshes`` only the program's own
+    (`shardc.launcher.sweep.sets`). ``mesh`` is the one to begin with, as `Program.annotate` takes it: for programs
+    without a mesh, and more axes. ``axes`` names the axes of meshes, default: the program's; with limits of their sizes
+    where it is a mapping (``{"data": "8..", "model": [1, 2, 4, 8]}``). Without ``meshes`` only the program's own
     mesh is tried. Per set and number of devices at most ``limit`` meshes are: when there are more, some all over and
     then neighbours of the best. ``mapping`` says where axes lie on the machine.
 
@@ -78,7 +80,7 @@ def sweep(
         if number < least:
             raise InputError(f"{what}={number}", fix=f"give {least} or more")
     load_machine(str(machine))  # unknown machines are told before anything else
-    weak, programs = _programs(program, counts)
+    weak, programs = _programs(program, counts, None if mesh is None else as_mesh(mesh))
     found = sets if isinstance(sets, SetFile) else sets_of(sets)
     names, limits = _axes(axes, found, programs[0], meshes)
     settings = Settings(str(machine), mapping, uneven, ignore_memory)
@@ -113,17 +115,17 @@ def _counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(counts)))
 
 
-def _programs(program: Any, counts: Sequence[int]) -> tuple[bool, list[_Given]]:
+def _programs(program: Any, counts: Sequence[int], mesh: Mesh | None) -> tuple[bool, list[_Given]]:
     """One program, or one per number of devices; is it the latter?"""
     if isinstance(program, Program | str | Path):
-        return False, [_Given.of(program)]
+        return False, [_Given.of(program, mesh)]
     made = [program(n) for n in counts] if callable(program) else list(program)
     if len(made) != len(counts):
         raise InputError(
             f"{len(made)} programs for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",
             fix="weak scaling takes one program per number of devices, in their order",
         )
-    return True, [_Given.of(p) for p in made]
+    return True, [_Given.of(p, mesh) for p in made]
 
 
 @dataclass(frozen=True)
@@ -134,19 +136,18 @@ class _Given:
     source: Source | None
 
     @staticmethod
-    def of(given: Any) -> _Given:
+    def of(given: Any, mesh: Mesh | None) -> _Given:
         if isinstance(given, str | Path):
-            return _Given(load(given), Source(path=str(Path(given).absolute())))
+            source = Source(path=str(Path(given).absolute()), mesh=() if mesh is None else tuple(mesh.axes))
+            return _Given(source.read(), source)
         if not isinstance(given, Program):
-            raise InputError(
-                f"a {type(given).__name__} is not a program", fix="shardc.load, from_jax or trace make one"
-            )
-        if given.config.custom_calls:
-            return _Given(given, None)
+            fix = "shardc.load, from_jax or trace make one"
+            raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
+        program = given if mesh is None else given.annotate(mesh=mesh)
         try:
-            return _Given(given, Source(text=given.as_stablehlo()))
+            return _Given(program, None if program.config.custom_calls else Source(text=program.as_stablehlo()))
         except UnsupportedError:
-            return _Given(given, None)
+            return _Given(program, None)
 
     @property
     def module(self) -> Any:
@@ -168,7 +169,7 @@ def _axes(
     if not names:
         raise InputError(
             "the program has no mesh, and no axis is named",
-            fix="name them: --mesh data=1,model=1 or a table [axes] in the sets' file (axes=[...] in Python)",
+            fix="give --mesh data=1,model=1 or a table [axes] in the sets' file (mesh= or axes= in Python)",
         )
     unknown = next((a for a in found.axes if a not in names), None)
     if unknown is not None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shardc.hlo.errors import RunError
+from shardc.hlo.mesh import Mesh
 from shardc.launcher.programs import load, program_of
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
@@ -31,13 +32,15 @@ _START = "import sys; sys.path[:] = {path!r}; from shardc.launcher.sweep.workers
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a program comes from: a file, or MLIR ``text``."""
+    """Where a program comes from: a file, or MLIR ``text``; with the ``mesh`` that it is read over, if any."""
 
     path: str = ""
     text: str = ""
+    mesh: tuple[tuple[str, int], ...] = ()
 
     def read(self) -> Program:
-        return load(self.path) if self.path else program_of(self.text.encode(), "the program")
+        program = load(self.path) if self.path else program_of(self.text.encode(), "the program")
+        return program.annotate(mesh=Mesh(dict(self.mesh))) if self.mesh else program
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from shardc.cli.options import AnnotateOption, JsonOption, MeshOption, QuietOption, VerboseOption
+from shardc.cli.options import (
+    AnnotateOption,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+    parse_annotation,
+    parse_mesh,
+)
 from shardc.cli.view import View
 
 __all__ = ["sweep"]
@@ -67,19 +75,20 @@ def sweep(
     from shardc.launcher.sweep.run import sweep as run
 
     view = View(json, verbose, quiet)
-    meshes, sets, axes = _choices(over, mesh, annotate)
-    counts = _counts(devices, files, mesh)
+    meshes, sets = _choices(over, annotate)
+    wanted = parse_mesh(mesh)
+    counts = _counts(devices, files, wanted)
     if pictures is not None:
         from shardc.launcher.figures import make_folder
 
         make_folder(pictures)
     with _progress(view) as progress:
         result = run(
-            _programs(files, mesh, meshes),
+            files if len(files) > 1 else files[0],
             devices=counts,
             machine=machine,
+            mesh=wanted,
             sets=sets,
-            axes=axes,
             meshes=meshes,
             mapping=map_axes,
             limit=limit,
@@ -96,11 +105,10 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _choices(over: str, mesh: str, annotate: Sequence[str] | None) -> tuple[bool, Any, tuple[str, ...] | None]:
-    """Whether meshes are tried, the sets of annotations, and the axes that ``--mesh`` names."""
+def _choices(over: str, annotate: Sequence[str] | None) -> tuple[bool, Any]:
+    """Whether meshes are tried, and the sets of annotations."""
     from dataclasses import replace
 
-    from shardc.cli.options import parse_annotation, parse_mesh
     from shardc.hlo.errors import InputError
     from shardc.launcher.sweep.sets import SetFile, join_files, read_sets
 
@@ -116,14 +124,11 @@ def _choices(over: str, mesh: str, annotate: Sequence[str] | None) -> tuple[bool
     found = join_files([read_sets(f) for f in files])
     given = dict(parse_annotation(a) for a in annotate or ())
     sets = tuple(replace(s, specs={**s.specs, **given}) for s in found.sets)
-    wanted = parse_mesh(mesh)
-    axes = None if wanted is None else tuple(n for n, _ in wanted.axes)
-    return "mesh" in words, SetFile(sets, found.axes), axes
+    return "mesh" in words, SetFile(sets, found.axes)
 
 
-def _counts(devices: str, files: Sequence[Path], mesh: str) -> tuple[int, ...]:
+def _counts(devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:
     """The numbers of devices; without the option that of ``--mesh``, or of the program's own."""
-    from shardc.cli.options import parse_mesh
     from shardc.hlo.errors import InputError
     from shardc.launcher.sweep.meshes import parse_devices
 
@@ -132,7 +137,7 @@ def _counts(devices: str, files: Sequence[Path], mesh: str) -> tuple[int, ...]:
     else:
         from shardc.launcher.programs import load
 
-        own = parse_mesh(mesh) or load(files[0]).mesh
+        own = mesh or load(files[0]).mesh
         if own is None:
             raise InputError("no number of devices", fix="--devices 8..64, or --mesh data=8,model=4")
         counts = (own.size,)
@@ -143,14 +148,6 @@ def _counts(devices: str, files: Sequence[Path], mesh: str) -> tuple[int, ...]:
             fix="weak scaling takes one file per number of devices, in their order",
         )
     return counts
-
-
-def _programs(files: Sequence[Path], mesh: str, meshes: bool) -> Any:
-    """The file, or a program per number of devices; with the mesh of ``--mesh`` where no others are tried."""
-    from shardc.cli.options import open_program
-
-    made: list[Any] = [f if meshes or not mesh else open_program(f, mesh) for f in files]
-    return made if len(made) > 1 else made[0]
 
 
 @contextmanager

@@ -197,6 +197,22 @@ def test_a_numpy_program_on_its_own_mesh() -> None:
         sweep(program, devices=8, machine="h100-dgx", meshes=False)
 
 
+def test_tile_shardings_are_read_over_the_mesh_that_is_given(tmp_path: Path) -> None:
+    """HLO text names no axes: ``[2,2]`` is data x model of the mesh, and follows it to other sizes."""
+    path = tmp_path / "product.hlo"
+    path.write_text(
+        "HloModule m, num_partitions=4\n"
+        "ENTRY e {\n"
+        "  x = f32[64,64] parameter(0), sharding={devices=[2,2]<=[4]}\n"
+        "  ROOT y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "}\n",
+        encoding="utf-8",
+    )
+    found = sweep(path, devices=[4, 8], machine="h100-dgx", mesh=Mesh({"data": 2, "model": 2}), jobs=1)
+    assert not found.failed
+    assert {tuple(o.mesh.values()) for o in found.ranked if o.devices == 8} == {(8, 1), (4, 2), (2, 4), (1, 8)}
+
+
 def test_manual_computations_are_refused() -> None:
     mesh = Mesh({"x": 4}).to_jax()
     spec = jax.P("x")
