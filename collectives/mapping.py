@@ -178,7 +178,7 @@ def _named(name: str, links: Sequence[Links], machine: Machine) -> list[int]:
 
 
 def _sizes(links: Sequence[Links]) -> str:
-    return ", ".join(f"{x.name} ({x.size})" for x in reversed(links))
+    return ", ".join(f"{x.name} ({x.size})" for x in reversed(links) if x.size > 1) or "one device"
 
 
 def _placed(machine: Machine, mesh: Mesh, links: tuple[Links, ...], cut: _Cut) -> Placement:
