@@ -71,8 +71,10 @@ def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pa
             out.append(replace(p, barriers=False))
         elif isinstance(p, SimplifyLoops):
             out.append(replace(p, positions=True))
-        elif isinstance(p, ConvertAsync | Schedule):
+        elif isinstance(p, ConvertAsync):
             out.append(replace(p, overlap=overlap))
+        elif isinstance(p, Schedule):
+            out.append(replace(p, overlap=overlap, packed=False))
         elif isinstance(p, FuseProducts | MergeKernels):
             out.append(replace(p, eager=eager))
         elif p.name not in _FOR_PROCESSORS:

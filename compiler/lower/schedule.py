@@ -28,11 +28,14 @@ class Schedule:
 
     A program that then needs more than the limit is scheduled again, with one transfer at a time, then in no more
     memory than before; at last its collectives are one operation again. Pairs that hide nothing always are. What does
-    not fit into the machine's memory anyway is scheduled as if it did, and told by whoever asks. Without ``overlap``, and in computations with more than ``limit`` instructions, pairs stay side by side.
+    not fit into the machine's memory anyway is scheduled as if it did, and told by whoever asks. Without ``overlap``,
+    and in computations with more than ``limit`` instructions, pairs stay side by side. Memory is weighed with the gaps
+    that buffers will leave where it is ``packed``, which takes longer.
     """
 
     overlap: Overlap | None = None
     limit: int = 20_000
+    packed: bool = True
     name: str = "schedule"
     why: str = "transfers begin early and are awaited late"
 
@@ -41,7 +44,7 @@ class Schedule:
         if overlap is None or not any(is_start(i) for i in module.instructions()):
             return module
         plain = _without_pairs(module, lambda computation: {i for i in computation if is_start(i)})
-        before = _written_bytes(plain)
+        before = _written_bytes(plain, self.packed)
         most = before * overlap.memory
         if overlap.memory_bytes is not None:
             arguments = sum(s.nbytes for p in module.parameters for s in p.shape.leaves())
@@ -50,7 +53,7 @@ class Schedule:
         many = max(1, overlap.transfers)
         for limits, memory in ((_halves(many), overlap.memory), ((1,), overlap.memory), ((1,), 1.0)):
             made = _Scheduling(overlap, limits, memory, self.limit).of(module)
-            if _written_bytes(made) <= most:
+            if _written_bytes(made, self.packed) <= most:
                 return made
         return plain
 
@@ -75,9 +78,11 @@ def _halves(limit: int) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _written_bytes(module: Module) -> int:
-    """The arena's and the results' bytes, packed."""
+def _written_bytes(module: Module, packed: bool) -> int:
+    """The arena's and the results' bytes, packed, or as if there were no gaps between buffers."""
     linear = linearise(module)
+    if not packed:
+        return peak_of(linear).nbytes
     return assign_buffers(linear).arena_bytes + sum(b.nbytes for b in linear.results)
 
 
