@@ -92,7 +92,8 @@ ROWS: tuple[Row, ...] = (
     Row("52B, 1 x v4-384", "tpu-v4", 192, 1, _52B, 7, "full", 1, 0.560),
 )
 
-#: What else the same publisher lists: nobody looked at these while the model of machines was made.
+#: What else the same publisher lists. Those on v5e nobody looked at before the model of machines was settled; the share
+#: of the peak that large products reach, one for all TPUs, was set when the first rows above were known.
 OTHERS: tuple[Row, ...] = (
     _v5p(128, 256, 2, 1, "minimal", 8, 0.6634),
     _v5p(128, 512, 2, 1, "minimal", 8, 0.5966),
@@ -181,7 +182,7 @@ activations lie split over `tensor` too, as their publisher's rules have it; sec
 
 
 def section() -> str:
-    """The tables as Markdown: the rows that were looked at, those that were not, and other programs on GPUs."""
+    """The tables as Markdown: the rows to hold the model against, further ones, and another program on GPUs."""
     texts = [NOTE, summary([measure(r) for r in ROWS]), "What the same publisher lists besides:\n"]
     texts += [summary([measure(r) for r in OTHERS]), "Not the same program (published with pipeline stages):\n"]
     return "\n".join([*texts, table(HEAD, [cells(measure(r)) for r in GPUS])])
