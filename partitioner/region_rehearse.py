@@ -230,7 +230,7 @@ class Rehearsal(Body):
             self._form(v, layout)
         if node.operands:
             read = node.operands[0]
-            read.pieces = read.pieces or pieces_read(op, read.dims, self.times / read.times)
+            read.pieces = read.pieces or pieces_read(op, read.dims, self.times / read.times if read.times else 0.0)
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
         values = [
             Value(op.name, s, x, _NOTHING, wanted=w, uses=uses)
