@@ -31,6 +31,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,16 @@ def load_machine(name: str | Path) -> Machine:
         raise InputError(f"the machine description cannot be read: {error}", where=str(path)) from None
     machine = replace(_machine(given, path), counts=counts)
     if machine.measured is not None and (stale := machine.measured.stale()):
-        logging.getLogger("shardc").warning("%s", stale)
+        _warn(f"{path}: {stale}")
     if str(name) == "this-virtual" and machine.measured is not None:
         return replace(machine, name=str(name), measured=replace(machine.measured, where=VIRTUAL))
     return machine
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once per process."""
+    logging.getLogger("shardc").warning("%s", text)
 
 
 def _path(name: str) -> Path | None:

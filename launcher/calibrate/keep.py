@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
 
 from shardc.hlo.errors import InputError
@@ -14,12 +14,16 @@ _ELSEWHERE = "write it somewhere else: shardc calibrate -o FILE.toml, later --ma
 
 
 def check_place(path: Path) -> None:
-    """Raise `InputError` where no file could be written under ``path``; its folders need not be there."""
+    """Raise `InputError` where no file can be written under ``path``; makes the folders that it needs."""
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix="name a file to write")
-    folder = next(p for p in path.absolute().parents if p.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"{folder} is not a folder that can be written", where=str(path), fix=_ELSEWHERE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"nothing can be written there: {reason}", where=str(path), fix=_ELSEWHERE) from None
 
 
 def keep(path: Path, text: str) -> None:
