@@ -244,7 +244,8 @@ class Body:
         start = len(self.em.instructions)
         made = row.emit(site)
         self._tell_own(decided, operands, start)
-        why, maker = self._why_partial(op, site, operands), _maker(decided, operands)
+        why = self._why_partial(op, site, operands)
+        maker = _maker(decided, operands) if any(x.unreduced for x in choice.results) else None
         uses = self.readers(op) if len(shapes) == 1 and not op.shape.is_tuple else 2
         table = self.context.table
         layouts = [table.reduced(x) if site.finished else x for x in choice.results]
@@ -306,13 +307,15 @@ class Body:
 
     def _tell_own(self, decided: Decided, operands: Sequence[Value], start: int) -> None:
         """Collectives that an operation was written with, from ``start`` on, are of its largest operand."""
-        op, largest = decided.op, max(operands, key=lambda v: v.shape.nbytes, default=None)
-        for i in self.em.instructions[start:]:
-            if i.opcode in COLLECTIVES and largest is not None and op.opcode not in COLLECTIVES:
-                old = i.origin or Origin(f"{op.opcode} %{op.name} exchanges what it reads", "own")
-                shape, layout = largest.shape, largest.layout
-                cause = Cause(largest.name, shape, op.metadata, layout, layout, self.context.table, op, decided)
-                i.origin = Origin(old.reason, old.rule, old.value or largest.name, old.axes, old.causes or (cause,))
+        op = decided.op
+        own = [i for i in self.em.instructions[start:] if i.opcode in COLLECTIVES]
+        if not own or not operands or op.opcode in COLLECTIVES:
+            return
+        v = max(operands, key=lambda v: v.shape.nbytes)
+        cause = Cause(v.name, v.shape, op.metadata, v.layout, v.layout, self.context.table, op, decided)
+        for i in own:
+            old = i.origin or Origin(f"{op.opcode} %{op.name} exchanges what it reads", "own")
+            i.origin = Origin(old.reason, old.rule, old.value or v.name, old.axes, old.causes or (cause,))
 
     def planned_why(self, op: Instruction) -> str:
         """What to tell of an operation that a region has decided about."""

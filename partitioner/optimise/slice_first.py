@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.literal import Literal
+from shardc.partitioner.optimise.varying import Axes, varying
 
 __all__ = ["SliceFirst"]
 
@@ -15,26 +17,32 @@ __all__ = ["SliceFirst"]
 class SliceFirst:
     """``dynamic-slice(all-gather(x))`` becomes ``all-gather(dynamic-slice(x))`` where nobody reads the rest.
 
-    The slice must leave the gathered dimension whole. Weights of all layers that were to be gathered once, before the
-    loops that read them, are gathered layer by layer where there was no room for that.
+    The slice must leave the gathered dimension whole and begin at one place on all devices that gather. Weights of all
+    layers that were to be gathered once, before the loops that read them, are gathered layer by layer where there was
+    no room for that.
     """
 
     name: str = "slice-first"
     why: str = "what nobody reads need not travel"
 
     def run(self, module: Module) -> Module:
-        if not any(i.opcode == "all-gather" for i in module.instructions()):
+        cut = any(i.opcode == "dynamic-slice" and i.operands[0].opcode == "all-gather" for i in module.instructions())
+        if not cut or module.mesh is None:
             return module
-        return rebuild_computations(module, _sliced)
+        differ = varying(module)
+        return rebuild_computations(module, lambda c, called: _sliced(c, called, differ))
 
 
-def _sliced(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+def _sliced(
+    computation: Computation, called: Mapping[Computation, Computation], differ: Mapping[Instruction, Sequence[Axes]]
+) -> Computation:
     users = users_of(computation)
     found: set[Instruction] = set()
     for i in computation:
         if i.opcode == "all-gather" and len(i.operands) == 1 and i is not computation.root:
             readers = users[i]
             fits = all(r.opcode == "dynamic-slice" and r.operands[0] is i and _whole_along(r, i) for r in readers)
+            fits = fits and all(_begins_alike(r, i, differ) for r in readers)
             if fits and sum(r.shape.size for r in readers) < i.shape.size:
                 found.update(readers)
 
@@ -48,6 +56,15 @@ def _whole_along(cut: Instruction, gather: Instruction) -> bool:
     """Does the slice leave the gathered dimension as it is?"""
     (dim,) = gather.attrs["dimensions"]
     return bool(cut.shape.dims[dim] == gather.shape.dims[dim]) and len(cut.operands) == 1 + cut.shape.rank
+
+
+def _begins_alike(cut: Instruction, gather: Instruction, differ: Mapping[Instruction, Sequence[Axes]]) -> bool:
+    """Do all members of a group of the gather slice from the same place?"""
+    groups = gather.attrs["replica_groups"]
+    if not isinstance(groups, AxisGroups):
+        return False
+    gathered = {a.name for a in groups.axes}
+    return all(o in differ and gathered.isdisjoint(*differ[o]) for o in cut.operands[1:])
 
 
 def _gathered(cut: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
