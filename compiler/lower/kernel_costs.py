@@ -9,7 +9,6 @@ from types import MappingProxyType
 from shardc.collectives.cost import collective_cost
 from shardc.collectives.machine import Machine
 from shardc.collectives.placement import Placement
-from shardc.compiler.lower.host_times import host_times
 from shardc.compiler.lower.linearise import Part
 from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
 from shardc.compiler.lower.overlap import Overlap
