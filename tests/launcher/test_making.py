@@ -151,7 +151,7 @@ def test_common_targets() -> None:
     assert both.vector_bits == 128
     assert {f for f in both.features.split(",") if f[0] == "+"} == set(old.features.split(","))
     assert common_target([new, named_target("aarch64", "linux")]) is None
-    assert making._PATIENCE > 1
+    assert making.PATIENCE > 1
 
 
 WORKER = """
