@@ -44,7 +44,7 @@ def run_loops(
     executable: Executable, loops: Sequence[Loop], config: Config, *, devices: int, threads: int, runs: int
 ) -> dict[str, Timing]:
     """Seconds of one execution of what each loop does, while ``devices`` run the program at the same time, each in a
-    thread of this process with ``threads`` threads for its kernels; the slowest device's, in the best of the runs."""
+    thread of this process with ``threads`` threads for its kernels; the slowest device's, the median of the runs."""
     programs = [Compiled(executable, config=replace(config, num_threads=threads)) for _ in range(devices)]
     values = [[p.driver.put(n, a) for n, a in enumerate(arguments_of(loops))] for p in programs]
     samples: dict[str, list[float]] = {}
@@ -53,7 +53,7 @@ def run_loops(
         for name in found[0]:
             if n:
                 samples.setdefault(name, []).append(max(f[name] for f in found))
-    return {name: Timing(min(s), spread_of(s)) for name, s in samples.items()}
+    return {name: Timing(statistics.median(s), spread_of(s)) for name, s in samples.items()}
 
 
 def _together(
