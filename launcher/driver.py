@@ -29,6 +29,7 @@ from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.groups import groups_grid
 from shardc.launcher.apart import finish_apart
 from shardc.launcher.array import Array
+from shardc.launcher.making import PATIENCE
 from shardc.launcher.standing import Plan
 from shardc.launcher.step_tables import StepTables
 from shardc.launcher.watchdog import Watchdog, start_watchdog
@@ -53,9 +54,6 @@ STEP_TYPE = ctypes.CFUNCTYPE(
     ctypes.c_int32,
 )
 Step = Callable[[int, Any, Any, int, int], int]
-
-#: How much longer than usual ranks wait for each other before the first step.
-_COMPILE_PATIENCE = 20.0
 
 
 class _Device:
@@ -356,7 +354,7 @@ def _agree(executable: Executable, transport: Transport) -> str:
         return "0"
     # The others may still be compiling.
     mine = program_hash(executable)
-    hashes = transport.exchange_objects(mine, patience=_COMPILE_PATIENCE)
+    hashes = transport.exchange_objects(mine, patience=PATIENCE)
     if len(set(hashes)) > 1:
         groups: dict[str, list[int]] = {}
         for rank, digest in enumerate(hashes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ __all__ = [
     "MeshOption",
     "QuietOption",
     "VerboseOption",
+    "annotated",
     "given_annotations",
     "open_program",
     "parse_annotation",
@@ -78,8 +79,12 @@ def open_program(
     from shardc.launcher.programs import load
 
     specs, wanted = given_annotations(mesh, annotate, annotations)
-    program = load(file)
-    return program.annotate(specs, mesh=wanted) if specs or wanted is not None else program
+    return annotated(load(file), specs, wanted)
+
+
+def annotated(program: Any, specs: Mapping[str, str], mesh: Mesh | None) -> Any:
+    """``program`` with what `given_annotations` found; as it is where that is nothing."""
+    return program.annotate(dict(specs), mesh=mesh) if specs or mesh is not None else program
 
 
 def given_annotations(

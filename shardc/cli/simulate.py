@@ -15,6 +15,7 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
+    annotated,
     given_annotations,
 )
 from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
@@ -81,8 +82,7 @@ def simulate(
     specs, wanted = given_annotations(mesh, annotate, annotations)
     program = load(file)
     if not is_scheduled(program.module):
-        annotated = program.annotate(specs, mesh=wanted) if specs or wanted is not None else program
-        partitioned = scheduling.partitioned(annotated)
+        partitioned = scheduling.partitioned(annotated(program, specs, wanted))
         found = partitioned.simulate(machine, mapping=map_axes or None, ignore_memory=ignore_memory)
     elif specs:
         raise InputError("the program is partitioned and scheduled: annotations change nothing", where=str(file))
