@@ -90,6 +90,5 @@ class Shards:
 
 def _firsts(places: Sequence[int]) -> NDArray[np.bool_]:
     """Which entries are the first of their kind."""
-    found = np.zeros(len(places), np.bool_)
-    found[np.unique(np.array(places, np.int64), return_index=True)[1]] = True
-    return found
+    first: dict[int, int] = {}
+    return np.array([first.setdefault(place, n) == n for n, place in enumerate(places)], np.bool_)
