@@ -1,0 +1,1 @@
+"""Kernels for GPUs: `Lowered` to launches, library calls and host steps."""

@@ -1,0 +1,108 @@
+"""A kernel being made for a GPU: its launches, and the function of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llvmlite import ir
+
+from shardc.compiler.gpu.launches import Argument, Fill, KernelLaunch, Launches
+from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.rules import RULES
+from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import Shape
+from shardc.native.gpu.code import grid_code
+from shardc.native.gpu.grid import GridCode
+from shardc.native.gpu.runtime import LaunchShape
+from shardc.native.gpu.target import GpuTarget
+
+__all__ = ["ACCESS_BITS", "GpuEmitter", "GpuFunction", "GpuKernel"]
+
+#: The widest access of a thread.
+ACCESS_BITS = 128
+_ALIGNMENT = 256
+
+
+class GpuEmitter(Emitter):
+    """An element emitter in the body of a thread."""
+
+    def __init__(self, code: GridCode, function: ir.Function, pointers: Mapping[Instruction, ir.Value]) -> None:
+        super().__init__(function, pointers, RULES, ACCESS_BITS)
+        self.code = code
+
+    def finish(self) -> None:
+        """End the function."""
+        self.code.enter(self._slots)
+        self._slots.branch(self._body)
+        self.code.leave(self.entry.builder)
+
+
+class GpuFunction:
+    """One kernel function: ``pointer`` of each of its arrays, and what a thread may ask for (``code``)."""
+
+    def __init__(self, kernel: GpuKernel, symbol: str, arrays: Sequence[Argument], threads: int) -> None:
+        self.symbol, self.arrays, self.threads = symbol, tuple(arrays), threads
+        self.code = grid_code(kernel.target)
+        readonly = [n for n, a in enumerate(arrays) if a.role == "operand" and a.index not in kernel.aliased]
+        self.function = self.code.define(kernel.module, symbol, len(arrays), readonly, threads)
+        self._pointers = dict(zip(self.arrays, self.code.pointers(self.function), strict=True))
+        self.device = self.code.device(self.function)
+
+    def pointer(self, array: Argument) -> ir.Value:
+        return self._pointers[array]
+
+    def emitter(self, leaves: Mapping[Instruction, Argument]) -> GpuEmitter:
+        """An element emitter whose ``leaves`` lie in arrays of this function. One per function; `finish` ends it."""
+        return GpuEmitter(self.code, self.function, {i: self.pointer(a) for i, a in leaves.items()})
+
+
+class GpuKernel:
+    """The launches of ``instruction``, being made in ``module``.
+
+    ``aliased`` numbers the operand leaves that may lie in the memory of a result (where `in_place_pairs` allows it).
+    """
+
+    def __init__(
+        self,
+        module: ir.Module,
+        instruction: Instruction,
+        name: str,
+        target: GpuTarget,
+        aliased: frozenset[int] = frozenset(),
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        self.module, self.instruction, self.name = module, instruction, name
+        self.target, self.aliased, self.tuning = target, aliased, tuning
+        shapes = [s for o in instruction.operands for s in o.shape.leaves()]
+        self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
+        self.operands = [Argument("operand", n) for n in range(len(shapes))]
+        self.results = [Argument("result", n) for n in range(len(self.result_shapes))]
+        self._steps: list[KernelLaunch | Fill] = []
+        self._scratch = self._functions = 0
+
+    def scratch(self, nbytes: int) -> Argument:
+        """Uninitialised memory for what one launch leaves to the next."""
+        begin = self._scratch
+        self._scratch += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        return Argument("scratch", begin)
+
+    def fill(self, place: Argument, byte: int, nbytes: int) -> None:
+        """Set memory before the next launch."""
+        self._steps.append(Fill(place, byte, nbytes))
+
+    def function(self, arrays: Sequence[Argument], threads: int) -> GpuFunction:
+        """A new kernel function on ``arrays`` (each once), for blocks of ``threads``."""
+        symbol = self.name if not self._functions else f"{self.name}_{self._functions}"
+        self._functions += 1
+        return GpuFunction(self, symbol, arrays, threads)
+
+    def launch(self, function: GpuFunction, grid: Sequence[int], shared_bytes: int = 0) -> None:
+        """Launch a finished function on a grid of up to three dimensions, behind what was launched before."""
+        x, y, z = (*grid, 1, 1, 1)[:3]
+        self._steps.append(
+            KernelLaunch(function.symbol, LaunchShape((x, y, z), function.threads, shared_bytes), function.arrays)
+        )
+
+    def launches(self) -> Launches:
+        return Launches(tuple(self._steps), self._scratch)

@@ -1,0 +1,1 @@
+"""Running compiled programs on GPUs, or on their emulation."""
