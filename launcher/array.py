@@ -116,7 +116,13 @@ class Array(NDArrayOperatorsMixin):
         return bool(self._gone)
 
     def block_until_ready(self) -> Array:
-        """Itself: results are complete when a call returns."""
+        """Itself, when it is complete: on a CPU that is when a call returns, a GPU is waited for here.
+
+        Raises what went wrong in the steps that were started there.
+        """
+        home = self._shards.home
+        if home is not None:
+            home.wait()
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

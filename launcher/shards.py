@@ -1,9 +1,13 @@
-"""The memory of an array's shards in this process: addresses at hand for native code, NumPy blocks when asked for."""
+"""The memory of an array's shards in this process: addresses at hand for native code, NumPy blocks when asked for.
+
+Shards may lie on an accelerator, their `Home`; then blocks are copies of them in the host's memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +15,7 @@ from numpy.typing import NDArray
 from shardc.launcher.buffer_pool import Lease
 from shardc.launcher.layout import Layout
 
-__all__ = ["Arrangement", "Shards"]
+__all__ = ["Arrangement", "Home", "Piece", "Shards"]
 
 Block = NDArray[np.uint8]
 _ALIGNMENT = 64
@@ -43,11 +47,30 @@ class Arrangement:
         return Arrangement(tuple(devices), firsts, offsets, layout.local_bytes, stride * len(places))
 
 
+class Piece(Protocol):
+    """Memory of a home that is free again when neither this nor shards in it are left."""
+
+    @property
+    def address(self) -> int: ...
+
+
+class Home(Protocol):
+    """Memory that is not the host's."""
+
+    def read(self, address: int, nbytes: int) -> Block:
+        """A copy of what is there when all that was started is done."""
+        ...
+
+    def wait(self) -> None:
+        """Until all that was started is done; raises what went wrong."""
+        ...
+
+
 class Shards:
     """Where the shards of an array lie on ``devices``: ``addresses`` in their order; ``firsts`` marks the first device
-    of each block, since devices with equal shards may share one."""
+    of each block, since devices with equal shards may share one. ``home`` is None for memory of the host."""
 
-    __slots__ = ("_blocks", "_lease", "_shard_bytes", "addresses", "devices", "firsts")
+    __slots__ = ("_blocks", "_lease", "_shard_bytes", "addresses", "devices", "firsts", "home")
 
     def __init__(
         self,
@@ -55,10 +78,11 @@ class Shards:
         addresses: NDArray[np.int64],
         firsts: NDArray[np.bool_],
         blocks: dict[int, Block] | None,
-        lease: Lease | None = None,
+        lease: Lease | Piece | None = None,
         shard_bytes: int = 0,
+        home: Home | None = None,
     ) -> None:
-        self.devices, self.addresses, self.firsts = devices, addresses, firsts
+        self.devices, self.addresses, self.firsts, self.home = devices, addresses, firsts, home
         self._blocks, self._lease, self._shard_bytes = blocks, lease, shard_bytes
 
     @staticmethod
@@ -73,11 +97,25 @@ class Shards:
         """Shards still to be written, in one piece of memory: ``arrangement.offsets`` from its beginning."""
         return Shards(arrangement.devices, addresses, arrangement.firsts, None, lease, arrangement.shard_bytes)
 
+    @staticmethod
+    def at_home(arrangement: Arrangement, addresses: NDArray[np.int64], piece: Piece, home: Home) -> Shards:
+        """The same in memory of ``home``."""
+        firsts, nbytes = arrangement.firsts, arrangement.shard_bytes
+        return Shards(arrangement.devices, addresses, firsts, None, piece, nbytes, home)
+
+    def rewritten(self) -> Shards:
+        """Shards that something else will be written to: what was read of these is not what is in them."""
+        if self.home is None:
+            return self
+        return Shards(self.devices, self.addresses, self.firsts, None, self._lease, self._shard_bytes, self.home)
+
     @property
     def blocks(self) -> dict[int, Block]:
         """The bytes of each device's shard; equal addresses are one block."""
+        if self._blocks is None and self.home is not None:
+            self._blocks = self._read(self.home)
         if self._blocks is None:
-            assert self._lease is not None
+            assert isinstance(self._lease, Lease)
             whole = self._lease.array()
             made: dict[int, Block] = {}
             begins = [int(a) - self._lease.address for a in self.addresses]
@@ -86,6 +124,12 @@ class Shards:
                     made[begin] = whole[begin : begin + self._shard_bytes]
             return {d: made[b] for d, b in zip(self.devices, begins, strict=True)}
         return self._blocks
+
+    def _read(self, home: Home) -> dict[int, Block]:
+        """Copies of the distinct shards in the host's memory."""
+        places = [int(a) for a in self.addresses]
+        copies = {place: home.read(place, self._shard_bytes) for place in dict.fromkeys(places)}
+        return {d: copies[place] for d, place in zip(self.devices, places, strict=True)}
 
 
 def _firsts(places: Sequence[int]) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from shardc.launcher.arguments import place
 from shardc.launcher.array import Array
 from shardc.launcher.buffer_pool import BufferPool
 from shardc.launcher.layout import Layout
-from shardc.launcher.shards import Arrangement, Shards
+from shardc.launcher.shards import Arrangement, Home, Shards
 
 __all__ = ["StepTables"]
 
@@ -61,15 +61,14 @@ class _Result:
         self._known: dict[int, NDArray[np.int64]] = {}
         self.takes_over = source >= 0 and (shared or bool(arrangement.firsts.all()))
 
-    def fresh(self, pool: BufferPool) -> Shards:
-        """Shards in memory of their own."""
-        lease = pool.lease(self.arrangement.nbytes)
-        addresses = self._known.get(lease.address)
+    def addresses(self, start: int) -> NDArray[np.int64]:
+        """Those of the shards in memory that begins at ``start``."""
+        addresses = self._known.get(start)
         if addresses is None:
             if len(self._known) == _KNOWN:
                 self._known.clear()
-            addresses = self._known[lease.address] = self.arrangement.offsets + lease.address
-        return Shards.fresh(self.arrangement, addresses, lease)
+            addresses = self._known[start] = self.arrangement.offsets + start
+        return addresses
 
     def fits(self, shards: Shards) -> bool:
         """May the result be written over these? Equal shards must share a block as the result's do."""
@@ -80,6 +79,9 @@ class _Result:
 class StepTables:
     """Arguments and results of ``executable`` on ``devices`` of this process; ``passed_by`` are by device the groups of
     `Executable.once` that another device computes for it, as bits."""
+
+    #: Where the arrays lie that a step takes as they are: None is the host's memory.
+    home: Home | None = None
 
     def __init__(
         self, executable: Executable, devices: tuple[int, ...], transport: Transport, passed_by: Sequence[int] = ()
@@ -107,18 +109,27 @@ class StepTables:
         #: The arguments of the step that runs: what was made for it lives as long as it does.
         self._held: list[Shards] = []
 
-    def _followers(self) -> Block:
+    def _followers(self) -> Any:
         """Memory for what nobody reads: the copies of devices whose shards others have too."""
         offset, places = 0, []
         for column, result in zip(self.results.columns, self._results, strict=True):
             for i in np.flatnonzero(result.followers):
                 places.append((column, i, offset))
                 offset += -(-result.layout.local_bytes // _ALIGNMENT) * _ALIGNMENT
-        memory = self._transport.empty(offset)
-        start = int(memory.__array_interface__["data"][0])
+        memory, start = self._unread(offset)
         for column, i, begin in places:
             column[i] = start + begin
         return memory
+
+    def _unread(self, nbytes: int) -> tuple[Any, int]:
+        """Memory as long as the first value lives, and where it begins."""
+        memory = self._transport.empty(nbytes)
+        return memory, int(memory.__array_interface__["data"][0])
+
+    def _fresh(self, result: _Result) -> Shards:
+        """Shards of a result in memory of their own."""
+        lease = self.pool.lease(result.arrangement.nbytes)
+        return Shards.fresh(result.arrangement, result.addresses(lease.address), lease)
 
     def of(self, row: int) -> tuple[Any, Any]:
         """The arguments and results of the device in ``row``, as the step takes them."""
@@ -128,12 +139,13 @@ class StepTables:
         """Fill the tables for a step; returns the results' shards, still to be written."""
         held = self._held = list[Shards]()
         ours: set[int] = set()
-        devices, donated, last = self._devices, self._donated, self._last
+        devices, donated, last, home = self._devices, self._donated, self._last, self.home
         for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
             if (
                 type(value) is Array
                 and (value._layout is self._seen[k] or self._same_data(k, value._layout))
                 and value._shards.devices == devices
+                and value._shards.home is home
             ):
                 shards = value._shards
                 if k in donated and not value._shared:
@@ -173,9 +185,9 @@ class StepTables:
         """Where result ``k`` goes: over the argument that it may replace, else into fresh memory."""
         result, column = self._results[k], self.results.columns[k]
         if result.takes_over and result.source in ours and result.fits(held[result.source]):
-            shards = held[result.source]
+            shards = held[result.source].rewritten()
         else:
-            shards = result.fresh(self.pool)
+            shards = self._fresh(result)
         if result.told is None:
             column[:] = shards.addresses
         else:

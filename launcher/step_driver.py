@@ -1,0 +1,215 @@
+"""What a driver of a step is to its callers, whatever the step runs on: arguments in, one step, results out."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardc.collectives.call import CollectiveCall, SharedSection
+from shardc.collectives.control import program_number
+from shardc.collectives.schedule import check_schedule
+from shardc.collectives.transport import Transport
+from shardc.compiler.executable import WAIT, Executable
+from shardc.compiler.load import step_drive
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, RunError
+from shardc.launcher.array import Array
+from shardc.launcher.making import PATIENCE
+from shardc.launcher.standing import Plan
+from shardc.launcher.step_tables import StepTables
+from shardc.launcher.watchdog import Watchdog, start_watchdog
+from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, PAUSED, START, WAITING, Prepared
+from shardc.native.pool import Pool, Row
+
+if TYPE_CHECKING:
+    from shardc.launcher.checked import StepCheck
+
+__all__ = ["StepDriver", "program_hash"]
+
+
+class StepDriver(ABC):
+    """A loaded program on its devices. Calling it runs one step on global arguments.
+
+    ``transport`` says which devices are this process's. Making a driver is collective: all processes of the job must
+    hold the same program. ``check`` compares steps.
+    """
+
+    _tables: StepTables
+
+    def __init__(
+        self, executable: Executable, transport: Transport, config: Config, check: StepCheck | None = None
+    ) -> None:
+        self.executable = executable
+        self._check = check
+        self.transport = transport
+        self._number = program_number(_agreed_hash(executable, transport))
+        self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
+        check_schedule(executable.schedule, executable.collectives, executable.num_devices, self.devices)
+        self._calls = {c.index: c for c in executable.collectives}
+        self._compares_inputs = config.check and transport.process_count > 1
+        #: The loop over collectives of the transport, if there is one, and who does them.
+        self._loop: Prepared | None = None
+        self._performer: Any = None
+        self._watchdog: Watchdog | None = None
+        #: Steps run.
+        self.steps = 0
+
+    @abstractmethod
+    def _step_once(self) -> None:
+        """Run the step on what the tables say."""
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+        """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
+
+        Raises `InputError` for a wrong count, shape or element type.
+        """
+        self._check_count(arguments)
+        if self._compares_inputs:
+            self._compare_inputs(arguments)
+        whole = None if self._check is None else self._check.whole(arguments)
+        made = self._tables.fill(arguments)
+        self._step_once()
+        self.steps += 1
+        results = self._tables.finish(arguments, made)
+        if self._check is not None and whole is not None:
+            self._check.compare(whole, results)
+        return results
+
+    def put(self, number: int, value: Any) -> Array:
+        """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
+        return self._tables.put(number, value)
+
+    @property
+    def collectives_done(self) -> int:
+        """How many collectives were done in all steps."""
+        return 0 if self._loop is None else int(self._loop.job.done)
+
+    def _connect(
+        self,
+        calls: Sequence[CollectiveCall],
+        rows: ctypes.Array[Row],
+        step: int,
+        pool: Pool,
+        config: Config,
+        sections: Sequence[SharedSection] = (),
+    ) -> None:
+        """Make the loop of the function at address ``step`` over ``calls`` on ``rows``, with the performer that the
+        transport makes for them. All processes of the job call this together."""
+        program = self.executable
+        performer = self.transport.connect(calls, program.num_devices, rows, pool, sections=sections)
+        self._performer = performer
+        weakref.finalize(self, performer.close)
+        kinds = [0] * (1 + max((c.index for c in calls), default=-1))
+        for call in calls:
+            kinds[call.index] = 1 + START * call.asynchronous
+        drive = step_drive(config)
+        memory = self.transport.empty(JOB_BYTES)
+        loop = self._loop = drive.prepare(step, rows, pool, kinds, performer.function, performer.state, memory)
+        self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
+        if self._watchdog is not None:
+            ownership = self.transport.ownership(program.num_devices)
+            self._watchdog.add(self._number, Plan.of(program.name, program.collectives, ownership))
+            self._watchdog.show(loop, memory)
+            if hasattr(performer, "program"):
+                performer.program = self._number
+
+    def _drive(self, loop: Prepared) -> list[int] | None:
+        """All devices from the beginning to the end; None, or their answers where they came to something else."""
+        state = loop.run()
+        try:
+            while state in (WAITING, PAUSED):
+                if state == WAITING:
+                    self._look_after(loop)
+                state = loop.run()
+        finally:
+            loop.abandon()
+        if state == FAILED:
+            raise self._failed(self._performer.failure(loop.job.code, loop.job.stop & ~WAIT))
+        return None if state == FINISHED else [row.answer for row in loop.rows]
+
+    def _look_after(self, loop: Prepared) -> None:
+        """A collective waits: is there still hope?"""
+        try:
+            self._performer.tick()
+        except RunError as error:
+            raise self._failed(error) from None
+        if self._watchdog is not None:
+            self._watchdog.tick(loop.job.made, loop.history[-1].begin)
+
+    def _failed(self, error: BaseException) -> BaseException:
+        return error if self._watchdog is None else self._watchdog.failed(error)
+
+    def _check_count(self, arguments: Sequence[Any]) -> None:
+        layouts = self._tables.layouts
+        if len(arguments) != len(layouts):
+            names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(layouts))
+            raise InputError(
+                f"{self.executable.name} takes {len(layouts)} arguments, {len(arguments)} were given",
+                fix=f"its parameters are: {names or '(none)'}",
+            )
+        if not self.executable.donated or len(set(map(id, arguments))) == len(arguments):
+            return
+        places: dict[int, list[int]] = {}
+        for k, a in enumerate(arguments):
+            if isinstance(a, Array):
+                places.setdefault(id(a), []).append(k)
+        for number in self.executable.donated:
+            same = places.get(id(arguments[number]), ())
+            if len(same) > 1:
+                raise InputError(
+                    "an array is donated and passed a second time",
+                    where=" and ".join(self._tables.titles[k]() for k in same),
+                    fix="pass a copy, or do not donate it",
+                )
+
+    def _compare_inputs(self, arguments: Sequence[Any]) -> None:
+        """Raise `InputError` unless all ranks were given the same global values."""
+        plain = {k: np.ascontiguousarray(a) for k, a in enumerate(arguments) if not isinstance(a, Array)}
+        mine = {k: hashlib.sha256(a.tobytes()).hexdigest() for k, a in plain.items()}
+        for other in self.transport.exchange_objects(mine):
+            different = [k for k in plain if other.get(k) != mine[k]]
+            if different or len(other) != len(mine):
+                raise InputError(
+                    "the ranks were given different values",
+                    where=self._tables.titles[different[0]]() if different else None,
+                    fix="a NumPy argument is the global value: seed random numbers alike on every rank",
+                )
+
+
+def program_hash(executable: Executable) -> str:
+    """What makes two ranks run the same program: everything but the machine code, which may differ by CPU."""
+    parts = (
+        executable.name,
+        executable.num_devices,
+        executable.arguments,
+        executable.results,
+        executable.arena_bytes,
+        executable.collectives,
+        executable.donated,
+    )
+    return hashlib.sha256(repr(parts).encode() + executable.constants).hexdigest()
+
+
+def _agreed_hash(executable: Executable, transport: Transport) -> str:
+    """The program's hash, once all ranks have the same."""
+    if transport.process_count == 1:
+        return "0"
+    # The others may still be compiling.
+    mine = program_hash(executable)
+    hashes = transport.exchange_objects(mine, patience=PATIENCE)
+    if len(set(hashes)) > 1:
+        groups: dict[str, list[int]] = {}
+        for rank, digest in enumerate(hashes):
+            groups.setdefault(digest, []).append(rank)
+        text = "; ".join(f"ranks {ranks} have {digest[:12]}" for digest, ranks in groups.items())
+        raise InputError(
+            f"the ranks hold different programs ({text})",
+            fix="give all ranks the same file, annotations, mesh and shardc version",
+        )
+    return mine
