@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from llvmlite import ir
 
 from shardc.compiler.gpu.launches import Argument, Fill, KernelLaunch, Launches
+from shardc.compiler.kernels.affine import Condition
 from shardc.compiler.kernels.emitter import Emitter
+from shardc.compiler.kernels.expansions import EXPANSIONS
+from shardc.compiler.kernels.frames import Val, apply
 from shardc.compiler.kernels.rules import RULES
 from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import Shape
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.runtime import LaunchShape
 from shardc.native.gpu.target import GpuTarget
+from shardc.native.vector import I64, constant
 
 __all__ = ["ACCESS_BITS", "GpuEmitter", "GpuFunction", "GpuKernel"]
 
@@ -36,6 +41,25 @@ class GpuEmitter(Emitter):
         self.code.enter(self._slots)
         self._slots.branch(self._body)
         self.code.leave(self.entry.builder)
+
+    def _condition(self, c: Condition) -> Val:
+        """Bounds that lie between vectors hold for all lanes or for none: no masks, which GPUs do not have."""
+        return self._uniform(c) or super()._condition(c)
+
+    def _uniform(self, c: Condition) -> Val | None:
+        bound = [(self.bound(v), k) for v, k in c.expr.terms]
+        wide = [(x, k) for x, k in bound if x.lanes > 1]
+        if len(wide) != 1 or wide[0][1] != 1 or not wide[0][0].whole or any(x.value.lanes > 1 for x, _ in bound):
+            return None
+        lanes = wide[0][0].lanes
+        if any(n % lanes for n in (c.expr.const, c.low, c.high, *(k for x, k in bound if x.lanes == 1))):
+            return None
+        start = self.split(c.expr)[0]
+
+        def emit(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+            return b.icmp_unsigned("<", b.sub(x, constant(I64, c.low)), constant(I64, c.high - c.low))
+
+        return apply(emit, [start], self.entry)
 
 
 class GpuFunction:
@@ -81,6 +105,24 @@ class GpuKernel:
         self._steps: list[KernelLaunch | Fill] = []
         self._scratch = self._functions = 0
 
+    @cached_property
+    def computation(self) -> Computation:
+        """What the kernel computes: a fusion's computation, an op written as simpler ones, or the op alone; its
+        parameters are the operands."""
+        i = self.instruction
+        if i.opcode == "fusion":
+            inside: Computation = i.attrs["calls"]
+            return inside
+        if i.opcode in EXPANSIONS:
+            return EXPANSIONS[i.opcode](i)
+        parameters = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(i.operands)]
+        root = i.replace(operands=tuple(parameters))
+        return Computation(i.name, (*parameters, root), root)
+
+    def leaves(self) -> dict[Instruction, Argument]:
+        """The computation's parameters, and the arrays that they are."""
+        return dict(zip(self.computation.parameters, self.operands, strict=True))
+
     def scratch(self, nbytes: int) -> Argument:
         """Uninitialised memory for what one launch leaves to the next."""
         begin = self._scratch
@@ -97,11 +139,18 @@ class GpuKernel:
         self._functions += 1
         return GpuFunction(self, symbol, arrays, threads)
 
-    def launch(self, function: GpuFunction, grid: Sequence[int], shared_bytes: int = 0) -> None:
-        """Launch a finished function on a grid of up to three dimensions, behind what was launched before."""
+    def launch(
+        self, function: GpuFunction, grid: Sequence[int], shared_bytes: int = 0, arrays: Sequence[Argument] = ()
+    ) -> None:
+        """Launch a finished function on a grid of up to three dimensions, behind what was launched before; on
+        ``arrays`` instead of those that it was made for, none of which is an operand."""
         x, y, z = (*grid, 1, 1, 1)[:3]
         self._steps.append(
-            KernelLaunch(function.symbol, LaunchShape((x, y, z), function.threads, shared_bytes), function.arrays)
+            KernelLaunch(
+                function.symbol,
+                LaunchShape((x, y, z), function.threads, shared_bytes),
+                tuple(arrays) or function.arrays,
+            )
         )
 
     def launches(self) -> Launches:

@@ -31,7 +31,7 @@ from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.types import DType, Shape
 from shardc.native.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "Span", "can_cut", "emit_map"]
+__all__ = ["Output", "Span", "can_cut", "emit_map", "plan_space"]
 
 #: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 512, 4
@@ -140,7 +140,7 @@ class _Nest:
 
     @staticmethod
     def of(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
-        space, recorder = _plan(e, dims, outputs)
+        space, recorder = plan_space(e, dims, [o.element for o in outputs])
         stores = [_offset(e, o, space.index) for o in outputs]
         accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
         groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
@@ -391,13 +391,13 @@ def _streamed_lanes(o: Output, offset: Expr, inner: _Level, tiled: bool) -> int:
     return inner.unit if plain and not any(c * o.dtype.nbytes % memory.LINE for c in steps) else 0
 
 
-def _plan(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> tuple[Space, Recorder]:
+def plan_space(e: Elements, dims: Sequence[int], elements: Sequence[Element]) -> tuple[Space, Recorder]:
     """Split dimensions until nothing is gained, and see what memory is touched."""
     space = Space(e.source, dims)
     for _ in range(8):
         recorder = Recorder(e.source, e.leaves, e.rules)
-        for o in outputs:
-            o.element(recorder, space.index, ())
+        for element in elements:
+            element(recorder, space.index, ())
         if not space.split_for([a.offset for a in recorder.accesses] + recorder.uses):
             break
     return space, recorder
