@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -14,11 +14,19 @@ from shardc.native.symbols import addresses_for
 from shardc.native.target import Target, host_target, target_machine
 from shardc.native.unlocked import emit_object, run_passes
 
-__all__ = ["Loaded", "TargetModule", "compile_ir", "emit_assembly", "load_object", "new_module", "undefined_symbols"]
+__all__ = [
+    "Loaded", "TargetModule", "compile_ir", "defined_symbols", "emit_assembly", "load_object", "new_module",
+    "undefined_symbols",
+]  # fmt: skip
 
 
 class TargetModule(ir.Module):  # type: ignore[misc]
-    """An IR module that knows what it is made for, so that emitters may use what its CPU has."""
+    """An IR module that knows what it is made for, so that emitters may use what its CPU has.
+
+    ``has_libm``: it may call the C library's mathematics.
+    """
+
+    has_libm: bool = True
 
     def __init__(self, name: str, target: Target) -> None:
         super().__init__(name)
@@ -152,18 +160,30 @@ def undefined_symbols(*objects: bytes) -> list[str]:
 
     What one of them defines for the others is not among them. Empty for other formats: the linker then reports.
     """
-    needed: set[str] = set()
-    defined: set[str] = set()
-    for code in objects:
-        if code[:5] == b"\x7fELF\x02":
-            pairs = _symbols_of_elf(code)
-        elif code[:4] == b"\xcf\xfa\xed\xfe":
-            pairs = _symbols_of_macho(code)
-        else:
-            continue
-        for name, is_defined in pairs:
-            (defined if is_defined else needed).add(name)
-    return sorted(needed - defined - {"_GLOBAL_OFFSET_TABLE_"})
+    pairs = [pair for code in objects for pair in _symbols(code)]
+    defined = {name for name, is_defined in pairs if is_defined}
+    return sorted({name for name, _ in pairs} - defined - {"_GLOBAL_OFFSET_TABLE_"})
+
+
+def defined_symbols(*objects: bytes) -> list[str]:
+    """Names that ELF64 or Mach-O objects define for others, sorted, as they were given in IR."""
+    found = {
+        name.removeprefix("_") if code[:4] == _MACHO else name
+        for code in objects
+        for name, is_defined in _symbols(code)
+        if is_defined
+    }
+    return sorted(found)
+
+
+_MACHO = b"\xcf\xfa\xed\xfe"
+
+
+def _symbols(code: bytes) -> Iterable[tuple[str, bool]]:
+    """Names that an object shares with others, and whether it defines them."""
+    if code[:5] == b"\x7fELF\x02":
+        return _symbols_of_elf(code)
+    return _symbols_of_macho(code) if code[:4] == _MACHO else ()
 
 
 def _number_at(code: bytes, at: int, nbytes: int) -> int:

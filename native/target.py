@@ -56,7 +56,7 @@ class Target:
     @property
     def has_f16(self) -> bool:
         """Half precision converts in hardware, so that LLVM calls no runtime routine for it."""
-        return "+f16c" in self.features.split(",") or self.triple.startswith(("aarch64", "arm64"))
+        return "+f16c" in self.features.split(",") or self.triple.startswith(("aarch64", "arm64", "nvptx", "amdgcn"))
 
     def __str__(self) -> str:
         return f"{self.triple} {self.cpu}"

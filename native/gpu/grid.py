@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-__all__ = ["MMA", "GridCode", "Mma"]
+from shardc.native.vector import I32, constant
+
+__all__ = ["MMA", "GridCode", "Mma", "from_words", "to_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +148,36 @@ class GridCode(ABC):
     @abstractmethod
     def fence(self, b: ir.IRBuilder) -> None:
         """What this thread wrote before is seen by all threads of the device before what it writes after."""
+
+
+def bits_of(t: ir.Type) -> int:
+    """The width of a scalar or vector type that goes through registers."""
+    if isinstance(t, ir.VectorType):
+        return int(t.count) * bits_of(t.element)
+    if isinstance(t, ir.IntType):
+        return int(t.width)
+    return {"half": 16, "float": 32, "double": 64}[str(t)]
+
+
+def to_words(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+    """The bits of a number or vector in i32 registers, the lowest first; narrower ones are filled with zeros."""
+    bits = bits_of(value.type)
+    if bits < 32:
+        return [b.zext(b.bitcast(value, ir.IntType(bits)), I32)]
+    if bits == 32:
+        return [b.bitcast(value, I32)]
+    words = b.bitcast(value, ir.VectorType(I32, bits // 32))
+    return [b.extract_element(words, constant(I32, n)) for n in range(bits // 32)]
+
+
+def from_words(b: ir.IRBuilder, words: Sequence[ir.Value], t: ir.Type) -> ir.Value:
+    """What `to_words` took apart."""
+    bits = bits_of(t)
+    if bits < 32:
+        return b.bitcast(b.trunc(words[0], ir.IntType(bits)), t)
+    if bits == 32:
+        return b.bitcast(words[0], t)
+    both: ir.Value = ir.Constant(ir.VectorType(I32, len(words)), ir.Undefined)
+    for n, word in enumerate(words):
+        both = b.insert_element(both, word, constant(I32, n))
+    return b.bitcast(both, t)

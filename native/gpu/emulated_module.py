@@ -1,0 +1,160 @@
+"""Emulated kernels compiled, loaded and launched."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+
+from shardc.native.gpu.emulated_layout import (
+    COPY_BYTES,
+    FAULT,
+    LAUNCH,
+    LAUNCH_BYTES,
+    MOST_COPIES,
+    SITE_KINDS,
+    THREAD_BYTES,
+    WARP,
+)
+from shardc.native.gpu.emulated_threads import ORDERS, RUN, scheduler_module
+from shardc.native.gpu.runtime import LaunchShape
+from shardc.native.jit import Loaded, defined_symbols, load_object
+from shardc.native.target import host_target, target_machine
+from shardc.native.unlocked import emit_object, run_passes
+
+__all__ = ["FORWARD", "REVERSE", "EmulatedModule", "GridFault", "Order", "compile_emulated", "load_emulated"]
+
+_GUARD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """In which order blocks, the warps of a block and the lanes of a warp take their turns."""
+
+    kind: Literal["forward", "reverse", "random"] = "forward"
+    seed: int = 0
+
+
+FORWARD, REVERSE = Order(), Order("reverse")
+
+
+class GridFault(Exception):
+    """A kernel broke the rules of the grid: ``kernel``, ``block`` and what happened."""
+
+    def __init__(self, kernel: str, block: tuple[int, int, int], what: str) -> None:
+        super().__init__(f"kernel {kernel}, block {block}: {what}")
+        self.kernel, self.block, self.what = kernel, block, what
+
+
+def compile_emulated(module: ir.Module | str) -> bytes:
+    """The object of a module of emulated kernels, for this machine."""
+    target = host_target()
+    machine = target_machine(target, opt=1)
+    parsed = llvm.parse_assembly(str(module), llvm.create_context())
+    parsed.triple, parsed.data_layout = target.triple, str(machine.target_data)
+    parsed.verify()
+    options = llvm.create_pipeline_tuning_options(1)
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    run_passes(builder.getModulePassManager(), parsed, builder)
+    return emit_object(machine, parsed)
+
+
+@lru_cache(maxsize=1)
+def _scheduler() -> tuple[Loaded, Any]:
+    loaded = load_object(compile_emulated(scheduler_module()), [RUN])
+    return loaded, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address(RUN))
+
+
+def load_emulated(objects: bytes | Sequence[bytes]) -> EmulatedModule:
+    """Kernels that `compile_emulated` made, ready to be launched."""
+    return EmulatedModule([objects] if isinstance(objects, bytes) else list(objects))
+
+
+class EmulatedModule:
+    """Loaded kernels. Example: ``load_emulated(code).launch("add", LaunchShape((4, 1, 1), 256), [x, y], 0)``."""
+
+    def __init__(self, objects: Sequence[bytes]) -> None:
+        self.symbols = tuple(defined_symbols(*objects))
+        self._loaded = load_object(list(objects), self.symbols) if objects else None
+
+    def launch(
+        self, symbol: str, shape: LaunchShape, pointers: Sequence[int], device: int = 0, order: Order = FORWARD
+    ) -> None:
+        """Run a kernel to its end on arrays at ``pointers``. KeyError for a kernel that is not there; `GridFault`."""
+        if self._loaded is None or symbol not in self.symbols:
+            raise KeyError(symbol)
+        if not 0 < shape.threads <= 1024 or min(shape.grid) < 1:
+            raise ValueError(f"no launch of {symbol}: {shape}")
+        launch = _Launch(shape, self._loaded.address(symbol), pointers, device, order)
+        _scheduler()[1](launch.record.ctypes.data)
+        launch.check(symbol)
+
+
+class _Launch:
+    """The record of a launch, and the memory that it points to."""
+
+    def __init__(self, shape: LaunchShape, start: int, pointers: Sequence[int], device: int, order: Order) -> None:
+        blocks = shape.grid[0] * shape.grid[1] * shape.grid[2]
+        threads = -(-shape.threads // WARP) * WARP
+        self._shape = shape
+        self._keep: list[Any] = []
+        self.record = np.zeros(LAUNCH_BYTES, np.uint8)
+        self._put("grid", *shape.grid)
+        self._put("threads", shape.threads)
+        self._put("device", device)
+        self._put("shared_bytes", shape.shared_bytes)
+        self._put("guard_bytes", _GUARD_BYTES)
+        self._put("order", ORDERS[order.kind])
+        self._put("random", (order.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**63)
+        self._put("start", start)
+        self._put("arrays", self._memory(np.array([*pointers, 0], np.uint64)))
+        contexts = np.full(threads * THREAD_BYTES + 64, 0xFF, np.uint8)
+        self._put("contexts", self._aligned(contexts, 64))
+        self._put("copies", self._memory(np.empty(threads * MOST_COPIES * COPY_BYTES, np.uint8)))
+        self._put("shared", self._aligned(np.empty(shape.shared_bytes + _GUARD_BYTES + 128, np.uint8), 128))
+        for name, count in (("block_order", blocks), ("warp_order", threads // WARP), ("lane_order", WARP)):
+            self._put(name, self._memory(np.empty(count, np.int32)))
+
+    def _memory(self, array: Any) -> int:
+        self._keep.append(array)
+        return int(array.ctypes.data)
+
+    def _aligned(self, array: Any, align: int) -> int:
+        return -(-self._memory(array) // align) * align
+
+    def _put(self, name: str, *values: int) -> None:
+        kind = np.int32 if str(LAUNCH[name].type) == "i32" else np.int64
+        data = np.array(values, kind).view(np.uint8)
+        self.record[LAUNCH[name].at : LAUNCH[name].at + data.size] = data
+
+    def _get(self, name: str, count: int) -> list[int]:
+        at = LAUNCH[name].at
+        return [int(x) for x in self.record[at : at + 4 * count].view(np.int32)]
+
+    def check(self, kernel: str) -> None:
+        """`GridFault` when something went wrong."""
+        (fault,) = self._get("fault", 1)
+        if fault == FAULT["none"]:
+            return
+        x, y, z = self._get("block", 3)
+        where = self._get("where", 4)
+        if fault == FAULT["diverged"]:
+            one, other = (f"thread {where[n]} {_site(where[n + 1])}" for n in (0, 2))
+            what = f"threads diverged: {one}, but {other}"
+        elif fault == FAULT["shared"]:
+            what = f"byte {where[0]} of shared memory was written, but there are {self._shape.shared_bytes}"
+        else:
+            what = f"thread {where[0]} has more than {MOST_COPIES} copies under way"
+        raise GridFault(kernel, (x, y, z), what)
+
+
+def _site(number: int) -> str:
+    kind = SITE_KINDS[number & 7]
+    return "is done" if number == 0 else f"waits at site {number >> 3} ({kind})"
