@@ -17,7 +17,7 @@ from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType, array_shape
 from shardc.native.vector import I32, I64, constant
 
-__all__ = ["emit_topk"]
+__all__ = ["by_value", "emit_topk"]
 
 #: Longer lists than this are cut from the sorted row: keeping one may take its length for each element.
 _LONGEST_LIST = 64
@@ -32,7 +32,7 @@ def emit_topk(kernel: Kernel) -> None:
     count = values.dims[-1]
     if 0 not in operand.dims and 0 not in values.dims:
         kinds = (operand.dtype, positions.dtype)
-        before = _by_value(operand.dtype, i.attrs.get("largest", True))
+        before = by_value(operand.dtype, i.attrs.get("largest", True))
         if count <= _LONGEST_LIST:
             _List(e, kernel, kinds, before, count).emit(operand.size // operand.dims[-1], operand.dims[-1])
         else:
@@ -114,7 +114,7 @@ class _List:
         memory.store(b, (b.trunc(k, I32),), self.positions, hole, self.kinds[1], None)
 
 
-def _by_value(dtype: DType, largest: bool) -> Computation:
+def by_value(dtype: DType, largest: bool) -> Computation:
     """Comparator over (value, value, position, position): larger (or smaller) values first."""
     kinds = [array_shape(dtype), array_shape(dtype), array_shape("s32"), array_shape("s32")]
     parameters = [Instruction("parameter", s, attrs={"index": n}) for n, s in enumerate(kinds)]
