@@ -1,7 +1,7 @@
 """GPU threads on this machine's processor: each one is a coroutine that LLVM makes of the kernel's body.
 
 A thread runs until it has to wait for others (a barrier, or an exchange within its warp) and suspends itself there;
-`emulated_threads` resumes it when they have come. What a kernel computes may not depend on the order in which threads
+`emulated_scheduler` resumes it when they have come. What a kernel computes may not depend on the order in which threads
 run in between, so running it in several orders finds races. Kernels that never wait become plain functions.
 """
 
@@ -14,7 +14,7 @@ from llvmlite import ir
 from shardc.native.flow import at_byte
 from shardc.native.gpu.emulated_copies import finish_copies, start_copy
 from shardc.native.gpu.emulated_layout import LAUNCH, STATE, THREAD, WARP, load_field, site_number, store_field
-from shardc.native.gpu.emulated_module import (
+from shardc.native.gpu.emulated_threads import (
     FORWARD,
     REVERSE,
     EmulatedModule,

@@ -61,8 +61,8 @@ COPY, COPY_BYTES = _fields([("to", PTR, 1), ("source", PTR, 1), ("nbytes", I32, 
 LAUNCH, LAUNCH_BYTES = _fields(
     [
         ("block", I32, 3), ("grid", I32, 3), ("threads", I32, 1), ("device", I32, 1), ("shared_bytes", I32, 1),
-        ("guard_bytes", I32, 1), ("order", I32, 1), ("ran", I32, 1), ("fault", I32, 1), ("where", I32, 4), ("random", I64, 1),
-        ("shared", PTR, 1), ("allocate", I64, 1), ("frames", PTR, 1), ("frame_bytes", I64, 1), ("start", I64, 1),
+        ("guard_bytes", I32, 1), ("order", I32, 1), ("ran", I32, 1), ("fault", I32, 1), ("where", I32, 4),
+        ("random", I64, 1), ("shared", PTR, 1), ("allocate", I64, 1), ("frames", PTR, 1), ("start", I64, 1),
         ("arrays", PTR, 1), ("contexts", PTR, 1), ("copies", PTR, 1), ("block_order", PTR, 1), ("warp_order", PTR, 1),
         ("lane_order", PTR, 1),
     ]

@@ -1,273 +1,166 @@
-"""The scheduler of emulated threads, as IR: one native call runs a whole launch.
-
-Blocks run one after another. Of a block, one warp after another makes a step: all of its lanes run until each waits or
-is done. Lanes of a warp have to wait at the same site, and so have all threads of a block when nothing else is left to
-do; everything else is a fault. In which order blocks, warps and lanes take their turns says the launch.
-"""
+"""Emulated kernels compiled, loaded and launched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
 
+import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 
-from shardc.native.flow import at_byte, counted, define, number
 from shardc.native.gpu.emulated_layout import (
     COPY_BYTES,
     FAULT,
     LAUNCH,
+    LAUNCH_BYTES,
     MOST_COPIES,
-    STATE,
-    THREAD,
+    SITE_KINDS,
     THREAD_BYTES,
     WARP,
-    load_field,
-    store_field,
 )
-from shardc.native.jit import new_module
-from shardc.native.vector import I1, I8, I32, I64, PTR, constant, intrinsic
+from shardc.native.gpu.emulated_scheduler import ORDERS, RUN, scheduler_module
+from shardc.native.gpu.problems import GpuFault
+from shardc.native.gpu.runtime import LaunchShape
+from shardc.native.jit import Loaded, defined_symbols, load_object
+from shardc.native.target import host_target, target_machine
+from shardc.native.unlocked import emit_object, run_passes
 
-__all__ = ["ORDERS", "RUN", "scheduler_module"]
+__all__ = ["FORWARD", "REVERSE", "EmulatedModule", "GridFault", "Order", "compile_emulated", "load_emulated"]
 
-#: The function: (launch) -> nothing; what went wrong stands in the launch.
-RUN = "shardc_emulated_run"
-ORDERS = {"forward": 0, "reverse": 1, "random": 2}
-_NULL = ir.Constant(PTR, None)
-#: (array of pointers, device, thread) -> the coroutine
-_START = ir.FunctionType(PTR, [PTR, I32, PTR])
-
-
-def scheduler_module() -> ir.Module:
-    """The module with the function `RUN`, to be compiled as `compile_emulated` does."""
-    module = new_module("emulated_threads")
-    allocate = _allocate(module)
-    permute = _permute(module)
-    step = _step(module, permute)
-    block = _run_block(module, permute, step, _settle(module))
-    function, b = define(module, RUN, [PTR])
-    (launch,) = function.args
-    store_field(b, launch, LAUNCH["allocate"], b.ptrtoint(allocate, I64))
-    store_field(b, launch, LAUNCH["frames"], _NULL)
-    x, y, z = (b.zext(load_field(b, launch, LAUNCH["grid"], n), I64) for n in range(3))
-    count = b.mul(b.mul(x, y), z)
-    order = load_field(b, launch, LAUNCH["block_order"])
-    b.call(permute, [launch, order, b.trunc(count, I32)])
-    with counted(b, number(0), count) as k:
-        at = b.zext(_entry(b, order, k), I64)
-        for axis, place in enumerate((b.urem(at, x), b.urem(b.udiv(at, x), y), b.udiv(at, b.mul(x, y)))):
-            store_field(b, launch, LAUNCH["block"], b.trunc(place, I32), axis)
-        with _unless_failed(b, launch):
-            b.call(block, [launch])
-    frames = load_field(b, launch, LAUNCH["frames"])
-    b.call(_external(module, "free", ir.VoidType(), [PTR]), [frames])
-    b.ret_void()
-    return module
+_GUARD_BYTES = 1024
 
 
-def _external(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    found = module.globals.get(name)
-    return found or ir.Function(module, ir.FunctionType(result, arguments), name)
+@dataclass(frozen=True, slots=True)
+class Order:
+    """In which order blocks, the warps of a block and the lanes of a warp take their turns."""
+
+    kind: Literal["forward", "reverse", "random"] = "forward"
+    seed: int = 0
+
+    @classmethod
+    def random(cls, seed: int) -> Order:
+        """Another order for every seed, the same for the same."""
+        return cls("random", seed)
 
 
-def _entry(b: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
-    return b.load(b.gep(table, [index], source_etype=I32), typ=I32)
+FORWARD, REVERSE = Order(), Order("reverse")
 
 
-def _failed(b: ir.IRBuilder, launch: ir.Value) -> ir.Value:
-    return b.icmp_unsigned("!=", load_field(b, launch, LAUNCH["fault"]), constant(I32, FAULT["none"]))
+class GridFault(GpuFault):
+    """A kernel broke the rules of the grid: ``kernel``, ``block`` and ``what`` happened."""
+
+    def __init__(self, kernel: str, block: tuple[int, int, int], what: str) -> None:
+        super().__init__(what, where=f"kernel {kernel}, block {block}")
+        self.kernel, self.block = kernel, block
 
 
-@contextmanager
-def _unless_failed(b: ir.IRBuilder, launch: ir.Value) -> Iterator[None]:
-    with b.if_then(b.not_(_failed(b, launch))):
-        yield
+def compile_emulated(module: ir.Module | str) -> bytes:
+    """The object of a module of emulated kernels, for this machine."""
+    target = host_target()
+    machine = target_machine(target, opt=1)
+    parsed = llvm.parse_assembly(str(module), llvm.create_context())
+    parsed.triple, parsed.data_layout = target.triple, str(machine.target_data)
+    parsed.verify()
+    options = llvm.create_pipeline_tuning_options(1)
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    run_passes(builder.getModulePassManager(), parsed, builder)
+    return emit_object(machine, parsed)
 
 
-def _fail(b: ir.IRBuilder, launch: ir.Value, kind: str, *where: ir.Value) -> None:
-    store_field(b, launch, LAUNCH["fault"], constant(I32, FAULT[kind]))
-    for n, value in enumerate(where):
-        store_field(b, launch, LAUNCH["where"], value, n)
+@lru_cache(maxsize=1)
+def _scheduler() -> tuple[Loaded, Any]:
+    loaded = load_object(compile_emulated(scheduler_module()), [RUN])
+    return loaded, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.address(RUN))
 
 
-def _context(b: ir.IRBuilder, launch: ir.Value, thread: ir.Value) -> ir.Value:
-    """The record of ``thread`` (i64)."""
-    return at_byte(b, load_field(b, launch, LAUNCH["contexts"]), b.mul(thread, number(THREAD_BYTES)))
+def load_emulated(objects: bytes | Sequence[bytes]) -> EmulatedModule:
+    """Kernels that `compile_emulated` made, ready to be launched."""
+    return EmulatedModule([objects] if isinstance(objects, bytes) else list(objects))
 
 
-def _allocate(module: ir.Module) -> ir.Function:
-    """(launch, thread, bytes) -> the thread's frame, which every block uses again."""
-    function, b = define(module, "shardc.allocate", [PTR, I32, I64], PTR, internal=True)
-    launch, thread, size = function.args
-    room = b.and_(b.add(size, number(63)), number(-64))
-    missing = b.icmp_unsigned("==", b.ptrtoint(load_field(b, launch, LAUNCH["frames"]), I64), number(0))
-    with b.if_then(missing, likely=False):
-        allocate = _external(module, "aligned_alloc", PTR, [I64, I64])
-        threads = b.zext(load_field(b, launch, LAUNCH["threads"]), I64)
-        store_field(b, launch, LAUNCH["frames"], b.call(allocate, [number(64), b.mul(room, threads)]))
-    b.ret(at_byte(b, load_field(b, launch, LAUNCH["frames"]), b.mul(room, b.zext(thread, I64))))
-    return function
+class EmulatedModule:
+    """Loaded kernels. Example: ``load_emulated(code).launch("add", LaunchShape((4, 1, 1), 256), [x, y], 0)``."""
+
+    def __init__(self, objects: Sequence[bytes]) -> None:
+        self.symbols = frozenset(defined_symbols(*objects))
+        self._loaded = load_object(list(objects), sorted(self.symbols)) if objects else None
+
+    def launch(
+        self, symbol: str, shape: LaunchShape, pointers: Sequence[int], device: int = 0, order: Order = FORWARD
+    ) -> None:
+        """Run a kernel to its end on arrays at ``pointers``. KeyError for a kernel that is not there; `GridFault`."""
+        if self._loaded is None or symbol not in self.symbols:
+            raise KeyError(symbol)
+        if not 0 < shape.threads <= 1024 or min(shape.grid) < 1:
+            raise ValueError(f"no launch of {symbol}: {shape}")
+        launch = _Launch(shape, self._loaded.address(symbol), pointers, device, order)
+        _scheduler()[1](launch.record.ctypes.data)
+        launch.check(symbol)
 
 
-def _permute(module: ir.Module) -> ir.Function:
-    """(launch, table, count): the numbers below ``count`` (i32) in the launch's order."""
-    function, b = define(module, "shardc.permute", [PTR, PTR, I32], internal=True)
-    launch, table, count = function.args
-    order = load_field(b, launch, LAUNCH["order"])
-    backwards = b.icmp_unsigned("==", order, constant(I32, ORDERS["reverse"]))
-    wide = b.zext(count, I64)
-    with counted(b, number(0), wide) as k:
-        low = b.trunc(k, I32)
-        value = b.select(backwards, b.sub(b.sub(count, constant(I32, 1)), low), low)
-        b.store(value, b.gep(table, [k], source_etype=I32))
-    with b.if_then(b.icmp_unsigned("==", order, constant(I32, ORDERS["random"]))), counted(b, number(1), wide) as k:
-        other = b.urem(_random(b, launch), b.add(k, number(1)))
-        here, there = (b.gep(table, [n], source_etype=I32) for n in (k, other))
-        x, y = b.load(here, typ=I32), b.load(there, typ=I32)
-        b.store(y, here)
-        b.store(x, there)
-    b.ret_void()
-    return function
+class _Launch:
+    """The record of a launch, and the memory that it points to."""
+
+    def __init__(self, shape: LaunchShape, start: int, pointers: Sequence[int], device: int, order: Order) -> None:
+        blocks = shape.grid[0] * shape.grid[1] * shape.grid[2]
+        threads = -(-shape.threads // WARP) * WARP
+        self._shape = shape
+        self._keep: list[Any] = []
+        self.record = np.zeros(LAUNCH_BYTES, np.uint8)
+        self._put("grid", *shape.grid)
+        self._put("threads", shape.threads)
+        self._put("device", device)
+        self._put("shared_bytes", shape.shared_bytes)
+        self._put("guard_bytes", _GUARD_BYTES)
+        self._put("order", ORDERS[order.kind])
+        self._put("random", (order.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**63)
+        self._put("start", start)
+        self._put("arrays", self._memory(np.array([*pointers, 0], np.uint64)))
+        contexts = np.full(threads * THREAD_BYTES + 64, 0xFF, np.uint8)
+        self._put("contexts", self._aligned(contexts, 64))
+        self._put("copies", self._memory(np.empty(threads * MOST_COPIES * COPY_BYTES, np.uint8)))
+        self._put("shared", self._aligned(np.empty(shape.shared_bytes + _GUARD_BYTES + 128, np.uint8), 128))
+        for name, count in (("block_order", blocks), ("warp_order", threads // WARP), ("lane_order", WARP)):
+            self._put(name, self._memory(np.empty(count, np.int32)))
+
+    def _memory(self, array: Any) -> int:
+        self._keep.append(array)
+        return int(array.ctypes.data)
+
+    def _aligned(self, array: Any, align: int) -> int:
+        return -(-self._memory(array) // align) * align
+
+    def _put(self, name: str, *values: int) -> None:
+        kind = np.int32 if str(LAUNCH[name].type) == "i32" else np.int64
+        data = np.array(values, kind).view(np.uint8)
+        self.record[LAUNCH[name].at : LAUNCH[name].at + data.size] = data
+
+    def _get(self, name: str, count: int) -> list[int]:
+        at = LAUNCH[name].at
+        return [int(x) for x in self.record[at : at + 4 * count].view(np.int32)]
+
+    def check(self, kernel: str) -> None:
+        """`GridFault` when something went wrong."""
+        (fault,) = self._get("fault", 1)
+        if fault == FAULT["none"]:
+            return
+        x, y, z = self._get("block", 3)
+        where = self._get("where", 4)
+        if fault == FAULT["diverged"]:
+            one, other = (f"thread {where[n]} {_site(where[n + 1])}" for n in (0, 2))
+            what = f"threads diverged: {one}, but {other}"
+        elif fault == FAULT["shared"]:
+            what = f"byte {where[0]} of shared memory was written, but there are {self._shape.shared_bytes}"
+        else:
+            what = f"thread {where[0]} has more than {MOST_COPIES} copies under way"
+        raise GridFault(kernel, (x, y, z), what)
 
 
-def _random(b: ir.IRBuilder, launch: ir.Value) -> ir.Value:
-    """The next number of a linear congruential generator, its upper half."""
-    state = b.add(
-        b.mul(load_field(b, launch, LAUNCH["random"]), number(6364136223846793005)), number(1442695040888963407)
-    )
-    store_field(b, launch, LAUNCH["random"], state)
-    return b.lshr(state, number(32))
-
-
-def _same(b: ir.IRBuilder, thread: ir.Value, other: ir.Value) -> ir.Value:
-    state, site = ([load_field(b, t, THREAD[n]) for t in (thread, other)] for n in ("state", "site"))
-    return b.and_(b.icmp_unsigned("==", *state), b.icmp_unsigned("==", *site))
-
-
-def _compare(b: ir.IRBuilder, launch: ir.Value, first: ir.Value, thread: ir.Value) -> None:
-    """A fault when a thread does not wait where the first one does."""
-    with b.if_then(b.not_(_same(b, first, thread)), likely=False):
-        where = [load_field(b, t, THREAD[n]) for t in (first, thread) for n in ("number", "site")]
-        _fail(b, launch, "diverged", *where)
-
-
-def _warp_end(b: ir.IRBuilder, launch: ir.Value, warp: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The first thread of a warp and how many lanes there are."""
-    first = b.mul(warp, number(WARP))
-    rest = b.sub(b.zext(load_field(b, launch, LAUNCH["threads"]), I64), first)
-    return first, b.select(b.icmp_unsigned("<", rest, number(WARP)), rest, number(WARP))
-
-
-def _step(module: ir.Module, permute: ir.Function) -> ir.Function:
-    """(launch, warp) -> did the warp run?"""
-    function, b = define(module, "shardc.step", [PTR, I64], I1, internal=True)
-    launch, warp = function.args
-    begin, lanes = _warp_end(b, launch, warp)
-    first = _context(b, launch, begin)
-    with counted(b, number(1), lanes) as k:
-        _compare(b, launch, first, _context(b, launch, b.add(begin, k)))
-    state = load_field(b, first, THREAD["state"])
-    waits = b.icmp_unsigned(">=", state, constant(I32, STATE["block"]))
-    with b.if_then(b.or_(waits, _failed(b, launch))):
-        b.ret(constant(I1, 0))
-    order = load_field(b, launch, LAUNCH["lane_order"])
-    b.call(permute, [launch, order, b.trunc(lanes, I32)])
-    with counted(b, number(0), lanes) as k:
-        lane = b.zext(_entry(b, order, k), I64)
-        _resume(b, launch, _context(b, launch, b.add(begin, lane)))
-    b.ret(constant(I1, 1))
-    return function
-
-
-def _resume(b: ir.IRBuilder, launch: ir.Value, thread: ir.Value) -> None:
-    """The thread runs until it waits or is done; the first time, it is made."""
-    handle = load_field(b, thread, THREAD["handle"])
-    store_field(b, thread, THREAD["site"], constant(I32, 0))
-    with b.if_else(b.icmp_unsigned("==", b.ptrtoint(handle, I64), number(0))) as (new, old):
-        with new:
-            start = b.inttoptr(load_field(b, launch, LAUNCH["start"]), _START.as_pointer())
-            arrays, device = (load_field(b, launch, LAUNCH[n]) for n in ("arrays", "device"))
-            store_field(b, thread, THREAD["handle"], b.call(start, [arrays, device, thread]))
-        with old:
-            b.call(_external(b.module, "llvm.coro.resume", ir.VoidType(), [PTR]), [handle])
-
-
-def _settle(module: ir.Module) -> ir.Function:
-    """(launch) -> is there more to do? All threads of the block wait, or are done: let them pass the barrier."""
-    function, b = define(module, "shardc.settle", [PTR], I1, internal=True)
-    (launch,) = function.args
-    threads = b.zext(load_field(b, launch, LAUNCH["threads"]), I64)
-    first = _context(b, launch, number(0))
-    with counted(b, number(1), threads) as k:
-        _compare(b, launch, first, _context(b, launch, k))
-    done = b.icmp_unsigned("==", load_field(b, first, THREAD["state"]), constant(I32, STATE["done"]))
-    with b.if_then(b.or_(done, _failed(b, launch))):
-        b.ret(constant(I1, 0))
-    with counted(b, number(0), threads) as k:
-        store_field(b, _context(b, launch, k), THREAD["state"], constant(I32, STATE["ready"]))
-    b.ret(constant(I1, 1))
-    return function
-
-
-def _prepare(b: ir.IRBuilder, launch: ir.Value, threads: ir.Value) -> ir.Value:
-    """Fresh threads, and shared memory that holds nothing useful; its bytes with those of the guard."""
-    copies = load_field(b, launch, LAUNCH["copies"])
-    with counted(b, number(0), threads) as k:
-        thread = _context(b, launch, k)
-        store_field(b, thread, THREAD["number"], b.trunc(k, I32))
-        for name in ("state", "site", "meetings", "first_copy", "next_copy", "group"):
-            store_field(b, thread, THREAD[name], constant(I32, 0))
-        store_field(b, thread, THREAD["launch"], launch)
-        store_field(b, thread, THREAD["handle"], _NULL)
-        store_field(b, thread, THREAD["copies"], at_byte(b, copies, b.mul(k, number(MOST_COPIES * COPY_BYTES))))
-    sizes = [b.zext(load_field(b, launch, LAUNCH[n]), I64) for n in ("shared_bytes", "guard_bytes")]
-    size = b.add(*sizes)
-    place = load_field(b, launch, LAUNCH["shared"])
-    intrinsic(b, "llvm.memset", ir.VoidType(), [place, constant(I8, 0xFF), size, constant(I1, 0)])
-    return size
-
-
-def _run_block(module: ir.Module, permute: ir.Function, step: ir.Function, settle: ir.Function) -> ir.Function:
-    """(launch): one block."""
-    function, b = define(module, "shardc.block", [PTR], internal=True)
-    (launch,) = function.args
-    threads = b.zext(load_field(b, launch, LAUNCH["threads"]), I64)
-    size = _prepare(b, launch, threads)
-    warps = b.udiv(b.add(threads, number(WARP - 1)), number(WARP))
-    order = load_field(b, launch, LAUNCH["warp_order"])
-    # Forwards and in reverse a warp goes on while it can; at random, others come in between.
-    greedy = b.icmp_unsigned("!=", load_field(b, launch, LAUNCH["order"]), constant(I32, ORDERS["random"]))
-    phase, over = function.append_basic_block("phase"), function.append_basic_block("over")
-    b.branch(phase)
-    b.position_at_end(phase)
-    b.call(permute, [launch, order, b.trunc(warps, I32)])
-    ran: ir.Value
-    flag = LAUNCH["ran"]
-    store_field(b, launch, flag, constant(I32, 0))
-    with counted(b, number(0), warps) as k:
-        warp = b.zext(_entry(b, order, k), I64)
-        again, next_warp = function.append_basic_block("again"), function.append_basic_block("next")
-        b.branch(again)
-        b.position_at_end(again)
-        ran = b.call(step, [launch, warp])
-        store_field(b, launch, flag, b.or_(load_field(b, launch, flag), b.zext(ran, I32)))
-        b.cbranch(b.and_(ran, greedy), again, next_warp)
-        b.position_at_end(next_warp)
-    settled = function.append_basic_block("settled")
-    b.cbranch(b.icmp_unsigned("!=", load_field(b, launch, flag), constant(I32, 0)), phase, settled)
-    b.position_at_end(settled)
-    b.cbranch(b.call(settle, [launch]), phase, over)
-    b.position_at_end(over)
-    _check_guard(b, launch, size)
-    b.ret_void()
-    return function
-
-
-def _check_guard(b: ir.IRBuilder, launch: ir.Value, size: ir.Value) -> None:
-    """Nobody wrote behind the block's shared memory."""
-    place = load_field(b, launch, LAUNCH["shared"])
-    begin = b.zext(load_field(b, launch, LAUNCH["shared_bytes"]), I64)
-    with counted(b, begin, size) as k:
-        wrong = b.icmp_unsigned("!=", b.load(at_byte(b, place, k), typ=I8), constant(I8, 0xFF))
-        with b.if_then(b.and_(wrong, b.not_(_failed(b, launch))), likely=False):
-            _fail(b, launch, "shared", b.trunc(k, I32))
+def _site(number: int) -> str:
+    kind = SITE_KINDS[number & 7]
+    return "is done" if number == 0 else f"waits at site {number >> 3} ({kind})"
