@@ -7,26 +7,35 @@ operands alone; all runs must agree to the bit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from shardc.native.gpu.assemble import Usage, assemble
-from shardc.native.gpu.emulated_threads import FORWARD, REVERSE, EmulatedModule, Order, load_emulated
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import Argument, Fill, Launches
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.gpu.emulated import compile_emulated, new_emulated_module
+from shardc.native.gpu.emulated import (
+    FORWARD,
+    REVERSE,
+    EmulatedModule,
+    Order,
+    compile_emulated,
+    load_emulated,
+    new_emulated_module,
+)
 from shardc.native.gpu.nvptx import emit_ptx, new_nvptx_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.kernel_runner import assert_close, expected, fusion
 
+if TYPE_CHECKING:
+    from shardc.native.gpu.assemble import Usage
+
 Array = np.ndarray[Any, Any]
 
 #: Orders that every kernel runs in.
-ORDERS = (FORWARD, REVERSE, Order.random(1), Order.random(2))
+ORDERS = (FORWARD, REVERSE, Order("random", 1), Order("random", 2))
 #: Guard bytes on both sides of an array; a multiple of its alignment.
 _GUARD, _ALIGNMENT = 256, 256
 _GUARD_BYTE = 0xA5
@@ -178,6 +187,8 @@ def assemble_kernel(
     tuning: Tuning = DEFAULT,
 ) -> dict[str, dict[str, Usage]]:
     """What each function of the kernel takes of a chip, by architecture and symbol."""
+    from shardc.native.gpu.assemble import assemble
+
     return {arch: dict(assemble(kernel_ptx(what, arch, in_place, tuning), arch).kernels) for arch in archs}
 
 
