@@ -5,7 +5,8 @@ machine's memory with threads as coroutines. Everything above is written against
 GPU run the same code as a cluster does.
 
 Addresses are integers. Work goes to streams and is done in their order; only `synchronize` waits. Errors are
-`RunError` (what went wrong on the device) and `EnvironmentProblem` (driver, memory, capability).
+`GpuFault` (what went wrong on the device; nothing more can be done with it in this process) and `GpuProblem` (driver,
+memory, capability). A runtime is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -87,18 +88,28 @@ class Runtime(Protocol):
     def target(self) -> GpuTarget: ...
     @property
     def ordinal(self) -> int: ...
+    @property
+    def failed(self) -> bool:
+        """Work went wrong: the GPU cannot be used in this process any more."""
+        ...
 
     def allocate(self, nbytes: int) -> Memory:
-        """Uninitialised, at a multiple of 256. `EnvironmentProblem` when there is not enough."""
+        """Uninitialised, at a multiple of 256. `GpuProblem` when there is not enough.
+
+        Work that was put into streams before the memory is given back may still use it."""
         ...
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Host memory that copies are fast from and to, as long as the array lives."""
+        """Host memory that copies are fast from and to, as long as the array lives. It may be dropped while copies
+        that were started before are under way."""
         ...
 
     def load(self, images: Sequence[Image]) -> Module: ...
     def stream(self) -> Stream: ...
-    def event(self) -> Event: ...
+    def event(self, timed: bool = False) -> Event:
+        """A mark to be recorded; only ``timed`` ones can be asked for the time between them."""
+        ...
+
     def record(self, event: Event, stream: Stream) -> None: ...
     def wait(self, event: Event, stream: Stream) -> None:
         """Later work of ``stream`` begins when ``event``, recorded before, has happened."""
@@ -118,11 +129,17 @@ class Runtime(Protocol):
         ...
 
     def capture(self, streams: Sequence[Stream], work: Callable[[], None]) -> Graph:
-        """What ``work`` puts into ``streams`` (the first, and others by events of it) becomes a graph; nothing runs."""
+        """What ``work`` puts into ``streams`` becomes a graph; nothing of it runs. The graph begins when the stream it
+        is launched in comes to it, and is done when all of ``streams`` are. ``work`` may not wait for events that were
+        recorded before, nor synchronise, nor call the host."""
         ...
 
     def synchronize(self, stream: Stream | None = None) -> None:
         """Wait for a stream (or all of them); raises what went wrong."""
+        ...
+
+    def elapsed(self, first: Event, last: Event) -> float:
+        """Seconds between two timed events, which have happened."""
         ...
 
     def describe(self) -> dict[str, Any]:
