@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from shardc.compiler.gpu.column_reduction import emit_column_reduction, takes_column_reduction
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Launches
 from shardc.compiler.gpu.loop import emit_loop, takes_loop
+from shardc.compiler.gpu.product import emit_products, takes_product
+from shardc.compiler.gpu.row_kernel import emit_row_kernel, takes_row_kernel
+from shardc.compiler.gpu.row_reduction import emit_row_reduction, takes_row_reduction
 from shardc.compiler.gpu.sorting import emit_sort, takes_sort
 from shardc.compiler.gpu.top_k import emit_topk, takes_topk
 from shardc.compiler.tuning import DEFAULT, Tuning
@@ -33,6 +37,10 @@ class Hero:
 HEROES: tuple[Hero, ...] = (
     Hero("sort", takes_sort, emit_sort),
     Hero("top-k", takes_topk, emit_topk),
+    Hero("column reduction", takes_column_reduction, emit_column_reduction),
+    Hero("row reduction", takes_row_reduction, emit_row_reduction),
+    Hero("row kernel", takes_row_kernel, emit_row_kernel),
+    Hero("product", takes_product, emit_products),
     Hero("loop", takes_loop, emit_loop),
 )
 
