@@ -31,6 +31,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.ir import Module
 from shardc.hlo.simplify.structure import Structure
+from shardc.native.gpu.target import GpuTarget
 from shardc.native.target import Target
 
 __all__ = [
@@ -77,11 +78,11 @@ def _content(file: str | Path | None) -> str:
         return str(file)
 
 
-def source_key(content: str, target: Target, config: Config) -> str:
+def source_key(content: str, target: Target, config: Config, gpu: GpuTarget | None = None) -> str:
     """The key of a program by the ``content`` that it came from, annotations and options among it."""
     assert content, "nothing is known of the source"
     digest = hashlib.sha256()
-    for part in (FORMAT, _sources(), llvmlite.__version__, target, code_settings(config), content):
+    for part in (FORMAT, _sources(), llvmlite.__version__, target, code_settings(config), gpu, content):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()
 

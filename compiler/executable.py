@@ -23,6 +23,7 @@ from typing import Any
 from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.memory import PASSED_BY
 from shardc.collectives.schedule import Schedule
+from shardc.compiler.gpu.program import GpuProgram
 from shardc.compiler.profile import ProfilePlan
 from shardc.hlo.errors import RunError
 from shardc.hlo.groups import AxisGroups
@@ -97,7 +98,8 @@ class Executable:
     share the argument: the first of them writes. ``result_classes`` are by result the number in ``once`` of the groups
     of which only the first device writes its memory, -1 where all do (empty: all do). ``sections`` of
     the arena may be one memory for a group of devices. ``schedule`` is the order of the collectives, without what has
-    none.
+    none. With ``gpu`` the step is that program: there is no native step, ``objects`` and ``symbol`` are empty, and
+    ``target`` is the text of a `GpuTarget`.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Executable:
     result_classes: tuple[int, ...] = ()
     sections: tuple[SharedSection, ...] = ()
     schedule: Schedule = ()
+    gpu: GpuProgram | None = None
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

@@ -22,7 +22,7 @@ from shardc.native.jit import Loaded, load_object, undefined_symbols
 from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 from shardc.native.target import Target, host_target
 
-__all__ = ["LoadedStep", "load_step", "run_single", "step_drive", "step_pool"]
+__all__ = ["LoadedStep", "call_addresses", "load_step", "need_machine", "run_single", "step_drive", "step_pool"]
 
 #: The native entry point, see `compiler/executable.py`.
 _STEP = ctypes.CFUNCTYPE(
@@ -55,17 +55,9 @@ def load_step(
     `EnvironmentProblem` when it was made for another kind of CPU, `InputError` when an address is missing.
     """
     machine = host_target()
-    triple = executable.target.split(" ")[0]
-    wanted = {f for f in executable.features.split(",") if f.startswith("+")}
-    missing = sorted(wanted - set(machine.features.split(",")))
-    if triple != machine.triple or missing:
-        lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
-        raise EnvironmentProblem(
-            f"{executable.name} was compiled for {executable.target}, this machine is {machine}{lacking}",
-            fix="compile the program on this kind of machine",
-        )
+    need_machine(executable, executable.target)
     needed = undefined_symbols(*executable.objects)
-    addresses = _addresses(executable, needed, custom_calls or {})
+    addresses = call_addresses(executable, needed, custom_calls or {})
     threads = step_pool(machine, config) if PARALLEL in needed or executable.num_devices > 1 else None
     log = None
     if threads is not None and PARALLEL in needed:
@@ -74,6 +66,20 @@ def load_step(
     loaded = load_object(executable.objects, [executable.symbol], addresses)
     address = loaded.address(executable.symbol)
     return LoadedStep(address, _STEP(address), loaded, threads, log)
+
+
+def need_machine(executable: Executable, made_for: str) -> None:
+    """Raise `EnvironmentProblem` unless this machine runs code for ``made_for`` (a triple and a CPU) with the features
+    of ``executable``."""
+    machine = host_target()
+    wanted = {f for f in executable.features.split(",") if f.startswith("+")}
+    missing = sorted(wanted - set(machine.features.split(",")))
+    if made_for.split(" ")[0] != machine.triple or missing:
+        lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
+        raise EnvironmentProblem(
+            f"{executable.name} was compiled for {made_for}, this machine is {machine}{lacking}",
+            fix="compile the program on this kind of machine",
+        )
 
 
 def step_pool(machine: Target, config: Config | None) -> Pool:
@@ -91,8 +97,8 @@ def step_drive(config: Config | None) -> Drive:
     return drive(kept_object(drive_ir(machine), machine, config, partial(drive_object, machine)))
 
 
-def _addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:
-    """The addresses of users' functions by symbol."""
+def call_addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:
+    """The addresses of users' functions by symbol; `InputError` for one of the ``needed`` that was not given."""
     given = {custom_call_symbol(target): c for target, c in custom_calls.items() if c.address}
     for symbol in needed:
         if symbol.startswith(custom_call_symbol("")) and symbol not in given:

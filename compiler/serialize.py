@@ -1,4 +1,4 @@
-"""Executables as files: a zip of a JSON manifest, the objects and the constants; no pickles.
+"""Executables as files: a zip of a JSON manifest, the objects, other code and the constants; no pickles.
 
 The manifest holds the digests of the other members, so a damaged file is recognised before anything of it runs.
 """
@@ -18,6 +18,19 @@ from typing import Any
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
 from shardc.collectives.schedule import Await, Begin, Choice, Perform, Repeat
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable
+from shardc.compiler.gpu.program import (
+    AwaitCollective,
+    CheckStep,
+    ChoiceStep,
+    CopyStep,
+    FillStep,
+    GpuProgram,
+    HostStep,
+    LaunchStep,
+    ProductStep,
+    RepeatStep,
+    StartCollective,
+)
 from shardc.compiler.profile import ProfilePlan, Site
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
@@ -25,11 +38,12 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, Lis
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import DTYPES, DType, Layout, Shape
+from shardc.native.gpu.runtime import Image, LaunchShape
 
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 7
+FORMAT = 8
 
 _MANIFEST, _CONSTANTS = "manifest.json", "constants.bin"
 
@@ -39,6 +53,7 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
         c.__name__: c
         for c in (
             ArraySpec,
+            AwaitCollective,
             AxisGroups,
             AxisPairs,
             AxisRef,
@@ -46,22 +61,34 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             Begin,
             BufferRef,
             CheckSite,
+            CheckStep,
             Choice,
+            ChoiceStep,
             CollectiveCall,
             CollectiveOperand,
+            CopyStep,
             DimSharding,
+            FillStep,
+            GpuProgram,
+            HostStep,
+            Image,
             IotaGroups,
+            LaunchShape,
+            LaunchStep,
             Layout,
             ListGroups,
             ListPairs,
             Mesh,
             Perform,
+            ProductStep,
             ProfilePlan,
             Repeat,
+            RepeatStep,
             Shape,
             SharedSection,
             Sharding,
             Site,
+            StartCollective,
         )
     }
 )
@@ -86,15 +113,16 @@ def to_bytes(executable: Executable) -> bytes:
     """The content of an executable's file; equal executables give equal bytes."""
     members = {_CONSTANTS: executable.constants}
     members.update({f"step{n}.o": code for n, code in enumerate(executable.objects)})
+    encoded = {
+        f.name: _encode(getattr(executable, f.name), members)
+        for f in fields(executable)
+        if f.name not in ("objects", "constants")
+    }
     manifest = {
         "format": FORMAT,
         "digests": {name: _digest(data) for name, data in members.items()},
         "objects": len(executable.objects),
-        "executable": {
-            f.name: _encode(getattr(executable, f.name))
-            for f in fields(executable)
-            if f.name not in ("objects", "constants")
-        },
+        "executable": encoded,
     }
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
@@ -117,7 +145,7 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
             )
         if manifest["digests"] != {name: _digest(content) for name, content in members.items()}:
             raise InputError("the executable is damaged: its content does not match its digest", where=where, fix=fix)
-        parts = {name: _decode(value) for name, value in manifest["executable"].items()}
+        parts = {name: _decode(value, members) for name, value in manifest["executable"].items()}
         objects = tuple(members[f"step{n}.o"] for n in range(manifest["objects"]))
         return Executable(**parts, objects=objects, constants=members[_CONSTANTS])
     except InputError:
@@ -130,28 +158,35 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _encode(value: Any) -> Any:
-    """JSON for plain data: tuples are lists, our classes objects with their name under ``$``."""
+def _encode(value: Any, members: dict[str, bytes]) -> Any:
+    """JSON for plain data: tuples are lists, our classes objects with their name under ``$``. Bytes become one of the
+    file's ``members``, equal ones the same."""
     if isinstance(value, DType):
         return {"$": "DType", "name": value.name}
+    if isinstance(value, bytes):
+        name = f"code-{_digest(value)[:32]}"
+        members[name] = value
+        return {"$": "bytes", "member": name}
     if type(value).__name__ in _CLASSES:
-        parts = {f.name: _encode(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
+        parts = {f.name: _encode(getattr(value, f.name), members) for f in fields(value) if not f.name.startswith("_")}
         return {"$": type(value).__name__, **parts}
     if isinstance(value, tuple | list):
-        return [_encode(v) for v in value]
+        return [_encode(v, members) for v in value]
     if isinstance(value, Mapping):
-        return {str(k): _encode(v) for k, v in value.items()}
+        return {str(k): _encode(v, members) for k, v in value.items()}
     return value
 
 
-def _decode(value: Any) -> Any:
+def _decode(value: Any, members: Mapping[str, bytes]) -> Any:
     if isinstance(value, list):
-        return tuple(_decode(v) for v in value)
+        return tuple(_decode(v, members) for v in value)
     if not isinstance(value, dict):
         return value
     kind = value.get("$")
     if kind is None:
-        return {k: _decode(v) for k, v in value.items()}
+        return {k: _decode(v, members) for k, v in value.items()}
     if kind == "DType":
         return DTYPES[value["name"]]
-    return _CLASSES[kind](**{k: _decode(v) for k, v in value.items() if k != "$"})
+    if kind == "bytes":
+        return members[value["member"]]
+    return _CLASSES[kind](**{k: _decode(v, members) for k, v in value.items() if k != "$"})

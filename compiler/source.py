@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from shardc.compiler.cache import bypasses_cache, linked, source_key
 from shardc.compiler.executable import Executable
+from shardc.compiler.gpu.names import find_target, is_gpu
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.logged import warnings_counted
@@ -15,22 +16,27 @@ __all__ = ["compile_source"]
 
 
 def compile_source(
-    content: str, config: Config, module: Callable[[], Module], machine: Target | None = None
+    content: str,
+    config: Config,
+    module: Callable[[], Module],
+    machine: Target | None = None,
+    target: str = "cpu",
 ) -> Executable:
     """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
 
-    The content must tell all that the module depends on, but shardc itself, the machine and ``config``; an empty one
-    tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
+    The content must tell all that the module depends on, but shardc itself, ``machine``, ``target`` and ``config``; an
+    empty one tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
     """
 
     def compiled(made: Module, source: str = "") -> Executable:
         from shardc.compiler.compile import compile_module
 
-        return compile_module(made, config, source=source, machine=machine)
+        return compile_module(made, config, target, source=source, machine=machine)
 
     if not content or config.custom_calls or bypasses_cache(config):
         return compiled(module())
-    key = source_key(content, machine or host_target(), config)
+    gpu = find_target(target) if is_gpu(target) else None
+    key = source_key(content, machine or host_target(), config, gpu)
     found = linked(key, config)
     if found is not None:
         return found

@@ -5,6 +5,7 @@ The same tree as `Lowered.steps`, with every buffer's place resolved. The launch
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shardc.collectives.call import BufferRef
@@ -20,9 +21,11 @@ __all__ = [
     "GpuStep",
     "HostStep",
     "LaunchStep",
+    "LeafStep",
     "ProductStep",
     "RepeatStep",
     "StartCollective",
+    "leaf_steps",
 ]
 
 
@@ -127,27 +130,37 @@ class ChoiceStep:
     branches: tuple[tuple[GpuStep, ...], ...]
 
 
-GpuStep = (
-    LaunchStep
-    | FillStep
-    | CopyStep
-    | ProductStep
-    | HostStep
-    | StartCollective
-    | AwaitCollective
-    | CheckStep
-    | RepeatStep
-    | ChoiceStep
-)
+LeafStep = LaunchStep | FillStep | CopyStep | ProductStep | HostStep | StartCollective | AwaitCollective | CheckStep
+GpuStep = LeafStep | RepeatStep | ChoiceStep
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProgram:
-    """``images`` are the kernels' code, ``host_objects`` native objects with the kernels of `HostStep`. Every
-    collective operand and result, and scratch memory, lies in the places of `Executable`; its arena needs no header
-    here, but keeps it."""
+    """``target`` is the text of a `GpuTarget`. ``images`` are the kernels' code; ``ptx`` has by image the text that a
+    cubin was assembled from (empty: the image is the text itself, or no PTX).
+
+    ``host_objects`` are native objects with the kernels of `HostStep`: ``void symbol(ptr* operands, ptr* results,
+    i32 device)``, made, as the objects of an emulation, for the processor ``host`` (its triple and name; empty where
+    nothing runs on the host). Every collective operand and result, and scratch memory, lies in the places of
+    `Executable`; its arena needs no header here, but keeps it.
+    """
 
     target: str
     images: tuple[Image, ...]
     steps: tuple[GpuStep, ...]
+    ptx: tuple[bytes, ...] = ()
     host_objects: tuple[bytes, ...] = ()
+    host: str = ""
+
+
+def leaf_steps(steps: Iterable[GpuStep]) -> Iterator[LeafStep]:
+    """All steps that do something themselves, in program order, loop bodies and branches once."""
+    for step in steps:
+        if isinstance(step, RepeatStep):
+            yield from leaf_steps(step.condition)
+            yield from leaf_steps(step.body)
+        elif isinstance(step, ChoiceStep):
+            for branch in step.branches:
+                yield from leaf_steps(branch)
+        else:
+            yield step

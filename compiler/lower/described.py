@@ -2,7 +2,7 @@
 
 For processors of the kind that we emit code for, that is what `compile("cpu")` compiles. For an accelerator nothing is
 emitted, but the program is fused, ordered and scheduled as compilers for such chips do: without the passes that are
-there for our own kernels, with fused attention where the device has it.
+there for our own kernels, with fused attention where the device has it. `for_gpu` lowers for kernels of ours on GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass
 
-__all__ = ["accelerator_passes", "lower_for", "overlap_on"]
+__all__ = ["accelerator_passes", "device_passes", "lower_for", "overlap_on"]
 
 #: Passes that only our kernels for processors need: products in the order and the parts that caches and cores like,
 #: reductions cut for threads, kernels cut where caches and arenas are small.
@@ -57,16 +57,26 @@ def lower_for(module: Module, machine: Machine | Placement, config: Config | Non
 
 
 def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pass, ...]:
-    """What is done to a module for an accelerator, in order."""
+    """What is done to a module for a described accelerator, in order."""
     described = machine.machine if isinstance(machine, Placement) else machine
     overlap = overlap_on(machine, config)
+    eager = overlap is not None and overlap.transfers > 0
+    attention = (FuseAttention(),) if described.device.fused_attention else ()
+    return device_passes(overlap, attention=attention, movement=(FuseMovement(eager=eager),), packed=False)
+
+
+def device_passes(
+    overlap: Overlap | None, *, attention: tuple[Pass, ...] = (), movement: tuple[Pass, ...] = (), packed: bool = True
+) -> tuple[Pass, ...]:
+    """`PASSES` less those for processors: ``attention`` goes before products are fused, ``movement`` behind all fusion;
+    ``overlap`` goes on side by side, and memory is weighed as `Schedule` says where it is ``packed``."""
     eager = overlap is not None and overlap.transfers > 0
     out: list[Pass] = []
     for p in PASSES:
         if isinstance(p, FuseProducts):  # what is computed again on purpose is not the same as before until here
-            out += [RemoveMarkers(), *([FuseAttention()] if described.device.fused_attention else [])]
+            out += [RemoveMarkers(), *attention]
         if isinstance(p, ConvertAsync):
-            out.append(FuseMovement(eager=eager))
+            out += movement
         if isinstance(p, RemoveMarkers):
             out.append(replace(p, barriers=False))
         elif isinstance(p, SimplifyLoops):
@@ -74,7 +84,7 @@ def accelerator_passes(machine: Machine | Placement, config: Config) -> tuple[Pa
         elif isinstance(p, ConvertAsync):
             out.append(replace(p, overlap=overlap))
         elif isinstance(p, Schedule):
-            out.append(replace(p, overlap=overlap, packed=False))
+            out.append(replace(p, overlap=overlap, packed=packed))
         elif isinstance(p, FuseProducts | MergeKernels):
             out.append(replace(p, eager=eager))
         elif p.name not in _FOR_PROCESSORS:

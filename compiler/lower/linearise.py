@@ -63,9 +63,10 @@ class Linear:
     aliases: tuple[tuple[int, int], ...]
 
 
-def linearise(module: Module) -> Linear:
-    """Walk the schedule of ``module`` (instruction order) and produce its steps."""
-    return linearise_with(module, Walk(readonly=_readonly(module)))
+def linearise(module: Module, alignment: int = 1) -> Linear:
+    """Walk the schedule of ``module`` (instruction order) and produce its steps; parts of what is only read are read
+    where they lie if they begin at multiples of ``alignment`` bytes."""
+    return linearise_with(module, Walk(readonly=_readonly(module), alignment=alignment))
 
 
 def linearise_with(module: Module, walk: Walk) -> Linear:
@@ -164,14 +165,20 @@ def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple
 class Walk:
     """State of one linearisation; unless ``pooled``, constants are places without bytes.
 
-    Nothing writes to the ``readonly`` arguments. ``rules`` say by opcode what becomes of an instruction, before those
-    that there are.
+    Nothing writes to the ``readonly`` arguments; kernels take blocks of them at multiples of ``alignment`` bytes.
+    ``rules`` say by opcode what becomes of an instruction, before those that there are.
     """
 
     def __init__(
-        self, *, pooled: bool = True, readonly: frozenset[int] = frozenset(), rules: Mapping[str, Rule] | None = None
+        self,
+        *,
+        pooled: bool = True,
+        readonly: frozenset[int] = frozenset(),
+        alignment: int = 1,
+        rules: Mapping[str, Rule] | None = None,
     ) -> None:
         self._readonly = readonly
+        self._block_alignment = alignment
         self._rules: Mapping[str, Rule] = {**_RULES, **(rules or {})}
         self._pooling = pooled
         self.buffers: list[Buffer] = []
@@ -304,7 +311,7 @@ class Walk:
         """A block of what is only read is read where it lies."""
         ((whole,),) = operands
         lasting = whole.space == "constant" or (whole.space == "argument" and whole.index in self._readonly)
-        if not (lasting and is_block(i)):
+        if not (lasting and is_block(i)) or (whole.offset + block_offset(i)) % self._block_alignment:
             return self.kernel(i, operands, steps)
         return (self.buffer(i.shape, i.name, whole.space, whole.index, whole.offset + block_offset(i)),)
 

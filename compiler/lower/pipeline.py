@@ -22,7 +22,7 @@ from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.inline_calls import InlineCalls
 from shardc.compiler.lower.join_pairs import JoinPairs
 from shardc.compiler.lower.linearise import linearise
-from shardc.compiler.lower.lowered import Constants, Lowered
+from shardc.compiler.lower.lowered import Constants, Lowered, Once
 from shardc.compiler.lower.merge_kernels import MergeKernels
 from shardc.compiler.lower.order import Order
 from shardc.compiler.lower.overlap import overlap_of
@@ -136,17 +136,21 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
     return lower_with(module, _overlapping(passes, module, config), config)
 
 
-def lower_with(module: Module, passes: tuple[Pass, ...], config: Config) -> Lowered:
-    """The same with exactly these passes."""
+def lower_with(
+    module: Module, passes: tuple[Pass, ...], config: Config, *, alignment: int = 1, shared: bool = True
+) -> Lowered:
+    """The same with exactly these passes. Kernels take parts of arguments where they lie, at multiples of ``alignment``
+    bytes; where devices of a process have no memory in common, nothing is ``shared``."""
     times = PassTimes()
     module = run_pipeline(module, passes, config, times=times)
     start = time.perf_counter()
-    linear = linearise(module)
-    plan = share_results(linear, assign_buffers(linear))
+    linear = linearise(module, alignment)
+    plan = assign_buffers(linear)
+    plan = share_results(linear, plan) if shared else plan
     if config.check:
         check_plan(linear, plan)
     times.add("assign-buffers", time.perf_counter() - start)
     return Lowered(
         module, linear.steps, linear.parameters, linear.results, plan, Constants(linear.constants), times.seconds,
-        compute_once(module, linear, plan),
+        compute_once(module, linear, plan) if shared else Once(),
     )  # fmt: skip

@@ -1,0 +1,77 @@
+"""Compile for GPUs: a per-device module to an `Executable` whose step the host walks."""
+
+from __future__ import annotations
+
+from shardc.compiler.clock import Clock, cores
+from shardc.compiler.executable import Executable
+from shardc.compiler.gpu.compilation import Code, GpuCompilation
+from shardc.compiler.gpu.kernel_set import GpuKernels, HostKernels
+from shardc.compiler.gpu.program import GpuProgram
+from shardc.compiler.gpu.steps import GpuSteps
+from shardc.compiler.lower.for_gpu import lower_for_gpu
+from shardc.compiler.lower.lowered import memory_analysis
+from shardc.compiler.specs import described
+from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.hlo.config import Config
+from shardc.hlo.custom_calls import need_computable
+from shardc.hlo.ir import Module
+from shardc.native.gpu.target import GpuTarget
+from shardc.native.target import Target, host_target
+
+__all__ = ["build_gpu_executable"]
+
+
+def build_gpu_executable(
+    module: Module,
+    config: Config,
+    target: GpuTarget,
+    machine: Target | None = None,
+    *,
+    fold: bool = True,
+    tuning: Tuning = DEFAULT,
+) -> Executable:
+    """Lower and compile ``module`` for GPUs of ``target``, without the cache; what has no GPU code is compiled for the
+    processor ``machine``. Without ``fold`` nothing is computed before the program runs. Raises `UnsupportedError` for
+    what neither can do."""
+    need_computable(module, config.custom_calls)
+    machine = machine or host_target()
+    clock = Clock()
+    lowered = lower_for_gpu(module, target, config, fold=fold, tuning=tuning)
+    clock.mark("lower")
+    threads = config.num_threads or cores()
+    host = HostKernels(module.name, machine, threads)
+    with GpuCompilation(module.name, target, threads) as compilation:
+        walked = GpuSteps(lowered, GpuKernels(target, module.num_partitions, compilation, host, tuning))
+        clock.mark("emit")
+        codes = compilation.codes()
+    objects = host.objects()
+    clock.mark("gpu")
+    emulated = target.kind == "emulated"
+    program = GpuProgram(
+        target=str(target),
+        images=tuple(image for image, _ in codes),
+        steps=walked.steps,
+        ptx=_texts(codes),
+        host_objects=objects,
+        host=str(machine) if emulated or objects else "",
+    )
+    memory = memory_analysis(lowered)
+    scratch = walked.arena_bytes - lowered.plan.arena_bytes
+    return described(
+        module,
+        lowered,
+        target=str(target),
+        objects=(),
+        symbol="",
+        memory={**memory, **{k: memory[k] + scratch for k in ("temporary_bytes", "peak_bytes")}},
+        arena_bytes=walked.arena_bytes,
+        seconds=clock.seconds,
+        features=machine.features if emulated or objects else "",
+        gpu=program,
+    )
+
+
+def _texts(codes: list[Code]) -> tuple[bytes, ...]:
+    """The PTX behind cubins, by image; empty where there is none at all."""
+    texts = tuple(text for _, text in codes)
+    return texts if any(texts) else ()

@@ -1,0 +1,125 @@
+"""From lowered steps to what the launcher walks: every kernel made, every buffer's place resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.collectives.call import BufferRef
+from shardc.compiler.gpu.kernel_set import GpuKernels, HostCall
+from shardc.compiler.gpu.launches import Argument, Fill, Launches
+from shardc.compiler.gpu.library_product import LibraryProduct
+from shardc.compiler.gpu.places import KernelPlaces, Places
+from shardc.compiler.gpu.program import (
+    AwaitCollective,
+    CheckStep,
+    ChoiceStep,
+    CopyStep,
+    FillStep,
+    GpuStep,
+    HostStep,
+    LaunchStep,
+    ProductStep,
+    RepeatStep,
+    StartCollective,
+)
+from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.partitioner.trips import trip_count
+
+__all__ = ["LIBRARY_BYTES", "GpuSteps"]
+
+#: Memory that a library's product may work in, in bytes.
+LIBRARY_BYTES = 32 << 20
+_ALIGNMENT = 256
+
+
+class GpuSteps:
+    """The steps of ``lowered``. Kernels follow one another, so all have their scratch memory in one place: behind the
+    arena, which then has ``arena_bytes``."""
+
+    def __init__(self, lowered: Lowered, kernels: GpuKernels) -> None:
+        self._kernels = kernels
+        self._places = Places(lowered)
+        self._scratch = -(-lowered.plan.arena_bytes // _ALIGNMENT) * _ALIGNMENT
+        self._scratch_bytes = 0
+        self.steps = self._block(lowered.steps)
+        self.arena_bytes = self._scratch + self._scratch_bytes if self._scratch_bytes else lowered.plan.arena_bytes
+
+    def _block(self, steps: Sequence[Step]) -> tuple[GpuStep, ...]:
+        return tuple(made for step in steps for made in self._made(step))
+
+    def _made(self, step: Step) -> Sequence[GpuStep]:
+        ref = self._places.ref
+        if isinstance(step, Kernel):
+            return self._kernel(step)
+        if isinstance(step, Copy):
+            source, target = ref(step.source), ref(step.target)
+            return () if source == target or not target.nbytes else (CopyStep(source, target),)
+        if isinstance(step, Collective):
+            return (StartCollective(step.index),)
+        if isinstance(step, Await):
+            return (AwaitCollective(step.collective.index),)
+        if isinstance(step, Check):
+            return (CheckStep(step.index, ref(step.predicate)),)
+        if isinstance(step, Loop):
+            condition, body = self._block(step.condition), self._block(step.body)
+            return (RepeatStep(condition, ref(step.predicate), body, trip_count(step.instruction)),)
+        return self._choice(step)
+
+    def _choice(self, step: Branch) -> Sequence[GpuStep]:
+        logical = step.selector.shape.dtype.kind == "pred"
+        return (ChoiceStep(self._places.ref(step.selector), logical, tuple(map(self._block, step.branches))),)
+
+    def _kernel(self, step: Kernel) -> list[GpuStep]:
+        """Nothing for a kernel without elements to compute."""
+        if not any(r.nbytes for r in step.results):
+            return []
+        places = self._places.of(step)
+        name = step.instruction.name
+        made = self._kernels.made(step.instruction, places.aliased)
+        out: list[GpuStep] = [] if places.copied is None else [CopyStep(*places.copied)]
+        if isinstance(made, HostCall):
+            out.append(HostStep(made.symbol, places.operands, places.results, name))
+        elif isinstance(made, LibraryProduct):
+            out.append(self._product(made, places, name))
+        else:
+            out += self._launches(made, places, name)
+        return out
+
+    def _launches(self, made: Launches, places: KernelPlaces, name: str) -> list[GpuStep]:
+        def place(argument: Argument) -> BufferRef:
+            if argument.role == "scratch":
+                return self._scratch_ref(argument.index, made.scratch_bytes - argument.index)
+            return (places.operands if argument.role == "operand" else places.results)[argument.index]
+
+        out: list[GpuStep] = []
+        for step in made.steps:
+            if isinstance(step, Fill):
+                ref = place(step.place)
+                out.append(FillStep(BufferRef(ref.space, ref.index, ref.offset, step.nbytes), step.byte))
+            else:
+                out.append(LaunchStep(step.symbol, step.shape, tuple(map(place, step.arguments)), name))
+        return out
+
+    def _product(self, made: LibraryProduct, places: KernelPlaces, name: str) -> ProductStep:
+        return ProductStep(
+            m=made.m,
+            n=made.n,
+            k=made.k,
+            batch=made.batch,
+            transpose_a=made.transpose_a,
+            transpose_b=made.transpose_b,
+            dtype=made.dtype,
+            result=made.result,
+            precision=made.precision,
+            epilogue=made.epilogue,
+            a=places.operands[made.a],
+            b=places.operands[made.b],
+            bias=None if made.bias is None else places.operands[made.bias],
+            d=places.results[0],
+            workspace=self._scratch_ref(0, LIBRARY_BYTES),
+            name=name,
+        )
+
+    def _scratch_ref(self, offset: int, nbytes: int) -> BufferRef:
+        self._scratch_bytes = max(self._scratch_bytes, offset + nbytes)
+        return BufferRef("arena", 0, self._scratch + offset, nbytes)
