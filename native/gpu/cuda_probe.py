@@ -160,14 +160,16 @@ def _load_driver() -> str:
         try:
             ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            return f"no NVIDIA driver is installed ({error})"
+            return f"no NVIDIA driver is installed: {error}"
         return ""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
     try:
         load_nvidia_dynamic_lib("cuda")
-    except RuntimeError as error:  # DynamicLibNotFoundError and its kin
-        return f"no NVIDIA driver is installed ({' '.join(str(error).split())})"
+    except DynamicLibNotFoundError:
+        return "no NVIDIA driver is installed (its library libcuda was not found)"
+    except (OSError, RuntimeError) as error:
+        return f"NVIDIA's driver cannot be loaded: {' '.join(str(error).split())}"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["GPU_ARCHS", "GpuArch", "GpuTarget", "gpu_target"]
+__all__ = ["GPU_ARCHS", "GpuArch", "GpuTarget", "Kind", "gpu_target"]
 
 Kind = Literal["nvptx", "amdgpu", "emulated"]
 

@@ -55,7 +55,7 @@ def _cell(text: str, notes: dict[str, int]) -> str:
 
 
 def devices(*, json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
-    """What programs can run on here: processor, MPI library and launcher. Loads neither MPI nor a GPU driver.
+    """What programs can run on here: processor, MPI library and launcher, GPUs and why one is not usable.
 
     Example: shardc devices
     """
@@ -69,6 +69,7 @@ def _facts() -> dict[str, Any]:
     from importlib.util import find_spec
 
     from shardc.hlo.errors import EnvironmentProblem
+    from shardc.launcher.gpu.devices import gpu_facts
     from shardc.launcher.mpi_environment import detect_launcher, find_library
     from shardc.launcher.mpiexec import find_mpiexec
     from shardc.native.target import host_target
@@ -86,5 +87,5 @@ def _facts() -> dict[str, Any]:
         "MPI launcher": mpiexec,
         "this job": launcher.title if launcher is not None else "one process with virtual devices",
         "JAX": "installed" if find_spec("jax") is not None else "none: pip install 'shardc[jax]'",
-        "GPU": "not there yet",
+        **gpu_facts(),
     }
