@@ -66,7 +66,7 @@ class TransposedMap:
         self.shared_bytes = 0
         for a in self.taken:
             self.begins.append(self.shared_bytes)
-            nbytes = self.width * self._pitch(a.shape.dtype) * a.shape.dtype.nbytes
+            nbytes = self.width * self.pitch(a.shape.dtype) * a.shape.dtype.nbytes
             self.shared_bytes += -(-nbytes // 16) * 16
 
     def _sides(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ class TransposedMap:
         high = max(high, _THREADS // across)
         return high, across
 
-    def _pitch(self, dtype: DType) -> int:
+    def pitch(self, dtype: DType) -> int:
         """Elements from a row of the tile to the next."""
         return self.height + max(1, _BANK // dtype.nbytes)
 
@@ -125,7 +125,7 @@ class TransposedMap:
                     offset = b.select(inside, offset, constant(I64, 0))
                 assert isinstance(a.leaf, Instruction)
                 value = _load(b, e.pointers[a.leaf], offset, a.shape.dtype)
-                pitch = self._pitch(a.shape.dtype)
+                pitch = self.pitch(a.shape.dtype)
                 place = b.add(b.mul(lane, constant(I64, pitch)), across)
                 units.append((value, _at(b, e.code.shared(b, begin), place, a.shape.dtype), a))
         for value, place, a in units:
@@ -199,9 +199,6 @@ class TransposedMap:
             if a.leaf is leaf and a.offset == offset:
                 return begin
         return None
-
-    def pitch(self, dtype: DType) -> int:
-        return self._pitch(dtype)
 
 
 @dataclass(frozen=True)

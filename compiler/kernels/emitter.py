@@ -33,7 +33,7 @@ from shardc.compiler.kernels.elements import Elements, Fold, Index, bases
 from shardc.compiler.kernels.elementwise import combine
 from shardc.compiler.kernels.frames import Frame, Val, apply, deepest
 from shardc.compiler.kernels.registers import register_type
-from shardc.compiler.kernels.tiles import Tile
+from shardc.compiler.kernels.tiles import ReadAhead
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DTYPES, DType, Shape
@@ -78,8 +78,8 @@ class Emitter(Elements):
         self.known: dict[Instruction, Known] = {}
         #: Folds that have been done already for the index that is being emitted.
         self.folded: dict[Instruction, Callable[[], list[Val]]] = {}
-        #: While a transposing map emits a tile: the vectors that it has read.
-        self.tile: Tile | None = None
+        #: While a transposing map emits a tile: what it has read.
+        self.tile: ReadAhead | None = None
 
     def finish(self) -> None:
         """End the function."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from llvmlite import ir
 
@@ -24,7 +24,7 @@ from shardc.native.vector import I1, I8, I32, I64, constant, intrinsic, shuffle,
 if TYPE_CHECKING:
     from shardc.compiler.kernels.emitter import Emitter
 
-__all__ = ["Tile", "side", "takes", "transposed"]
+__all__ = ["ReadAhead", "Tile", "side", "takes", "transposed"]
 
 #: Most rows of a square: so many vectors are live at once.
 _MOST = 16
@@ -93,6 +93,14 @@ def _pieces(b: ir.IRBuilder, vectors: list[ir.Value], piece: int, width: int) ->
         halved = [shuffle(b, x, y, pick) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
         parts.append(_pieces(b, halved, piece, width))
     return [v for pair in zip(*parts, strict=True) for v in pair]
+
+
+class ReadAhead(Protocol):
+    """Elements that have been read before they are asked for."""
+
+    def value(self, leaf: Instruction, offset: Expr, dtype: DType) -> Val | None:
+        """The element (or vector) at ``offset`` of ``leaf``; None for a read that it knows nothing of."""
+        ...
 
 
 @dataclass
