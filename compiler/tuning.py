@@ -22,6 +22,8 @@ class Tuning:
     ``panel_bytes`` wide and ``panel_depth`` deep; convolutions copy ``patches`` bytes of patches at a time, those of
     3x3 are computed by Winograd's tiles or not.
 
+    On GPUs: ``tf32``: products of f32 may round their operands to 10 bits of mantissa, for tensor cores.
+
     Of the program: a fused kernel holds at most ``fused`` operations; ``merged``: kernels that share big arrays are
     joined.
     """
@@ -33,6 +35,7 @@ class Tuning:
     panel_depth: int = 256
     patches: int = 1 << 18
     winograd: bool = True
+    tf32: bool = False
     fused: int = 96
     merged: bool = True
 

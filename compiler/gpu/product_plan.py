@@ -1,0 +1,131 @@
+"""How a product is cut for a GPU: the tile of a block, the warps or threads in it, and the parts of the depth.
+
+The choice depends on shapes, types and the target only, so that results do not depend on the chip that runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.compiler.gpu.product_problem import Problem
+from shardc.compiler.kernels.registers import part_count
+from shardc.compiler.tuning import Tuning
+from shardc.hlo.types import DTYPES, DType
+from shardc.native.gpu.grid import MMA, Mma
+from shardc.native.gpu.target import GpuTarget
+
+__all__ = ["Plan", "Tile", "plan_product"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block computes ``rows`` x ``columns``, ``depth`` at a time; a thread (a warp, where warps multiply) computes
+    ``own_rows`` x ``own_columns`` of it. ``speed``: products per cycle of a multiprocessor, next to other tiles."""
+
+    rows: int
+    columns: int
+    depth: int
+    own_rows: int
+    own_columns: int
+    speed: float
+
+    @property
+    def workers(self) -> int:
+        return (self.rows // self.own_rows) * (self.columns // self.own_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``splits`` parts of the depth are summed one by one; ``stages`` tiles are in shared memory at a time. ``mma``:
+    what warps multiply with (None: threads do). Operands lie in shared memory as ``storage``."""
+
+    tile: Tile
+    splits: int
+    stages: int
+    mma: Mma | None
+    storage: DType
+    threads: int
+
+
+#: Tiles by registers of a sum, for threads that multiply.
+_THREAD_TILES = {
+    1: (
+        Tile(128, 128, 8, 8, 8, 100.0),
+        Tile(64, 64, 16, 4, 4, 75.0),
+        Tile(16, 128, 16, 2, 4, 45.0),
+        Tile(128, 16, 16, 4, 2, 45.0),
+        Tile(32, 32, 32, 2, 2, 40.0),
+    ),
+    2: (
+        Tile(64, 64, 16, 4, 4, 50.0),
+        Tile(16, 128, 16, 2, 4, 30.0),
+        Tile(128, 16, 16, 4, 2, 30.0),
+        Tile(32, 32, 16, 2, 2, 25.0),
+    ),
+    4: (Tile(32, 32, 16, 2, 2, 10.0),),
+}
+
+#: Tiles for warps that multiply, by bytes of an operand.
+_WARP_TILES = {
+    2: (
+        Tile(128, 128, 32, 64, 32, 700.0),
+        Tile(64, 64, 64, 32, 32, 450.0),
+        Tile(16, 64, 64, 16, 16, 120.0),
+        Tile(64, 16, 64, 16, 16, 120.0),
+    ),
+    4: (Tile(128, 128, 16, 64, 32, 350.0), Tile(64, 64, 32, 32, 32, 220.0), Tile(16, 64, 32, 16, 16, 60.0)),
+    8: (Tile(64, 64, 16, 32, 32, 50.0), Tile(32, 32, 16, 16, 16, 25.0)),
+}
+
+#: Parts of the depth that are tried, and the fewest tiles of a part.
+_SPLITS, _FEWEST_STEPS = (1, 2, 4, 8, 16, 32, 64), 4
+#: Cycles of a launch, and bytes per cycle and multiprocessor: what summing up parts costs.
+_LAUNCH, _BYTES = 5000.0, 12.0
+#: Fewest products that warps multiply: smaller ones are over before that matters.
+_WARPS_PAY = 1 << 12
+
+
+def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning) -> Plan:
+    """The cheapest tile and number of parts, by a count of cycles."""
+    mma = _warp_product(problem, target, tuning)
+    kind = problem.kind
+    storage = DTYPES[mma.operand if mma.operand != "tf32" else "f32"] if mma is not None else kind
+    tiles = _THREAD_TILES[max(1, kind.nbytes // 4)] if mma is None else _WARP_TILES[storage.nbytes]
+    options = [(tile, splits) for tile in tiles for splits in _SPLITS if _useful(problem, tile, splits)]
+    tile, splits = min(options, key=lambda o: _cycles(problem, target, *o))
+    stages = 2 if mma is None else 3
+    return Plan(tile, splits, stages, mma, storage, tile.workers * (1 if mma is None else target.warp))
+
+
+def _useful(problem: Problem, tile: Tile, splits: int) -> bool:
+    return splits == 1 or _up(problem.k, tile.depth) >= splits * _FEWEST_STEPS
+
+
+def _cycles(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> float:
+    """About how long a product takes."""
+    chip = target.chip
+    blocks = problem.batches * _up(problem.m, tile.rows) * _up(problem.n, tile.columns) * splits
+    depth = _up(_up(problem.k, tile.depth), splits) * tile.depth
+    cycles = _up(blocks, chip.multiprocessors) * depth * tile.rows * tile.columns / tile.speed
+    if splits == 1:
+        return cycles
+    sums = problem.batches * problem.m * problem.n * problem.kind.nbytes * 2 * splits
+    return cycles + _LAUNCH + sums / (chip.multiprocessors * _BYTES)
+
+
+def _warp_product(problem: Problem, target: GpuTarget, tuning: Tuning) -> Mma | None:
+    """The instruction with which warps multiply these types, if there is one."""
+    dtypes = {problem.left.value.shape.dtype.name, problem.right.value.shape.dtype.name}
+    if target.kind == "amdgpu" or len(dtypes) != 1 or part_count(problem.kind) == 2:
+        return None
+    (name,) = dtypes
+    if name == "f32" and tuning.tf32:
+        name = "tf32"
+    mma = MMA.get(name)
+    small = problem.m * problem.n * problem.k < _WARPS_PAY
+    return None if mma is None or mma.accumulator != problem.kind.name or small else mma
+
+
+def _up(n: int, size: int) -> int:
+    """How many parts of ``size`` hold ``n``."""
+    return -(-n // size)

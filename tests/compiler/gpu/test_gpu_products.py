@@ -1,0 +1,194 @@
+"""Products on a GPU, under emulation against the evaluator: sizes around tiles, orders of dimensions, types, parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardc.compiler.gpu.product_plan import Plan, plan_product
+from shardc.compiler.gpu.product_problem import dot_problem
+from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.hlo.ir import Instruction
+from shardc.hlo.types import DTYPES
+from shardc.native.gpu.emulated import FORWARD, REVERSE, Order
+from shardc.native.gpu.target import gpu_target
+from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu
+from tests.compiler.test_products import Sizes, dot
+
+FULL = pytest.mark.full
+TF32 = Tuning(tf32=True)
+#: Two orders of threads, for kernels whose emulation takes long.
+FEW = (FORWARD, Order("random", 3))
+
+ORDERS = [("bmk", "bkn"), ("bkm", "bkn"), ("bmk", "bnk"), ("bkm", "bnk"), ("mbk", "kbn"), ("mkb", "nkb")]
+
+
+def whole(i: Instruction, seed: int = 0) -> list[np.ndarray]:
+    """Small whole numbers, so that sums in any order are exact."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for o in i.operands:
+        values = rng.integers(-3, 4, o.shape.dims)
+        if o.shape.dtype.is_complex:
+            values = values + 1j * rng.integers(-3, 4, o.shape.dims)
+        found.append(np.abs(values) if not o.shape.dtype.is_float and o.shape.dtype.kind == "unsigned" else values)
+    return [np.asarray(v).astype(o.shape.dtype.numpy) for v, o in zip(found, i.operands, strict=True)]
+
+
+def plan(i: Instruction, tuning: Tuning = DEFAULT) -> Plan:
+    found = next((x for x in i.attrs["calls"] if x.opcode == "dot"), None) if i.opcode == "fusion" else i
+    assert found is not None
+    return plan_product(dot_problem(found), gpu_target("cuda-emulated"), tuning)
+
+
+def agrees(i: Instruction, tuning: Tuning = DEFAULT) -> None:
+    check_gpu(i, whole(i), tuning=tuning, orders=FEW)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", pytest.param("f64", marks=FULL), pytest.param("c64", marks=FULL)])
+def test_orders_of_dimensions(dtype: str, order: tuple[str, str]) -> None:
+    agrees(dot(dtype, (2, 40, 36, 50), order, "f32" if dtype == "bf16" else None))
+    agrees(dot(dtype, (2, 16, 64, 64), order))
+
+
+SIZES: list[Sizes] = [
+    (1, 9, 10, 11), (1, 130, 70, 40), (1, 1, 200, 90), (1, 200, 1, 90), (3, 33, 13, 257), (5, 8, 32, 32), (1, 1, 1, 9),
+]  # fmt: skip
+TYPES = ["f8e5m2", "f16", "bf16", "f32", "f64", "c64", "c128", "s8", "u16", "s32", "s64", "pred"]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_ragged_sizes(dtype: str, sizes: Sizes) -> None:
+    agrees(dot(dtype, sizes, ("bmk", "bkn"), "f32"))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f8e5m2", "f16", "bf16", "f32", "f64", "c64", "c128", "s8", "u16", "s32", "s64", "pred"]
+)
+def test_every_type(dtype: str) -> None:
+    agrees(dot(dtype, (2, 35, 20, 24), ("bmk", "bkn")))
+
+
+@pytest.mark.parametrize(("dtype", "result"), [("s8", "s32"), ("bf16", "f32"), ("f32", "f64"), ("f16", "bf16")])
+def test_results_of_other_types(dtype: str, result: str) -> None:
+    agrees(dot(dtype, (1, 20, 40, 24), ("bmk", "bnk"), result))
+
+
+@pytest.mark.parametrize("order", ORDERS[:4])
+def test_tf32_where_it_is_allowed(order: tuple[str, str]) -> None:
+    """Whole numbers of few bits are exact in tf32."""
+    i = dot("f32", (1, 64, 40, 64), order)
+    mma = plan(i, TF32).mma
+    assert mma is not None and mma.name == "tf32" and plan(i).mma is None
+    agrees(i, TF32)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "c64", "f64", "s32", "pred"])
+def test_parts_of_the_depth(dtype: str) -> None:
+    """Few tiles and a long sum: the parts are added up by a second launch."""
+    i = dot(dtype, (1, 24, 20, 6000), ("bmk", "bkn"))
+    assert plan(i).splits > 1
+    agrees(i)
+
+
+def test_parts_of_a_depth_that_does_not_divide() -> None:
+    i = dot("f32", (1, 9, 7, 5001), ("bkm", "bnk"))
+    assert plan(i).splits > 1
+    agrees(i)
+
+
+def test_rounding_is_that_of_sums_in_f32() -> None:
+    """Against float64, within what sums of so many terms may lose."""
+    rng = np.random.default_rng(0)
+    for dtype in ("f32", "bf16"):
+        i = dot(dtype, (1, 64, 64, 700), ("bmk", "bkn"), "f32")
+        x, y = (rng.standard_normal(o.shape.dims).astype(DTYPES[dtype].numpy) for o in i.operands)
+        check_gpu(i, [x, y], ulp=64, orders=(REVERSE,))
+
+
+FUSED = """
+HloModule m
+ENTRY main {
+  x = T[2,40,24] parameter(0)
+  w = T[24,36] parameter(1)
+  bias = T[36] parameter(2)
+  residual = T[2,40,36] parameter(3)
+  y = T[2,40,36] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  b = T[2,40,36] broadcast(bias), dimensions={2}
+  z = T[2,40,36] add(y, b)
+  t = T[2,40,36] tanh(z)
+  m = T[2,40,36] multiply(t, residual)
+  ROOT both = (T[2,40,36], T[2,40,36]) tuple(z, m)
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("depth", [24, 4000])
+def test_what_is_made_from_a_product(dtype: str, depth: int) -> None:
+    """Bias, activation and residual, two results; in the same launch, or in that which adds up parts."""
+    text = FUSED.replace("T[", f"{dtype}[").replace("24", str(depth))
+    rng = np.random.default_rng(1)
+    i = as_instruction(text)
+    assert (plan(i).splits > 1) == (depth > 1000)
+    numpy = DTYPES[dtype].numpy
+    arguments = [(rng.standard_normal(o.shape.dims) / np.sqrt(depth)).astype(numpy) for o in i.operands]
+    check_gpu(i, arguments, ulp=8 if dtype == "f32" else 2, orders=FEW)
+
+
+def test_result_over_the_residual() -> None:
+    """The result lies where an operand of the arithmetic lies."""
+    text = FUSED.replace("T[", "f32[").replace("ROOT both = (f32[2,40,36], f32[2,40,36]) tuple(z, m)", "")
+    text = text.replace("  m = f32", "  ROOT m = f32")
+    i = as_instruction(text)
+    rng = np.random.default_rng(2)
+    arguments = [rng.standard_normal(o.shape.dims).astype(np.float32) for o in i.operands]
+    check_gpu(i, arguments, ulp=32, in_place={3: 0}, orders=FEW)
+
+
+def test_operands_made_on_the_way() -> None:
+    """What is computed from parameters before the product is computed as its tiles are brought."""
+    text = """
+HloModule m
+ENTRY main {
+  x = bf16[64,32] parameter(0)
+  s = f32[64,32] parameter(1)
+  w = f32[32,48] parameter(2)
+  c = f32[64,32] convert(x)
+  a = f32[64,32] multiply(c, s)
+  ROOT y = f32[64,48] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    i = as_instruction(text)
+    check_gpu(i, whole(i), orders=FEW)
+
+
+LARGE: list[tuple[str, Tuning]] = [
+    ("f32", DEFAULT), ("f32", TF32), ("bf16", DEFAULT), ("f16", DEFAULT), ("f64", DEFAULT), ("c64", DEFAULT),
+    ("c128", DEFAULT), ("s8", DEFAULT), ("s64", DEFAULT), ("pred", DEFAULT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "tuning"), LARGE)
+@pytest.mark.parametrize("order", [ORDERS[0], pytest.param(ORDERS[3], marks=FULL)])
+def test_large_products_stay_in_registers(dtype: str, tuning: Tuning, order: tuple[str, str]) -> None:
+    """At most 128 registers: two blocks of 256 threads at a time."""
+    assert_light(assemble_kernel(dot(dtype, (1, 2048, 2048, 2048), order), tuning=tuning), 128)
+
+
+@pytest.mark.parametrize("sizes", [(1, 8, 4096, 4096), (1, 4096, 8, 4096), (1, 1001, 999, 1003), (64, 128, 128, 64)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_other_sizes_stay_in_registers(dtype: str, sizes: Sizes) -> None:
+    assert_light(assemble_kernel(dot(dtype, sizes, ("bmk", "bkn")), archs=("sm_90",)), 128)
+
+
+def test_a_large_product_reads_in_whole_lines() -> None:
+    """The code of the main loop: copies and reads of 16 bytes, tensor cores for bf16."""
+    from tests.compiler.gpu.gpu_runner import kernel_ptx
+
+    text = kernel_ptx(dot("f32", (1, 2048, 2048, 2048), ORDERS[0])).decode()
+    assert "ld.global.nc.v4" in text and "ld.shared.v4" in text and "st.global.v4" in text
+    text = kernel_ptx(dot("bf16", (1, 2048, 2048, 2048), ORDERS[0])).decode()
+    assert "cp.async.cg.shared.global" in text and text.count("mma.sync") == 32 and "ldmatrix" in text
