@@ -10,7 +10,7 @@ from shardc.hlo.opset import OPS, Op
 __all__ = ["CONCERNS", "OpRow", "op_matrix"]
 
 #: Column names, in order.
-CONCERNS = ("shape", "meaning", "propagation", "partitioning", "cpu")
+CONCERNS = ("shape", "meaning", "propagation", "partitioning", "cpu", "gpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class OpRow:
     propagation: str
     partitioning: str
     cpu: str
+    gpu: str
 
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
@@ -32,7 +33,7 @@ class OpRow:
 def op_matrix() -> list[OpRow]:
     """One row per op of the op set, in its order."""
     return [
-        OpRow(op.opcode, op.family, _shape(op), _meaning(op), _propagation(op), _partitioning(op), _cpu(op))
+        OpRow(op.opcode, op.family, _shape(op), _meaning(op), _propagation(op), _partitioning(op), _cpu(op), _gpu(op))
         for op in OPS.values()
     ]
 
@@ -127,3 +128,16 @@ def _cpu(op: Op) -> str:
     if op.opcode in ("infeed", "outfeed"):
         return "- a compiled step talks to its host by arguments and results only"
     return "kernel" if op.opcode in SPECIAL or op.opcode in RULES else "- no native code yet"
+
+
+def _gpu(op: Op) -> str:
+    """Who makes a typical kernel of the op, or the host; what becomes of other ops is the CPU's way."""
+    from shardc.compiler.gpu.support import gpu_hero
+
+    cpu = _cpu(op)
+    if op.opcode == "custom-call":
+        return f"host, {cpu}"
+    if cpu != "kernel":
+        return cpu
+    hero = gpu_hero(op.opcode)
+    return "host" if hero is None else f"kernel: {hero}"

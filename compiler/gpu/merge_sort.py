@@ -73,13 +73,13 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Target:
     """An array per part of an item (the last parts may have none), in ``rows``, which may be shorter than what is
-    sorted. Of each tile the first ``keep`` items are written, one tile's behind the other's. ``gathered`` are pairs of
-    arrays of such rows: the second gets the elements of the first whose position is the last part."""
+    sorted. ``gathered`` are pairs of arrays of such rows: the second gets the elements of the first whose position is
+    the last part. Of each tile only the first ``keep`` items are written (0: all), one tile's behind the other's."""
 
     rows: Rows
     arrays: Sequence[Argument]
-    keep: int
     gathered: Sequence[tuple[Argument, Argument, DType]] = ()
+    keep: int = 0
 
     def all_arrays(self) -> list[Argument]:
         return [*self.arrays, *(a for pair in self.gathered for a in pair[:2])]
@@ -101,7 +101,7 @@ def sort_rows(kernel: GpuKernel, types: ItemTypes, source: Source, target: Targe
         far = [kernel.scratch(d.nbytes * total * length) for d in types.dtypes]
     # The last pass reads ``near``; the others take turns.
     held, other = (near, far) if passes % 2 else (far, near)
-    sort_tiles(kernel, types, source, Target(dense, held, cut.tile), total, cut)
+    sort_tiles(kernel, types, source, Target(dense, held), total, cut)
     level = kernel.scratch(1)
     merge: GpuFunction | None = None
     for n in range(passes):
@@ -109,7 +109,7 @@ def sort_rows(kernel: GpuKernel, types: ItemTypes, source: Source, target: Targe
         if n == passes - 1 and not direct:
             _launch_merge(kernel, types, Source(dense, held), target, total, cut, level)
         elif merge is None:
-            between = Target(dense, other, cut.tile)
+            between = Target(dense, other)
             merge = _launch_merge(kernel, types, Source(dense, held), between, total, cut, level)
         else:
             kernel.launch(merge, (cut.blocks(total),), _shared(types, cut, 16), [*held, *other, level])
@@ -164,10 +164,11 @@ class _Block:
     def write(self, target: Target, count: ir.Value) -> None:
         """The sorted tile, ``count`` items per row, goes to memory."""
         b, rows, dtypes = self.b, target.rows, self.types.dtypes
-        begin = b.mul(self.tile_number, constant(I32, target.keep))
+        keep = target.keep or self.cut.tile
+        begin = b.mul(self.tile_number, constant(I32, keep))
         for slot, row, k in self.slots(across=rows.stride > 1):
             position = b.add(begin, k)
-            kept = b.icmp_signed("<", k, smaller(b, count, constant(I32, target.keep)))
+            kept = b.icmp_signed("<", k, smaller(b, count, constant(I32, keep)))
             inside = b.icmp_signed("<", position, constant(I32, rows.length))
             there = b.and_(b.and_(kept, inside), self.exists(row))
             with b.if_then(there):

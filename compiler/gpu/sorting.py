@@ -44,7 +44,7 @@ def emit_sort(kernel: GpuKernel) -> None:
     gathered = [(kernel.operands[n], kernel.results[n], operands[n].shape.dtype) for n in rest]
     sources: list[Argument | None] = [kernel.operands[n] for n in carried]
     source = Source(rows, [*sources, None] if rest else sources)
-    target = Target(rows, [kernel.results[n] for n in carried], cut.tile, gathered)
+    target = Target(rows, [kernel.results[n] for n in carried], gathered)
     sort_rows(kernel, types, source, target, rows.outer * rows.stride, cut)
 
 

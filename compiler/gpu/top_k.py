@@ -33,7 +33,7 @@ def emit_topk(kernel: GpuKernel) -> None:
     length, count = operand.dims[-1], values.dims[-1]
     total = operand.size // length
     types = ItemTypes(by_value(operand.dtype, i.attrs.get("largest", True)), (operand.dtype, positions.dtype), (0,))
-    ends = Target(Rows((total, count), 1), kernel.results, count)
+    ends = Target(Rows((total, count), 1), kernel.results)
     arrays: list[Argument | None] = [kernel.operands[0], None]
     while True:
         source = Source(Rows((total, length), 1), arrays)
@@ -44,5 +44,5 @@ def emit_topk(kernel: GpuKernel) -> None:
             return
         length = (cut.tiles - 1) * count + min(count, length - (cut.tiles - 1) * cut.tile)
         arrays = [kernel.scratch(d.nbytes * total * length) for d in types.dtypes]
-        kept = Target(Rows((total, length), 1), [a for a in arrays if a is not None], count)
+        kept = Target(Rows((total, length), 1), [a for a in arrays if a is not None], keep=count)
         sort_tiles(kernel, types, source, kept, total, cut)
