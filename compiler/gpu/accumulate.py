@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from shardc.hlo.monoids import identity_of
 from shardc.hlo.types import DType
 from shardc.native.vector import I8, I32, I64, constant, lanes_of, scalar_of, with_lanes
 
-__all__ = ["Reducer", "SharedSpace", "Totals", "across_threads", "load_words", "store_words", "word_bytes"]
+__all__ = ["Reducer", "SharedSpace", "Totals", "across_threads", "load_words", "moved", "store_words", "word_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,12 @@ def word_bytes(t: ir.Type) -> int:
     return 8 if isinstance(scalar, ir.DoubleType) else 4
 
 
+def moved(frame: Frame, values: Sequence[Val], move: Callable[[ir.Value], ir.Value]) -> list[Val]:
+    """Accumulators of one lane, every part sent through ``move`` as a word (a shuffle)."""
+    b = frame.builder
+    return [Val(tuple(_from_word(b, move(_to_word(b, p)), p.type) for p in v.parts), frame) for v in values]
+
+
 def _alignment(t: ir.Type) -> int:
     return min(16, word_bytes(t) * lanes_of(t))
 
@@ -230,10 +236,7 @@ def _butterfly(
 def _exchange(e: GpuEmitter, frame: Frame, reducer: Reducer, mine: list[Val], mask: int, lane: ir.Value) -> list[Val]:
     frame = deepest(mine, frame)
     b = frame.builder
-    other = [
-        Val(tuple(_from_word(b, e.code.shuffle_xor(b, _to_word(b, p), mask), p.type) for p in v.parts), frame)
-        for v in mine
-    ]
+    other = moved(frame, mine, lambda x: e.code.shuffle_xor(b, x, mask))
     if not reducer.ordered:
         return reducer.combine(e, mine, other)
     low = b.icmp_unsigned("==", b.and_(lane, constant(I32, mask)), constant(I32, 0))

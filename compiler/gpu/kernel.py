@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.gpu.column_reduction import emit_column_reduction, takes_column_reduction
+from shardc.compiler.gpu.cumulative import emit_cumulative, takes_cumulative
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Launches
 from shardc.compiler.gpu.loop import emit_loop, takes_loop
@@ -41,6 +42,7 @@ HEROES: tuple[Hero, ...] = (
     Hero("row reduction", takes_row_reduction, emit_row_reduction),
     Hero("row kernel", takes_row_kernel, emit_row_kernel),
     Hero("product", takes_product, emit_products),
+    Hero("cumulative", takes_cumulative, emit_cumulative),
     Hero("loop", takes_loop, emit_loop),
 )
 

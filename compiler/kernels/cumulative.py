@@ -24,7 +24,7 @@ from shardc.hlo.monoids import any_order
 from shardc.hlo.opset import WindowDim
 from shardc.native.vector import I64, constant
 
-__all__ = ["emit_reduce_window"]
+__all__ = ["emit_reduce_window", "running_dimension"]
 
 #: Simple operations that a step of a running total takes, and columns that a thread should have at least.
 _COST, _COLUMNS = 4, 64
@@ -32,8 +32,8 @@ _COST, _COLUMNS = 4, 64
 
 def emit_reduce_window(kernel: Kernel) -> None:
     """A running total where the windows allow it, a fold per window elsewhere."""
-    found = _running_dimension(kernel.instruction)
-    if found is None:
+    found = running_dimension(kernel.instruction)
+    if found is None or (found[1] and not _order_is_free(kernel.instruction)):
         loop_kernel(kernel)
         return
     dims = kernel.instruction.operands[0].shape.dims
@@ -45,7 +45,11 @@ def emit_reduce_window(kernel: Kernel) -> None:
     in_pieces(kernel, pieces, work, lambda k, span: _Running(k, dimension, backwards).emit(span, by_column))
 
 
-def _running_dimension(i: Instruction) -> tuple[int, bool] | None:
+def _order_is_free(i: Instruction) -> bool:
+    return len(i.operands) == 2 and any_order(i.attrs["to_apply"], i.operands[0].shape.dtype)
+
+
+def running_dimension(i: Instruction) -> tuple[int, bool] | None:
     """The one dimension whose windows reach from its start to their position, or (True) from there to its end."""
     dims = i.operands[0].shape.dims
     window = i.attrs["window"].dims
@@ -58,8 +62,7 @@ def _running_dimension(i: Instruction) -> tuple[int, bool] | None:
         return None
     if (w.pad_low, w.pad_high) == (w.size - 1, 0):
         return d, False
-    single = len(i.operands) == 2 and any_order(i.attrs["to_apply"], i.operands[0].shape.dtype)
-    return (d, True) if single and (w.pad_low, w.pad_high) == (0, w.size - 1) else None
+    return (d, True) if (w.pad_low, w.pad_high) == (0, w.size - 1) else None
 
 
 class _Running:
