@@ -40,13 +40,11 @@ def unless_huge(b: ir.IRBuilder, name: str, x: ir.Value, huge: ir.Value, fast: C
 
 
 def by_lane(b: ir.IRBuilder, name: str, *arguments: ir.Value) -> ir.Value:
-    """libm's function on each lane."""
+    """libm's function on each lane; in modules that may not call libm, code of the same meaning."""
     t = arguments[0].type
     scalar = scalar_of(t)
     symbol = name + ("f" if scalar == F32 else "")
-    function = b.module.globals.get(symbol)
-    if function is None:
-        function = ir.Function(b.module, ir.FunctionType(scalar, [scalar] * len(arguments)), symbol)
+    function = _library_function(b.module, symbol, scalar, len(arguments))
     if lanes_of(t) == 1:
         return b.call(function, arguments)
     result: ir.Value = undef(t)
@@ -55,6 +53,15 @@ def by_lane(b: ir.IRBuilder, name: str, *arguments: ir.Value) -> ir.Value:
         value = b.call(function, [b.extract_element(a, at) for a in arguments])
         result = b.insert_element(result, value, at)
     return result
+
+
+def _library_function(module: ir.Module, symbol: str, scalar: ir.Type, arity: int) -> ir.Function:
+    if not getattr(module, "has_libm", True):
+        from shardc.native.math_large import library_function
+
+        return library_function(module, symbol)
+    function = module.globals.get(symbol)
+    return function or ir.Function(module, ir.FunctionType(scalar, [scalar] * arity), symbol)
 
 
 def polynomial(b: ir.IRBuilder, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:

@@ -17,7 +17,7 @@ from shardc.native.vector import I64, constant, with_scalar
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "exp", "expm1", "log", "log1p",
-    "logistic", "power", "sin", "sinh", "tan", "tanh",
+    "logistic", "power", "sin", "sine_and_cosine", "sinh", "tan", "tangent", "tanh", "turned",
 ]  # fmt: skip
 
 _EXP = (
@@ -312,17 +312,21 @@ def _quadrant(x: Real) -> tuple[ir.Value, Real, Real]:
     third = second - v
     low = ((first - second) - w) + ((second - third) - v) - n * _HALF_PI[3]
     r = third + low
-    low = low - (r - third)
+    return _bits(shifted), *sine_and_cosine(r, low - (r - third))
+
+
+def sine_and_cosine(r: Real, low: Real) -> tuple[Real, Real]:
+    """Of r + low, at most pi / 4."""
     z = r * r
     sine = r + (r * z).times_plus(z.polynomial(_SIN), low.times_plus(z * -0.5, low))
     half = z * 0.5
     one = 1.0 - half
     # cos(r + low) = 1 - z / 2 + z**2 P(z) - r low, with what 1 - z / 2 lost.
     cosine = one + ((1.0 - one - half) + (z * z).times_plus(z.polynomial(_COS), -(r * low)))
-    return _bits(shifted), sine, cosine
+    return sine, cosine
 
 
-def _turned(n: ir.Value, sine: Real, cosine: Real) -> Real:
+def turned(n: ir.Value, sine: Real, cosine: Real) -> Real:
     """sin(n pi / 2 + r)."""
     b, one, two = sine.b, constant(n.type, 1), constant(n.type, 2)
     odd = b.icmp_unsigned("!=", b.and_(n, one), constant(n.type, 0))
@@ -332,20 +336,24 @@ def _turned(n: ir.Value, sine: Real, cosine: Real) -> Real:
 
 
 def _fast_sin(x: Real) -> Real:
-    return x.is_(0.0).choose(x, _turned(*_quadrant(x)))
+    return x.is_(0.0).choose(x, turned(*_quadrant(x)))
 
 
 def _fast_cos(x: Real) -> Real:
     n, sine, cosine = _quadrant(x)
-    return _turned(x.b.add(n, constant(n.type, 1)), sine, cosine)
+    return turned(x.b.add(n, constant(n.type, 1)), sine, cosine)
+
+
+def tangent(n: ir.Value, sine: Real, cosine: Real) -> Real:
+    """tan(n pi / 2 + r)."""
+    b = sine.b
+    odd = b.icmp_unsigned("!=", b.and_(n, constant(n.type, 1)), constant(n.type, 0))
+    top = Real(b, b.select(odd, (-cosine).value, sine.value))
+    return top / Real(b, b.select(odd, sine.value, cosine.value))
 
 
 def _fast_tan(x: Real) -> Real:
-    n, sine, cosine = _quadrant(x)
-    b = x.b
-    odd = b.icmp_unsigned("!=", b.and_(n, constant(n.type, 1)), constant(n.type, 0))
-    top = Real(b, b.select(odd, (-cosine).value, sine.value))
-    return x.is_(0.0).choose(x, top / Real(b, b.select(odd, sine.value, cosine.value)))
+    return x.is_(0.0).choose(x, tangent(*_quadrant(x)))
 
 
 def _with_library(name: str, fast: Callable[[Real], Real]) -> Callable[..., ir.Value]:

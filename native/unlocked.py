@@ -14,7 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-__all__ = ["emit_object", "run_passes"]
+__all__ = ["emit_object", "emit_text", "run_passes"]
 
 
 @lru_cache(maxsize=8)
@@ -40,11 +40,20 @@ def run_passes(passes: Any, module: Any, builder: Any) -> None:
 
 def emit_object(machine: Any, module: Any) -> bytes:
     """The object file of a parsed module, as ``machine.emit_object(module)``; RuntimeError with LLVM's words."""
+    return _emit(machine, module, True)
+
+
+def emit_text(machine: Any, module: Any) -> bytes:
+    """The assembly of a parsed module, as ``machine.emit_assembly(module)``; RuntimeError with LLVM's words."""
+    return _emit(machine, module, False)
+
+
+def _emit(machine: Any, module: Any, binary: bool) -> bytes:
     emit = _function("LLVMPY_TargetMachineEmitToMemory")
     if emit is None:
-        return bytes(machine.emit_object(module))
+        return bytes(machine.emit_object(module)) if binary else str(machine.emit_assembly(module)).encode()
     with llvm.ffi.OutputString() as problem:
-        buffer = emit(machine, module, 1, problem)
+        buffer = emit(machine, module, int(binary), problem)
         if not buffer:
             raise RuntimeError(str(problem))
     library = llvm.ffi.lib

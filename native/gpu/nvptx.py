@@ -12,7 +12,7 @@ from shardc.native.gpu.intrinsics import check_externals
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.jit import TargetModule
 from shardc.native.target import Target, target_machine
-from shardc.native.unlocked import run_passes
+from shardc.native.unlocked import emit_text, run_passes
 from shardc.native.vector import F32, F64, HALF, I8, I32, PTR, constant
 
 __all__ = ["NvptxCode", "emit_ptx", "new_nvptx_module"]
@@ -47,7 +47,7 @@ def emit_ptx(module: ir.Module, target: GpuTarget) -> bytes:
     options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
     run_passes(builder.getModulePassManager(), parsed, builder)
-    return str(machine.emit_assembly(parsed)).encode()
+    return emit_text(machine, parsed)
 
 
 class NvptxCode(GridCode):
