@@ -22,7 +22,8 @@ class Tuning:
     ``panel_bytes`` wide and ``panel_depth`` deep; convolutions copy ``patches`` bytes of patches at a time, those of
     3x3 are computed by Winograd's tiles or not.
 
-    On GPUs: ``tf32``: products of f32 may round their operands to 10 bits of mantissa, for tensor cores.
+    On GPUs: ``tf32``: products of f32 may round their operands to 10 bits of mantissa, for tensor cores;
+    ``deterministic``: updates that meet in one element of a scatter are combined in their order, not as they come.
 
     Of the program: a fused kernel holds at most ``fused`` operations; ``merged``: kernels that share big arrays are
     joined.
@@ -36,6 +37,7 @@ class Tuning:
     patches: int = 1 << 18
     winograd: bool = True
     tf32: bool = False
+    deterministic: bool = True
     fused: int = 96
     merged: bool = True
 

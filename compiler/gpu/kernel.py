@@ -8,15 +8,24 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.gpu.column_reduction import emit_column_reduction, takes_column_reduction
+from shardc.compiler.gpu.convolution import emit_convolution, takes_convolution
 from shardc.compiler.gpu.cumulative import emit_cumulative, takes_cumulative
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Launches
+from shardc.compiler.gpu.linalg import (
+    emit_cholesky,
+    emit_triangular_solve,
+    takes_cholesky,
+    takes_triangular_solve,
+)
 from shardc.compiler.gpu.loop import emit_loop, takes_loop
 from shardc.compiler.gpu.product import emit_products, takes_product
 from shardc.compiler.gpu.row_kernel import emit_row_kernel, takes_row_kernel
 from shardc.compiler.gpu.row_reduction import emit_row_reduction, takes_row_reduction
+from shardc.compiler.gpu.scatter import emit_scatter, takes_scatter
 from shardc.compiler.gpu.sorting import emit_sort, takes_sort
 from shardc.compiler.gpu.top_k import emit_topk, takes_topk
+from shardc.compiler.gpu.updates import emit_update, takes_update
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
@@ -36,12 +45,17 @@ class Hero:
 
 #: The first that takes a kernel makes it: special ways before general ones.
 HEROES: tuple[Hero, ...] = (
+    Hero("update", takes_update, emit_update),
+    Hero("scatter", takes_scatter, emit_scatter),
     Hero("sort", takes_sort, emit_sort),
     Hero("top-k", takes_topk, emit_topk),
+    Hero("cholesky", takes_cholesky, emit_cholesky),
+    Hero("triangular solve", takes_triangular_solve, emit_triangular_solve),
     Hero("column reduction", takes_column_reduction, emit_column_reduction),
     Hero("row reduction", takes_row_reduction, emit_row_reduction),
     Hero("row kernel", takes_row_kernel, emit_row_kernel),
     Hero("product", takes_product, emit_products),
+    Hero("convolution", takes_convolution, emit_convolution),
     Hero("cumulative", takes_cumulative, emit_cumulative),
     Hero("loop", takes_loop, emit_loop),
 )

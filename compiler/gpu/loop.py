@@ -53,10 +53,10 @@ def emit_loop(kernel: GpuKernel) -> None:
 
 
 def emit_maps(kernel: GpuKernel, leaves: Mapping[Instruction, Argument], outputs: Sequence[GridOutput]) -> None:
-    """Launches that fill ``outputs`` from ``leaves``, those of the same dimensions together."""
-    for dims, run in groupby(outputs, key=lambda o: o.shape.dims):
+    """Launches that fill ``outputs`` from ``leaves``, those over the same dimensions together."""
+    for dims, run in groupby(outputs, key=lambda o: o.dims):
         if 0 not in dims:
-            plan = PlannedMap(kernel, leaves, dims, list(run))
+            plan = PlannedMap(kernel, leaves, list(run))
             across = TransposedMap.across(plan)
             if across is None:
                 GridMap(plan).emit()

@@ -11,7 +11,7 @@ from llvmlite import ir
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.affine import LoopVar, VarSource, linear
+from shardc.compiler.kernels.affine import Expr, LoopVar, Mask, VarSource, linear
 from shardc.compiler.kernels.called import is_scalar_program
 from shardc.compiler.kernels.elements import Access, Element, Elements, Index, bases
 from shardc.compiler.kernels.frames import Frame, Val, deepest
@@ -29,6 +29,8 @@ __all__ = [
     "big_accesses",
     "computed_by_rules",
     "split_number",
+    "traffic",
+    "value_of",
     "widened",
 ]
 
@@ -38,12 +40,22 @@ _SMALL = 8
 
 @dataclass(frozen=True)
 class GridOutput:
-    """An array to fill: its elements, and which index an index of the iteration writes (default: the same)."""
+    """An array to fill with elements.
+
+    With ``place``, the iteration is over indices below ``over``, and ``place`` says which index of the array an index
+    of the iteration writes.
+    """
 
     array: Argument
     shape: Shape
     element: Element
     place: Callable[[Elements, Index], Index] | None = None
+    over: tuple[int, ...] = ()
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """What the iteration is over."""
+        return self.shape.dims if self.place is None else self.over
 
 
 def computed_by_rules(computation: Computation) -> bool:
@@ -51,6 +63,15 @@ def computed_by_rules(computation: Computation) -> bool:
     inside = [i for i in computation if i.opcode not in ("parameter", "tuple")]
     called = [c for i in inside for _, c in called_computations(i)]
     return all(i.opcode in RULES for i in inside) and all(map(is_scalar_program, called))
+
+
+def value_of(instruction: Instruction) -> Element:
+    """The elements of an instruction."""
+
+    def element(e: Elements, index: Index, mask: Mask) -> object:
+        return e.value(instruction, index, mask)
+
+    return element
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +85,7 @@ class Found:
 
 
 class PlannedMap:
-    """The map of one launch, planned: for every index below ``dims``, that element of each output.
+    """The map of one launch, planned: for every index of an iteration, that element of each output.
 
     ``groups`` are the loops, outermost first; those that all accesses treat as one are merged. `begin` makes the
     function; then, with the loop variables bound, `evaluate` and `store` are what an iteration does.
@@ -74,19 +95,19 @@ class PlannedMap:
         self,
         kernel: GpuKernel,
         leaves: Mapping[Instruction, Argument],
-        dims: Sequence[int],
         outputs: Sequence[GridOutput],
     ) -> None:
         self.kernel, self.leaves, self.outputs = kernel, dict(leaves), list(outputs)
         self.source = VarSource()
         elements = Elements(self.source, leaves, RULES)
-        self.space, self.recorder = plan_space(elements, dims, [o.element for o in outputs])
+        self.space, self.recorder = plan_space(elements, outputs[0].dims, [o.element for o in outputs])
         index = self.space.index
         places = [index if o.place is None else o.place(elements, index) for o in outputs]
         self.stores = [linear(at, o.shape.dims) for at, o in zip(places, outputs, strict=True)]
         stored = [Access(o.shape, s, (), o) for o, s in zip(outputs, self.stores, strict=True)]
         self.accesses = [*self.recorder.accesses, *stored]
-        self.groups = merge(self.space.variables, [a.offset for a in self.accesses], self.recorder.expressions())
+        uses = [*self.recorder.expressions(), *(part for s in self.stores for part in _inner(s))]
+        self.groups = merge(self.space.variables, [a.offset for a in self.accesses], uses)
         self.function: GpuFunction
         self.e: GpuEmitter
 
@@ -134,6 +155,11 @@ class PlannedMap:
                 memory.scatter(b, parts, place, x.at.value, o.shape.dtype)
             else:
                 memory.store(b, parts, place, x.at.value, o.shape.dtype, None)
+
+
+def _inner(e: Expr) -> list[Expr]:
+    """What the variables of an expression are made from."""
+    return [Expr.of(v) for w in e.variables() if not isinstance(w, LoopVar) for v in bases(Expr.of(w)) if v is not w]
 
 
 def widened(e: GpuEmitter, number: ir.Value, past: int) -> ir.Value:
