@@ -1,0 +1,256 @@
+"""Triangular solves and Cholesky factorisation of small matrices on a GPU: a block per matrix.
+
+Both look ahead: when a row (or column) is done, all threads take it off what is left. Bigger matrices go to LAPACK on
+the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from shardc.compiler.gpu.function import GpuKernel
+from shardc.compiler.kernels import memory
+from shardc.compiler.kernels.bits import scalar_op
+from shardc.compiler.kernels.control_flow import counted
+from shardc.compiler.kernels.frames import Val
+from shardc.compiler.kernels.linalg import Scalars
+from shardc.compiler.kernels.loops import power_above
+from shardc.compiler.kernels.registers import is_small_float
+from shardc.hlo.types import DTYPES, DType
+from shardc.native.vector import I1, I32, I64, constant
+
+__all__ = ["emit_cholesky", "emit_triangular_solve", "takes_cholesky", "takes_triangular_solve"]
+
+#: One block works on a matrix: with more rows than these the host's library is faster.
+_MOST_ROWS = 512
+_THREADS = 256
+_SHARED_BYTES = 48 << 10
+#: Columns of right-hand sides that a block solves.
+_COLUMNS = 32
+
+
+def takes_triangular_solve(kernel: GpuKernel) -> bool:
+    i = kernel.instruction
+    return i.opcode == "triangular-solve" and i.operands[0].shape.dims[-1] <= _MOST_ROWS
+
+
+def takes_cholesky(kernel: GpuKernel) -> bool:
+    i = kernel.instruction
+    return i.opcode == "cholesky" and i.shape.dims[-1] <= _MOST_ROWS
+
+
+def _held(dtype: DType) -> DType:
+    """The type in which intermediate results are kept."""
+    return DTYPES["f32"] if is_small_float(dtype) else dtype
+
+
+class _Solve:
+    """The block's right-hand sides, ``columns`` of them, in shared memory: row by row."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        i = self.instruction = kernel.instruction
+        self.kernel = kernel
+        attrs = i.attrs
+        left, lower = attrs.get("left_side", False), attrs.get("lower", False)
+        operation = attrs.get("transpose_a", "NO_TRANSPOSE")
+        turned = (operation in ("TRANSPOSE", "ADJOINT")) != (not left)
+        rows, columns = i.shape.dims[-2:]
+        self.n = i.operands[0].shape.dims[-1]
+        self.adjoint, self.forward = operation == "ADJOINT", lower != turned
+        self.a_strides = (1, self.n) if turned else (self.n, 1)
+        self.x_strides, self.width = ((columns, 1), columns) if left else ((1, columns), rows)
+        self.held = _held(i.shape.dtype)
+        self.columns = min(power_above(self.width), _COLUMNS)
+        while self.columns > 1 and self.shared_bytes > _SHARED_BYTES:
+            self.columns //= 2
+        self.threads = min(max(self.columns * power_above(self.n), kernel.target.warp), _THREADS)
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.n * self.columns * self.held.nbytes
+
+    def emit(self) -> None:
+        kernel, i = self.kernel, self.instruction
+        a, source, out = *kernel.operands, kernel.results[0]
+        function = kernel.function([a, source, out], self.threads)
+        e = self.e = function.emitter({})
+        b = self.b = e.entry.builder
+        self.s = Scalars(e, i.shape.dtype)
+        self.shared = e.code.shared(b, 0)
+        thread, block = e.code.thread(b), e.code.block(b)
+        chunks = -(-self.width // self.columns)
+        matrix = b.zext(b.udiv(block, constant(I32, chunks)), I64)
+        self.row = b.zext(b.udiv(thread, constant(I32, self.columns)), I64)
+        self.column = b.zext(b.urem(thread, constant(I32, self.columns)), I64)
+        first = b.mul(b.zext(b.urem(block, constant(I32, chunks)), I64), constant(I64, self.columns))
+        column = b.add(first, self.column)
+        self.factors = function.pointer(a)
+        self.a_base = b.mul(matrix, constant(I64, self.n * self.n))
+        self.x_base = b.mul(matrix, constant(I64, self.n * self.width))
+        self.x_base = b.add(self.x_base, b.mul(column, constant(I64, self.x_strides[1])))
+        taken, results = function.pointer(source), function.pointer(out)
+        rows = constant(I64, self.n)
+        there = b.icmp_unsigned("<", column, constant(I64, self.width))
+        with b.if_then(there):
+            self._rows(rows, lambda r: self._put(r, self.s.load(taken, self._x(r))))
+        e.code.barrier(b)
+        self._substitute()
+        with b.if_then(there):
+            self._rows(rows, lambda r: self.s.store(self._get(r), results, self._x(r)))
+        e.finish()
+        kernel.launch(function, (math.prod(i.shape.dims[:-2]) * chunks,), self.shared_bytes)
+
+    def _substitute(self) -> None:
+        b, s, last = self.b, self.s, constant(I64, self.n - 1)
+        with counted(b, 0, self.n) as step:
+            k = step if self.forward else b.sub(last, step)
+            if not self.instruction.attrs.get("unit_diagonal", False):
+                with b.if_then(b.icmp_unsigned("==", self.row, constant(I64, 0))):
+                    self._put(k, s.op("divide", self._get(k), self._factor(k, k)))
+                self.e.code.barrier(b)
+            known = self._get(k)
+
+            def take_off(past: ir.Value) -> None:
+                r = b.add(past, b.add(k, constant(I64, 1))) if self.forward else past
+                self._put(r, s.op("subtract", self._get(r), s.op("multiply", self._factor(r, k), known)))
+
+            self._rows(b.sub(last, step), take_off)
+            self.e.code.barrier(b)
+
+    def _rows(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
+        """``body`` for this thread's share of ``count`` rows."""
+        with counted(self.b, self.row, count, self.threads // self.columns) as r:
+            body(r)
+
+    def _factor(self, row: ir.Value, column: ir.Value) -> Val:
+        b = self.b
+        place = b.add(b.mul(row, constant(I64, self.a_strides[0])), b.mul(column, constant(I64, self.a_strides[1])))
+        value = self.s.load(self.factors, b.add(self.a_base, place))
+        return self.s.conjugate(value) if self.adjoint else value
+
+    def _x(self, row: ir.Value) -> ir.Value:
+        return self.b.add(self.x_base, self.b.mul(row, constant(I64, self.x_strides[0])))
+
+    def _place(self, row: ir.Value) -> ir.Value:
+        return self.b.add(self.b.mul(row, constant(I64, self.columns)), self.column)
+
+    def _get(self, row: ir.Value) -> Val:
+        return Val(memory.load(self.b, self.shared, self._place(row), self.held, 1), self.e.entry)
+
+    def _put(self, row: ir.Value, value: Val) -> None:
+        memory.store(self.b, value.parts, self.shared, self._place(row), self.held, None)
+
+
+def emit_triangular_solve(kernel: GpuKernel) -> None:
+    """op(a) x = b, or x op(a) = b, possibly in the place of b."""
+    _Solve(kernel).emit()
+
+
+class _Cholesky:
+    """A block's matrix in memory: the result's, or scratch where that is too narrow. Only the triangle of rows r and
+    columns c <= r is used; for an upper factor it lies transposed, and is the conjugate."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        self.kernel, self.shape = kernel, kernel.instruction.shape
+        self.n = self.shape.dims[-1]
+        self.lower = kernel.instruction.attrs.get("lower", False)
+        self.held = _held(self.shape.dtype)
+        self.strides = (self.n, 1) if self.lower else (1, self.n)
+
+    def emit(self) -> None:
+        kernel = self.kernel
+        (source,), (out,) = kernel.operands, kernel.results
+        room = out if self.held is self.shape.dtype else kernel.scratch(self.shape.size * self.held.nbytes)
+        function = kernel.function(list(dict.fromkeys([source, out, room])), _THREADS)
+        e = self.e = function.emitter({})
+        b = self.b = e.entry.builder
+        s = self.s = Scalars(e, self.shape.dtype)
+        warp = kernel.target.warp
+        thread = e.code.thread(b)
+        self.lane = b.zext(b.urem(thread, constant(I32, warp)), I64)
+        self.warp = b.zext(b.udiv(thread, constant(I32, warp)), I64)
+        self.lanes, self.warps = warp, _THREADS // warp
+        self.base = b.mul(b.zext(e.code.block(b), I64), constant(I64, self.n * self.n))
+        self.room = function.pointer(room)
+        taken, results = function.pointer(source), function.pointer(out)
+
+        def take(r: ir.Value, c: ir.Value) -> None:
+            value = s.load(taken, self._at(r, c))
+            self._put(r, c, value if self.lower else s.conjugate(value))
+
+        def give(r: ir.Value, c: ir.Value) -> None:
+            value = self._get(r, c) if self.lower else s.conjugate(self._get(r, c))
+            nan = e.constant(math.nan, self.shape.dtype)
+            parts = tuple(b.select(bad, x, y) for x, y in zip(nan.parts, value.parts, strict=True))
+            s.store(Val(parts, e.entry), results, self._at(r, c))
+            with b.if_then(b.icmp_unsigned("!=", r, c)):
+                s.store(e.constant(0, self.shape.dtype), results, self._at(c, r))
+
+        zero = constant(I64, 0)
+        self._triangle(zero, take)
+        e.code.barrier(b)
+        bad = self._factorise()
+        self._triangle(zero, give)
+        e.finish()
+        kernel.launch(function, (math.prod(self.shape.dims[:-2]),))
+
+    def _factorise(self) -> ir.Value:
+        """Column by column; whether a pivot was not positive, which all threads see."""
+        b, s, code = self.b, self.s, self.e.code
+        bad = self.e.slot(I1)
+        b.store(constant(I1, 0), bad)
+        with counted(b, 0, self.n) as j:
+            pivot = self._get(j, j).parts[0]
+            positive = b.fcmp_ordered(">", pivot, constant(pivot.type, 0.0))
+            b.store(b.or_(b.load(bad, typ=I1), b.not_(positive)), bad)
+            root = self.e.elementwise(scalar_op("sqrt", s.real, s.real), [Val((pivot,), self.e.entry)], wide=True)
+            one = self.e.constant(1, s.real)
+            inverse = self.e.elementwise(scalar_op("divide", s.real, s.real, s.real), [one, root], wide=True)
+            whole = (root.value, constant(pivot.type, 0.0))[: len(s.zero().parts)]
+            after = b.add(j, constant(I64, 1))
+            number = b.add(b.mul(self.warp, constant(I64, self.lanes)), self.lane)
+            with counted(b, b.add(after, number), self.n, _THREADS) as r:
+                self._put(r, j, self._scaled(self._get(r, j), inverse))
+            code.barrier(b)
+            with b.if_then(b.icmp_unsigned("==", number, constant(I64, 0))):
+                self._put(j, j, Val(whole, self.e.entry))
+
+            def take_off(r: ir.Value, c: ir.Value) -> None:
+                product = s.op("multiply", self._get(r, j), s.conjugate(self._get(c, j)))
+                self._put(r, c, s.op("subtract", self._get(r, c), product))
+
+            self._triangle(after, take_off)
+            code.barrier(b)
+        return b.load(bad, typ=I1)
+
+    def _scaled(self, x: Val, by: Val) -> Val:
+        """``x`` times a real number."""
+        multiply = scalar_op("multiply", self.s.real, self.s.real, self.s.real)
+        parts = [self.e.elementwise(multiply, [Val((p,), x.frame), by], wide=True).value for p in x.parts]
+        return Val(tuple(parts), x.frame)
+
+    def _triangle(self, first: ir.Value, body: Callable[[ir.Value, ir.Value], None]) -> None:
+        """``body`` for this thread's share of rows r and columns c <= r from ``first`` on: a row per warp."""
+        b = self.b
+        first_row, first_column, one = b.add(first, self.warp), b.add(first, self.lane), constant(I64, 1)
+        with counted(b, first_row, self.n, self.warps) as r, counted(b, first_column, b.add(r, one), self.lanes) as c:
+            body(r, c)
+
+    def _at(self, row: ir.Value, column: ir.Value) -> ir.Value:
+        b = self.b
+        place = b.add(b.mul(row, constant(I64, self.strides[0])), b.mul(column, constant(I64, self.strides[1])))
+        return b.add(self.base, place)
+
+    def _get(self, row: ir.Value, column: ir.Value) -> Val:
+        return Val(memory.load(self.b, self.room, self._at(row, column), self.held, 1), self.e.entry)
+
+    def _put(self, row: ir.Value, column: ir.Value, value: Val) -> None:
+        memory.store(self.b, value.parts, self.room, self._at(row, column), self.held, None)
+
+
+def emit_cholesky(kernel: GpuKernel) -> None:
+    """A matrix that is not positive definite becomes NaN; the other triangle is zero."""
+    _Cholesky(kernel).emit()
