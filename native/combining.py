@@ -59,20 +59,21 @@ class Combining:
     def _is_packed(self) -> bool:
         return self.element.kind in ("signed", "unsigned") and self.element.bits < 8
 
-    def load(self, b: ir.IRBuilder, pointer: ir.Value, lanes: int) -> ir.Value:
-        """``lanes`` numbers from a member's memory, wide."""
-        value = b.load(pointer, typ=with_lanes(self.stored, lanes), align=self.element.nbytes // self.parts)
+    def load(self, b: ir.IRBuilder, pointer: ir.Value, lanes: int, align: int = 0) -> ir.Value:
+        """``lanes`` numbers from a member's memory, wide; ``align``: bytes, where it is more than an element's."""
+        align = align or self.element.nbytes // self.parts
+        value = b.load(pointer, typ=with_lanes(self.stored, lanes), align=align)
         if self._is_narrow:
             return decode_float(b, value, self.element)
         return self._low_bits(b, value) if self._is_packed else value
 
-    def store(self, b: ir.IRBuilder, value: ir.Value, pointer: ir.Value) -> None:
-        """Wide numbers as a result holds them."""
+    def store(self, b: ir.IRBuilder, value: ir.Value, pointer: ir.Value, align: int = 1) -> None:
+        """Wide numbers as a result holds them, at a multiple of ``align`` bytes."""
         if self._is_narrow:
             value = encode_float(b, value, self.element)
         elif self._is_packed:
             value = self._low_bits(b, value)
-        b.store(value, pointer, align=1)
+        b.store(value, pointer, align=align)
 
     def _low_bits(self, b: ir.IRBuilder, value: ir.Value) -> ir.Value:
         shift = constant(value.type, 8 - self.element.bits)

@@ -1,0 +1,196 @@
+"""Runs a program on this process's GPU: all of its devices, as virtual ones, share it.
+
+What a step does is data (`shardc.compiler.gpu.program`). Runs of work that the host need not look at become graphs, and
+a call returns when they are launched: arrays stay on the GPU, and reading one waits for it. Collectives that go through
+the host are done by the loop that drives steps on a CPU (`shardc.native.drive`), for which the walk through this step
+is one more step function.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardc.collectives.call import CollectiveCall
+from shardc.collectives.gpu.group_work import DeviceCollectives
+from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.routes import Routes, choose_routes
+from shardc.collectives.gpu.virtual import VirtualCollectives
+from shardc.collectives.transport import Transport
+from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, failed_check
+from shardc.compiler.gpu.load import host_kernels, images_here, need_device
+from shardc.compiler.gpu.program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
+from shardc.hlo.config import Config
+from shardc.hlo.errors import RunError
+from shardc.launcher.driver import STEP_TYPE
+from shardc.launcher.gpu.checks import Checks
+from shardc.launcher.gpu.devices import gpu_errors
+from shardc.launcher.gpu.graphs import GraphCache
+from shardc.launcher.gpu.homes import home_of_process
+from shardc.launcher.gpu.host_steps import HostSteps
+from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.plan import cut
+from shardc.launcher.gpu.staged import Staged
+from shardc.launcher.gpu.streams import StepCode, Streams
+from shardc.launcher.gpu.tables import GpuTables
+from shardc.launcher.gpu.walk import Walk
+from shardc.launcher.step_driver import StepDriver
+from shardc.native.gpu.runtime import Kernel
+from shardc.native.pool import pool, pool_object
+
+if TYPE_CHECKING:
+    from shardc.launcher.checked import StepCheck
+
+__all__ = ["GpuDriver"]
+
+#: What the walk answers the loop when it raised: no collective and no check has this number.
+_RAISED = failed_check(1 << 20)
+
+
+class GpuDriver(StepDriver):
+    """A program for GPUs loaded on this process's devices. Calling it starts one step on global arguments.
+
+    ``home`` is the GPU. Making a driver is collective, as for `shardc.launcher.driver.Driver`.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        home: GpuHome,
+        transport: Transport,
+        config: Config,
+        check: StepCheck | None = None,
+        *,
+        nccl: bool = False,
+    ) -> None:
+        super().__init__(executable, transport, config, check)
+        assert executable.gpu is not None
+        program: GpuProgram = executable.gpu
+        need_device(executable, home.runtime.target)
+        self.home = home
+        self._tables: GpuTables = GpuTables(executable, self.devices, transport, home)
+        routes = choose_routes(executable.collectives, transport.ownership(executable.num_devices), nccl)
+        with gpu_errors():
+            self._places = self._laid_out()
+            self._streams = Streams(home, self._code(program, routes, config), self._places)
+        self.graphs = GraphCache(self._streams, self._tables)
+        staged = Staged(home, routes.staged, self._places, transport) if routes.staged else None
+        self._nodes = cut(
+            program.steps, {c.index for c in routes.staged}, {c.index for c in routes.staged if c.asynchronous}
+        )
+        self._host = host_kernels(executable, config)
+        hosts = HostSteps(home, self._host.functions)
+        self._walk = Walk(home, self.graphs, self._places, hosts, self._streams.code.checks, staged)
+        self._walking: Iterator[int] = iter(())
+        self._round = _Round(len(self.devices))
+        self._error: BaseException | None = None
+        if staged is not None:
+            self._native = STEP_TYPE(self._advance)
+            address = int(ctypes.cast(self._native, ctypes.c_void_p).value or 0)
+            self._connect(staged.calls, staged.rows(), address, pool(pool_object()), config)
+
+    @staticmethod
+    def of(executable: Executable, transport: Transport, config: Config, check: StepCheck | None = None) -> GpuDriver:
+        """``executable`` on the GPU that this process has in its job; in a job all ranks call this together.
+
+        `EnvironmentProblem` where there is none that can run it.
+        """
+        assert executable.gpu is not None
+        home, nccl = home_of_process(executable.gpu.target, transport)
+        return GpuDriver(executable, home, transport, config, check, nccl=nccl)
+
+    def _laid_out(self) -> dict[int, Places]:
+        """Where each device's memory is; arenas and constants are this driver's."""
+        executable, pool = self.executable, self.home.pool
+        arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
+        self._constants = pool.lease(len(executable.constants))
+        self.home.upload(self._constants.address, np.frombuffer(executable.constants, np.uint8))
+        self._arenas = [pool.lease(arena_bytes) for _ in self.devices]
+        arguments, results = self._tables.arguments.addresses, self._tables.results.addresses
+        return {
+            d: Places(self._arenas[i].address, self._constants.address, arguments[i], results[i])
+            for i, d in enumerate(self.devices)
+        }
+
+    def _code(self, program: GpuProgram, routes: Routes, config: Config) -> StepCode:
+        """The loaded program."""
+        runtime, executable = self.home.runtime, self.executable
+        steps = list(leaf_steps(program.steps))
+        kernels: dict[str, Kernel] = {}
+        launched = [s for s in steps if isinstance(s, LaunchStep)]
+        if launched:
+            module = runtime.load(images_here(program, runtime.target, executable.name))
+            shared: dict[str, int] = {}
+            for step in launched:
+                shared[step.symbol] = max(shared.get(step.symbol, 0), step.shape.shared_bytes)
+            kernels = {symbol: module.kernel(symbol, nbytes) for symbol, nbytes in shared.items()}
+        ways: dict[int, DeviceCollectives] = {}
+        virtual = VirtualCollectives(runtime, routes.within, executable.num_devices, self.devices)
+        ways.update((c.index, virtual) for c in routes.within)
+        ways.update(self._nccl(routes.by_nccl))
+        checks = None
+        if any(isinstance(s, CheckStep) for s in steps):
+            checks = Checks(self.home, executable, self.devices)
+        products = _products(runtime, [s for s in steps if isinstance(s, ProductStep)])
+        return StepCode(kernels, self._calls, ways, checks, products)
+
+    def _nccl(self, calls: Sequence[CollectiveCall]) -> Mapping[int, DeviceCollectives]:
+        if not calls:
+            return {}
+        from shardc.collectives.gpu.nccl import NcclCollectives
+
+        ways = NcclCollectives(self.home.runtime, calls, self.executable.num_devices, self.transport)
+        return {c.index: ways for c in calls}
+
+    def _step_once(self) -> None:
+        with gpu_errors():
+            self._walking = self._walk.run(self._nodes)
+            if self._loop is None:
+                for stop in self._walking:
+                    raise AssertionError(f"the step stopped at collective {stop}")
+                return
+            self._error, self._round.asked = None, 0
+            answers = self._drive(self._loop)
+            if self._error is not None:
+                raise self._error
+            if answers is not None and set(answers) != {DONE}:
+                raise RunError(f"the step of {self.executable.name} stopped at {answers}", fix="please report this")
+
+    def _advance(self, *_: Any) -> int:
+        """The step function of every device: all of them walk together, when the first one is asked."""
+        return self._round.answer(self._next_stop)
+
+    def _next_stop(self) -> int:
+        try:
+            return next(self._walking, DONE)
+        except BaseException as error:
+            self._error = error
+            return _RAISED
+
+
+class _Round:
+    """Devices that are asked one by one, by whatever thread, and get one answer for all of them."""
+
+    def __init__(self, devices: int) -> None:
+        self._devices, self._lock = devices, threading.Lock()
+        self._answer = DONE
+        self.asked = 0
+
+    def answer(self, find: Any) -> int:
+        with self._lock:
+            if self.asked == 0:
+                self._answer = find()
+            self.asked = (self.asked + 1) % self._devices
+            return self._answer
+
+
+def _products(runtime: Any, steps: Sequence[ProductStep]) -> Any:
+    if not steps:
+        return None
+    from shardc.native.gpu.cublaslt import Products
+
+    return Products(runtime, max(s.workspace.nbytes for s in steps))

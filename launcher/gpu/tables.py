@@ -1,0 +1,50 @@
+"""The tables of addresses of a step on a GPU: arguments and results lie in its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardc.collectives.transport import Transport
+from shardc.compiler.executable import Executable
+from shardc.launcher.arguments import place
+from shardc.launcher.array import Array
+from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.shards import Arrangement, Shards
+from shardc.launcher.step_tables import StepTables
+
+__all__ = ["GpuTables"]
+
+
+class GpuTables(StepTables):
+    """Arrays that lie on the GPU as a step takes them are taken as they are, all else is copied there."""
+
+    def __init__(self, executable: Executable, devices: tuple[int, ...], transport: Transport, home: GpuHome) -> None:
+        self._gpu = self.home = home
+        super().__init__(executable, devices, transport)
+        self._arrangements = [Arrangement.of(layout, devices) for layout in self.layouts]
+
+    def put(self, number: int, value: Any) -> Array:
+        return Array(self.layouts[number], self._copied(number, value), self._transport)
+
+    def _placed(self, k: int, value: Any) -> tuple[Shards, bool]:
+        return self._copied(k, value), True
+
+    def _copied(self, k: int, value: Any) -> Shards:
+        """A value's shards on the GPU, one after another: those of devices with equal ones once."""
+        blocks, _ = place(value, self.layouts[k], self._devices, self.pool, self.titles[k])
+        arrangement = self._arrangements[k]
+        lease = self._gpu.pool.lease(arrangement.nbytes)
+        addresses = arrangement.offsets + lease.address
+        for i in np.flatnonzero(arrangement.firsts):
+            self._gpu.upload(int(addresses[i]), blocks[i][: arrangement.shard_bytes])
+        return Shards.at_home(arrangement, addresses, lease, self._gpu)
+
+    def _unread(self, nbytes: int) -> tuple[Any, int]:
+        lease = self._gpu.pool.lease(nbytes)
+        return lease, lease.address
+
+    def _fresh(self, result: Any) -> Shards:
+        lease = self._gpu.pool.lease(result.arrangement.nbytes)
+        return Shards.at_home(result.arrangement, result.addresses(lease.address), lease, self._gpu)
