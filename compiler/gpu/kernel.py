@@ -23,6 +23,7 @@ from shardc.compiler.gpu.product import emit_products, takes_product
 from shardc.compiler.gpu.row_kernel import emit_row_kernel, takes_row_kernel
 from shardc.compiler.gpu.row_reduction import emit_row_reduction, takes_row_reduction
 from shardc.compiler.gpu.scatter import emit_scatter, takes_scatter
+from shardc.compiler.gpu.select_scatter import emit_select_and_scatter, takes_select_and_scatter
 from shardc.compiler.gpu.sorting import emit_sort, takes_sort
 from shardc.compiler.gpu.top_k import emit_topk, takes_topk
 from shardc.compiler.gpu.updates import emit_update, takes_update
@@ -47,6 +48,7 @@ class Hero:
 HEROES: tuple[Hero, ...] = (
     Hero("update", takes_update, emit_update),
     Hero("scatter", takes_scatter, emit_scatter),
+    Hero("select and scatter", takes_select_and_scatter, emit_select_and_scatter),
     Hero("sort", takes_sort, emit_sort),
     Hero("top-k", takes_topk, emit_topk),
     Hero("cholesky", takes_cholesky, emit_cholesky),
