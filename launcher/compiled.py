@@ -104,13 +104,18 @@ class Compiled:
     @cached_property
     def driver(self) -> Any:
         """The program loaded on this job's devices; made at the first call, by all ranks together."""
-        from shardc.launcher.driver import Driver
         from shardc.launcher.job import job_transport, threads_per_process
 
         transport = job_transport(self.config)
         config = replace(self.config, num_threads=threads_per_process(self.config))
         executable = self.share()
         check = self._step_check(executable, transport) if config.check else None
+        if executable.gpu is not None:
+            from shardc.launcher.gpu.driver import GpuDriver
+
+            return GpuDriver.of(executable, transport, config, check)
+        from shardc.launcher.driver import Driver
+
         return Driver(executable, self.step, transport, config, self.step.pool, check)
 
     def _step_check(self, executable: Executable, transport: Transport) -> StepCheck | None:
@@ -133,7 +138,7 @@ class Compiled:
 
     @cached_property
     def step(self) -> LoadedStep:
-        """The native step, linked into this process."""
+        """The native step, linked into this process; programs for GPUs have none."""
         from shardc.compiler.load import load_step
 
         return load_step(self.executable, self.config.custom_calls, self.config)
@@ -188,12 +193,17 @@ class Compiled:
 
     def memory_timeline(self) -> MemoryTimeline:
         """Which values lie where while each step of the program runs, and the bytes in use."""
+        from shardc.compiler.lower.for_gpu import lower_for_gpu
         from shardc.compiler.lower.memory_timeline import memory_timeline
         from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
         from shardc.compiler.tuning import Tuning
+        from shardc.native.gpu.target import target_of
 
-        passes = tuned_passes(PASSES, Tuning(**self.executable.tuning.get("program", {})))
-        return memory_timeline(lower(self.partitioned().compiled_module, self.config, passes=passes))
+        module, executable = self.partitioned().compiled_module, self.executable
+        if executable.gpu is not None:
+            return memory_timeline(lower_for_gpu(module, target_of(executable.target), self.config))
+        passes = tuned_passes(PASSES, Tuning(**executable.tuning.get("program", {})))
+        return memory_timeline(lower(module, self.config, passes=passes))
 
     def memory_picture(self, path: str | Path) -> None:
         """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name.

@@ -40,7 +40,7 @@ class Making:
     build: Callable[[Target | None], Made]
 
 
-def making_of(content: str, config: Config, program: Callable[[], Program]) -> Making:
+def making_of(content: str, config: Config, program: Callable[[], Program], target: str = "cpu") -> Making:
     """Of a ``program``, which is not made when the cache knows its ``content``, or another rank does."""
 
     def build(machine: Target | None) -> Made:
@@ -56,19 +56,21 @@ def making_of(content: str, config: Config, program: Callable[[], Program]) -> M
         with collector_paused():  # imports and short stages, beside JAX's many objects
             from shardc.compiler.source import compile_source
 
-            executable = compile_source(content, config, module, machine)
+            executable = compile_source(content, config, module, machine, target)
         seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
         return executable, seconds
 
     def key() -> str:
         from shardc.compiler.cache import code_settings
 
-        return f"{content} {code_settings(config)}" if content else _key(_to_compile(program(), config)[0], config)
+        if not content:
+            return _key(_to_compile(program(), config)[0], config, target)
+        return f"{content} {code_settings(config)} {_device(target)}"
 
     return Making(key, build)
 
 
-def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False) -> Making:
+def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False, target: str = "cpu") -> Making:
     """Of a per-device program; with ``profile`` its steps record what each kernel takes."""
     config = partitioned.program.config
 
@@ -77,10 +79,10 @@ def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False) ->
 
         start = time.perf_counter()
         with collector_paused():
-            executable = compile_module(partitioned.compiled_module, config, profile=profile, machine=machine)
+            executable = compile_module(partitioned.compiled_module, config, target, profile=profile, machine=machine)
         return executable, {"compile": time.perf_counter() - start}
 
-    return Making(lambda: _key(partitioned.compiled_module, config, profile), build)
+    return Making(lambda: _key(partitioned.compiled_module, config, target, profile), build)
 
 
 def _to_compile(program: Program, config: Config) -> tuple[Module, Mapping[str, float]]:
@@ -90,10 +92,17 @@ def _to_compile(program: Program, config: Config) -> tuple[Module, Mapping[str, 
     return partitioned.compiled_module, partitioned.seconds
 
 
-def _key(module: Module, config: Config, *more: object) -> str:
+def _key(module: Module, config: Config, target: str, *more: object) -> str:
     from shardc.compiler.cache import code_settings, module_key
 
-    return module_key(module, None, *code_settings(config), *more)
+    return module_key(module, None, *code_settings(config), _device(target), *more)
+
+
+def _device(target: str) -> str:
+    """What ``target`` means on this rank."""
+    from shardc.compiler.gpu.names import find_target, is_gpu
+
+    return str(find_target(target)) if is_gpu(target) else target
 
 
 def handed_out(making: Making, transport: Transport) -> Made:

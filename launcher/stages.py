@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from shardc.compiler.gpu.names import check_target
 from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.custom_calls import CustomCall, need_new
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -159,11 +160,12 @@ class Program:
         return program.partition(machine=machine).simulate(machine, **options)
 
     def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
-        """All the stages at once; what the cache knows is not partitioned again. ``tune`` as `Partitioned.compile`."""
-        _need_cpu(target)
+        """All the stages at once; what the cache knows is not partitioned again. ``target`` and ``tune`` as
+        `Partitioned.compile`."""
+        check_target(target)
         if tune is not None:
             return self.tuned(tune).compile(target)
-        making = making_of(self.content, self.config, lambda: self)
+        making = making_of(self.content, self.config, lambda: self, target)
         return Compiled(making, self.jax, self.config, self.seconds, self.partition)
 
     def tuned(self, seconds: float) -> Program:
@@ -410,16 +412,19 @@ class Partitioned:
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
 
+        ``target`` is ``cpu``, ``cuda`` (the GPU of this machine), ``cuda:sm_90`` or another kind of GPU (to save the
+        program for where there is one), or ``cuda-emulated``: GPU code whose threads run on this processor, slowly.
         With ``profile`` steps record what each kernel takes, at some 50 ns each; `Compiled.profile` does so by itself.
         ``tune`` are seconds in which other tile sizes, chunks and fusions are tried on this machine (default: the
         environment's ``SHARDC_TUNE``, else none); what was found is kept in the cache. Results differ by no more than
-        the rounding of reordered sums. Raises `UnsupportedError` for a target other than ``cpu``.
+        the rounding of reordered sums. Raises `UnsupportedError` for unknown targets, and for clocks and tuning on GPUs;
+        `EnvironmentProblem`, with the reason, where ``cuda`` is not there.
         """
-        _need_cpu(target)
+        check_target(target)
         if tune is not None:
             tuned = replace(self.propagated, program=self.program.tuned(tune))
             return replace(self, propagated=tuned).compile(target, profile=profile)
-        making = making_of_partitioned(self, profile=profile)
+        making = making_of_partitioned(self, profile=profile, target=target)
         return Compiled(making, self.program.jax, self.program.config, self.seconds, lambda: self)
 
     def compile_ahead(
@@ -456,11 +461,6 @@ class Partitioned:
         from shardc.launcher.simulate.simulate_partitioned import simulate_partitioned
 
         return simulate_partitioned(self, machine, mapping=mapping, ignore_memory=ignore_memory)
-
-
-def _need_cpu(target: str) -> None:
-    if target != "cpu":
-        raise UnsupportedError(f"programs are not compiled for {target!r} yet", fix='use compile("cpu")')
 
 
 def _size(module: Module) -> tuple[str, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-__all__ = ["GPU_ARCHS", "GpuArch", "GpuTarget", "Kind", "gpu_target"]
+__all__ = ["GPU_ARCHS", "GpuArch", "GpuTarget", "Kind", "gpu_target", "target_of"]
 
 Kind = Literal["nvptx", "amdgpu", "emulated"]
 
@@ -69,3 +69,8 @@ def gpu_target(name: str, libraries: bool = False) -> GpuTarget:
     if arch not in GPU_ARCHS or arch.startswith("gfx") != (kind == "amdgpu"):
         raise KeyError(name)
     return GpuTarget(kind, arch, libraries and kind == "nvptx")
+
+
+def target_of(text: str) -> GpuTarget:
+    """The target whose `str` is ``text``."""
+    return next(t for arch in GPU_ARCHS for kind in get_args(Kind) if str(t := GpuTarget(kind, arch)) == text)

@@ -75,8 +75,10 @@ def test_executables_are_saved_whole(mlp: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_there_yet_says_so(mlp: Path) -> None:
     partitioned = shardc.load(mlp).partition()
-    with pytest.raises(UnsupportedError, match="not compiled for 'cuda' yet"):
-        partitioned.compile("cuda")
+    with pytest.raises(UnsupportedError, match="there is no target 'tpu'"):
+        partitioned.compile("tpu")
+    with pytest.raises(UnsupportedError, match="there is no target 'tpu'"):
+        shardc.load(mlp).compile("tpu")
     with pytest.raises(InputError, match="need a JAX function"):
         partitioned.compile()(x=X, w=W)
 
