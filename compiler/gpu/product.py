@@ -15,7 +15,8 @@ from llvmlite import ir
 
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
-from shardc.compiler.gpu.loop import GridOutput, emit_maps
+from shardc.compiler.gpu.loop import emit_maps
+from shardc.compiler.gpu.maps import GridOutput
 from shardc.compiler.gpu.product_loaders import Loader, Side, loader
 from shardc.compiler.gpu.product_plan import Plan, plan_product
 from shardc.compiler.gpu.product_problem import Problem, dot_problem
@@ -81,9 +82,12 @@ class Output:
     root: Instruction | None
 
 
-def emit_product(kernel: GpuKernel, problem: Problem) -> None:
-    """The launches of a kernel that computes ``problem`` and what the kernel's computation makes from it."""
-    plan = plan_product(problem, kernel.target, kernel.tuning)
+def emit_product(kernel: GpuKernel, problem: Problem, whole: bool = True) -> None:
+    """The launches of a kernel that computes ``problem`` and what the kernel's computation makes from it.
+
+    ``whole``: the problem's places are all of the result's.
+    """
+    plan = plan_product(problem, kernel.target, kernel.tuning, may_split=whole)
     root = kernel.computation.root
     roots = root.operands if root.opcode == "tuple" else (root,)
     if plan.splits == 1:

@@ -7,6 +7,8 @@ one is multiplied; or, where they are copied as they are, past the registers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +19,7 @@ from shardc.compiler.gpu.product_problem import Operand
 from shardc.compiler.kernels.affine import Condition, Expr, LoopVar, condition, linear
 from shardc.compiler.kernels.elements import Index
 from shardc.compiler.kernels.folds import converted
-from shardc.compiler.kernels.frames import Frame, Val
+from shardc.compiler.kernels.frames import Frame, Loop, Val
 from shardc.compiler.kernels.registers import encode, memory_type, part_count
 from shardc.hlo.types import DType
 from shardc.native.vector import I8, I32, I64, constant
@@ -27,6 +29,8 @@ __all__ = ["Loader", "Place", "Side", "loader", "placed", "slots"]
 #: The widest access of a thread, in bytes.
 _WIDEST = 16
 _ASYNC_BYTES = (4, 8, 16)
+#: Most runs that a thread holds.
+_HELD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +126,41 @@ def loader(e: GpuEmitter, side: Side, place: Place, thread: ir.Value, threads: i
     base = _Runs(e, side, place, thread, threads, run)
     if as_is and same_way and run * dtype.nbytes in _ASYNC_BYTES:
         return _Copies(base)
-    return _Registers(base)
+    return _Registers(base) if base.turn.size == 1 else _Turns(base)
 
 
 class _Runs:
-    """A thread's runs of a tile: where they are read, what must hold for them to exist, where they are put."""
+    """A thread's runs of a tile: where they are read, what must hold for them to exist, where they are put.
+
+    Where there are more than a thread can hold, these are the runs of one ``turn``.
+    """
 
     def __init__(self, e: GpuEmitter, side: Side, place: Place, thread: ir.Value, threads: int, run: int) -> None:
         self.e, self.side, self.place, self.run = e, side, place, run
         along = side.operand.along_depth
         fast, slow = (place.depth, place.free) if along else (place.free, place.depth)
+        self.turn: LoopVar = e.source.loop(max(1, fast // run * slow // threads // _HELD))
+        down = slow // self.turn.size
         self.starts = []
-        for group, row in slots(e, thread, threads, fast // run, slow):
+        for group, row in slots(e, thread, threads, fast // run, down):
+            row += Expr.of(self.turn) * down
             self.starts.append((row, group * run) if along else (group * run, row))
         self.lane: LoopVar = e.source.loop(run)
         if run > 1:
             e.bind(self.lane, Val((constant(I64, 0),), e.entry), run, whole=True)
         self.base = e.code.shared(e.entry.builder, place.offset)
+
+    @contextmanager
+    def each_turn(self, frame: Frame) -> Iterator[Frame]:
+        """Where the code of a turn goes: a loop, if there are several."""
+        if self.turn.size == 1:
+            yield frame
+            return
+        loop = Loop(frame, self.turn.size)
+        self.e.bind(self.turn, Val((loop.index,), loop.frame))
+        yield loop.frame
+        loop.close()
+        _keep_rolled(loop)
 
     def where(self, free: Expr, depth: Expr, lanes: bool) -> tuple[Index, list[Condition], list[Condition]] | None:
         """The operand's index for a run; the conditions of what is zero elsewhere, and those of what nobody uses
@@ -205,6 +227,18 @@ class _Registers:
                     b.store(element, runs.address(frame, stage, *at, part), align=size)
 
 
+class _Turns(_Registers):
+    """Read and written a few at a time, while other warps multiply."""
+
+    def begin(self, frame: Frame, stage: ir.Value) -> None:
+        with self.runs.each_turn(frame) as inner:
+            super().begin(inner, stage)
+            super().end(inner, stage)
+
+    def end(self, frame: Frame, stage: ir.Value) -> None:
+        pass
+
+
 class _Copies:
     """Copied by the hardware; zero where there is nothing."""
 
@@ -214,6 +248,10 @@ class _Copies:
         self.runs = runs
 
     def begin(self, frame: Frame, stage: ir.Value) -> None:
+        with self.runs.each_turn(frame) as inner:
+            self._start(inner, stage)
+
+    def _start(self, frame: Frame, stage: ir.Value) -> None:
         runs, e, b = self.runs, self.runs.e, frame.builder
         leaf = runs.side.operand.value
         nbytes = runs.run * leaf.shape.dtype.nbytes
@@ -232,3 +270,12 @@ class _Copies:
 
     def end(self, frame: Frame, stage: ir.Value) -> None:
         pass
+
+
+def _keep_rolled(loop: Loop) -> None:
+    """Unrolled, the loop would hold the addresses of all turns in registers."""
+    module = loop.frame.builder.module
+    rule = module.add_metadata(["llvm.loop.unroll.disable"])
+    name = module.add_metadata([rule, constant(I32, len(module.metadata))])
+    name.operands = (name, rule)
+    loop.frame.builder.block.terminator.set_metadata("llvm.loop", name)

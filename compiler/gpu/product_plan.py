@@ -85,20 +85,27 @@ _LAUNCH, _BYTES = 5000.0, 12.0
 _WARPS_PAY = 1 << 12
 
 
-def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning) -> Plan:
+def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning, may_split: bool = True) -> Plan:
     """The cheapest tile and number of parts, by a count of cycles."""
     mma = _warp_product(problem, target, tuning)
     kind = problem.kind
     storage = DTYPES[mma.operand if mma.operand != "tf32" else "f32"] if mma is not None else kind
     tiles = _THREAD_TILES[max(1, kind.nbytes // 4)] if mma is None else _WARP_TILES[storage.nbytes]
-    options = [(tile, splits) for tile in tiles for splits in _SPLITS if _useful(problem, tile, splits)]
+    options = [
+        (tile, splits)
+        for tile in tiles
+        for splits in (_SPLITS if may_split else (1,))
+        if _useful(problem, tile, splits)
+    ]
     tile, splits = min(options, key=lambda o: _cycles(problem, target, *o))
     stages = 2 if mma is None else 3
     return Plan(tile, splits, stages, mma, storage, tile.workers * (1 if mma is None else target.warp))
 
 
-def _useful(problem: Problem, tile: Tile, splits: int) -> bool:
-    return splits == 1 or _up(problem.k, tile.depth) >= splits * _FEWEST_STEPS
+def _useful(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> bool:
+    """Does a tile's result fit in shared memory, and has a part of the depth enough to do?"""
+    fits = tile.rows * (tile.columns + 4) * problem.kind.nbytes <= target.chip.shared_bytes
+    return fits and (splits == 1 or _up(problem.k, tile.depth) >= splits * _FEWEST_STEPS)
 
 
 def _cycles(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> float:

@@ -122,11 +122,14 @@ def multiply_add(
 ) -> tuple[ir.Value, ...]:
     """``x * y + total`` in register form, unrounded in between for floats; ``or`` of ``and`` for pred."""
     if kind.is_complex:
-        fused = lambda u, v, w: intrinsic(b, "llvm.fmuladd", w.type, [u, v, w])  # noqa: E731
-        real = fused(b.fneg(x[1]), y[1], fused(x[0], y[0], total[0]))
-        return real, fused(x[1], y[0], fused(x[0], y[1], total[1]))
+        real = _fused(b, b.fneg(x[1]), y[1], _fused(b, x[0], y[0], total[0]))
+        return real, _fused(b, x[1], y[0], _fused(b, x[0], y[1], total[1]))
     if kind.is_float:
-        return (intrinsic(b, "llvm.fmuladd", total[0].type, [x[0], y[0], total[0]]),)
+        return (_fused(b, x[0], y[0], total[0]),)
     if kind.kind == "pred":
         return (b.or_(b.and_(x[0], y[0]), total[0]),)
     return (b.add(b.mul(x[0], y[0]), total[0]),)
+
+
+def _fused(b: ir.IRBuilder, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+    return intrinsic(b, "llvm.fmuladd", total.type, [x, y, total])

@@ -77,9 +77,10 @@ def test_results_of_other_types(dtype: str, result: str) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS[:4])
-def test_tf32_where_it_is_allowed(order: tuple[str, str]) -> None:
+@pytest.mark.parametrize("sizes", [(1, 64, 40, 64), (1, 61, 67, 41)])
+def test_tf32_where_it_is_allowed(order: tuple[str, str], sizes: Sizes) -> None:
     """Whole numbers of few bits are exact in tf32."""
-    i = dot("f32", (1, 64, 40, 64), order)
+    i = dot("f32", sizes, order)
     mma = plan(i, TF32).mma
     assert mma is not None and mma.name == "tf32" and plan(i).mma is None
     agrees(i, TF32)

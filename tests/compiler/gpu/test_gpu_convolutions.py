@@ -1,0 +1,102 @@
+"""Convolutions on a GPU, under emulation against the evaluator: any order of dimensions, windows, groups, gradients."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardc.compiler.gpu.function import GpuKernel
+from shardc.compiler.gpu.kernel import hero_of
+from shardc.hlo.ir import Instruction
+from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.types import array_shape as f
+from shardc.native.gpu.emulated import FORWARD, Order, new_emulated_module
+from shardc.native.gpu.target import gpu_target
+from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated
+from tests.compiler.kernel_runner import instruction
+from tests.compiler.property_support import small
+from tests.compiler.test_convolutions import NHWC, WEIGHTS, convolutions
+
+FULL = pytest.mark.full
+FEW = (FORWARD, Order("random", 5))
+NCHW = ConvDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
+SAME = Window((WindowDim(3, 1, 1, 1), WindowDim(3, 1, 1, 1)))
+
+
+def hero(i: Instruction) -> str:
+    found = hero_of(GpuKernel(new_emulated_module("test"), i, "k", gpu_target("cuda-emulated")))
+    assert found is not None
+    return found.name
+
+
+def agrees(i: Instruction, seed: int = 0) -> None:
+    """Whole numbers, so that sums in any order are exact."""
+    assert hero(i) == "convolution"
+    check_gpu(i, [small(o.shape, seed + n) for n, o in enumerate(i.operands)], orders=FEW)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", pytest.param("f64", marks=FULL), pytest.param("c64", marks=FULL)])
+def test_random_convolutions(dtype: str) -> None:
+    @settings(max_examples=8, deadline=None)
+    @given(convolutions(dtype), st.integers(0, 99))
+    def run(i: Instruction, seed: int) -> None:
+        check_gpu(i, [small(o.shape, seed + n) for n, o in enumerate(i.operands)], orders=FEW)
+
+    run()
+
+
+@pytest.mark.parametrize("labels", [NHWC, NCHW])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_features_first_or_last(dtype: str, labels: ConvDims) -> None:
+    left, right = ((2, 9, 11, 16), (3, 3, 16, 24)) if labels is NHWC else ((2, 16, 9, 11), (24, 16, 3, 3))
+    agrees(instruction("convolution", f(dtype, *left), f(dtype, *right), window=SAME, dim_labels=labels))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s32"])
+def test_strides_and_groups(dtype: str) -> None:
+    window = Window((WindowDim(3, 2, 1, 1), WindowDim(3, 2, 0, 1, 1, 2)))
+    operands = f(dtype, 2, 9, 11, 16), f(dtype, 3, 3, 4, 32)
+    agrees(instruction("convolution", *operands, window=window, dim_labels=NHWC, feature_group_count=4))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_gradient_of_weights(dtype: str) -> None:
+    """A small result over a long depth, in parts."""
+    window = Window((WindowDim(13, 1, 1, 1), WindowDim(16, 1, 1, 1)))
+    i = instruction("convolution", f(dtype, 20, 13, 16, 8), f(dtype, 20, 13, 16, 8), window=window, dim_labels=WEIGHTS)
+    assert len(emulated(i)[1].steps) > 1
+    agrees(i)
+
+
+def test_gradient_of_inputs() -> None:
+    """A dilated input: one product per part; rows that meet no input are zero."""
+    window = Window((WindowDim(3, 1, 1, 2, 2, 1, True), WindowDim(1, 1, 0, 1, 2, 1, True)))
+    i = instruction("convolution", f("f32", 2, 5, 6, 8), f("f32", 3, 1, 8, 8), window=window, dim_labels=NHWC)
+    assert len(emulated(i)[1].steps) > 2
+    agrees(i)
+
+
+def test_gaps_too_wide_to_be_parted() -> None:
+    window = Window((WindowDim(16, 1, 12, 12, 8), WindowDim(12, 1, 9, 9, 6)))
+    agrees(instruction("convolution", f("f32", 1, 3, 2, 7), f("f32", 16, 12, 7, 4), window=window, dim_labels=NHWC))
+
+
+def test_single_channels_with_few_taps_are_maps() -> None:
+    operands = f("f32", 2, 9, 8, 12), f("f32", 3, 3, 1, 12)
+    i = instruction("convolution", *operands, window=SAME, dim_labels=NHWC, feature_group_count=12)
+    assert hero(i) == "loop"
+
+
+Sizes = tuple[int, ...]
+LARGE: list[tuple[Sizes, Sizes, ConvDims]] = [
+    ((32, 56, 56, 64), (3, 3, 64, 64), NHWC),
+    ((32, 64, 56, 56), (64, 64, 3, 3), NCHW),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "labels"), LARGE)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_large_convolutions_stay_in_registers(dtype: str, left: Sizes, right: Sizes, labels: ConvDims) -> None:
+    i = instruction("convolution", f(dtype, *left), f(dtype, *right), window=SAME, dim_labels=labels)
+    assert_light(assemble_kernel(i), 128)
