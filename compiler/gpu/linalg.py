@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
@@ -151,7 +152,8 @@ def emit_triangular_solve(kernel: GpuKernel) -> None:
 
 class _Cholesky:
     """A block's matrix in memory: the result's, or scratch where that is too narrow. Only the triangle of rows r and
-    columns c <= r is used; for an upper factor it lies transposed, and is the conjugate."""
+    columns c <= r is used; for an upper factor it lies transposed, and is the conjugate. Columns are divided by the
+    roots of their pivots at the end, so that a step is one division and one barrier."""
 
     def __init__(self, kernel: GpuKernel) -> None:
         self.kernel, self.shape = kernel, kernel.instruction.shape
@@ -174,57 +176,61 @@ class _Cholesky:
         self.warp = b.zext(b.udiv(thread, constant(I32, warp)), I64)
         self.lanes, self.warps = warp, _THREADS // warp
         self.base = b.mul(b.zext(e.code.block(b), I64), constant(I64, self.n * self.n))
-        self.room = function.pointer(room)
-        taken, results = function.pointer(source), function.pointer(out)
+        self.room, self.results = function.pointer(room), function.pointer(out)
 
         def take(r: ir.Value, c: ir.Value) -> None:
-            value = s.load(taken, self._at(r, c))
+            value = s.load(function.pointer(source), self._at(r, c))
             self._put(r, c, value if self.lower else s.conjugate(value))
 
-        def give(r: ir.Value, c: ir.Value) -> None:
-            value = self._get(r, c) if self.lower else s.conjugate(self._get(r, c))
-            nan = e.constant(math.nan, self.shape.dtype)
-            parts = tuple(b.select(bad, x, y) for x, y in zip(nan.parts, value.parts, strict=True))
-            s.store(Val(parts, e.entry), results, self._at(r, c))
-            with b.if_then(b.icmp_unsigned("!=", r, c)):
-                s.store(e.constant(0, self.shape.dtype), results, self._at(c, r))
-
-        zero = constant(I64, 0)
-        self._triangle(zero, take)
+        self._triangle(constant(I64, 0), take)
         e.code.barrier(b)
-        bad = self._factorise()
-        self._triangle(zero, give)
+        self._give(self._eliminate())
         e.finish()
         kernel.launch(function, (math.prod(self.shape.dims[:-2]),))
 
-    def _factorise(self) -> ir.Value:
-        """Column by column; whether a pivot was not positive, which all threads see."""
-        b, s, code = self.b, self.s, self.e.code
+    def _eliminate(self) -> ir.Value:
+        """Take every column off the columns behind it; whether a pivot was not positive, which all threads see."""
+        b, s = self.b, self.s
         bad = self.e.slot(I1)
         b.store(constant(I1, 0), bad)
+        one = self.e.constant(1, s.real)
         with counted(b, 0, self.n) as j:
-            pivot = self._get(j, j).parts[0]
-            positive = b.fcmp_ordered(">", pivot, constant(pivot.type, 0.0))
+            pivot = self._pivot(j)
+            positive = b.fcmp_ordered(">", pivot.value, constant(pivot.value.type, 0.0))
             b.store(b.or_(b.load(bad, typ=I1), b.not_(positive)), bad)
-            root = self.e.elementwise(scalar_op("sqrt", s.real, s.real), [Val((pivot,), self.e.entry)], wide=True)
-            one = self.e.constant(1, s.real)
-            inverse = self.e.elementwise(scalar_op("divide", s.real, s.real, s.real), [one, root], wide=True)
-            whole = (root.value, constant(pivot.type, 0.0))[: len(s.zero().parts)]
-            after = b.add(j, constant(I64, 1))
-            number = b.add(b.mul(self.warp, constant(I64, self.lanes)), self.lane)
-            with counted(b, b.add(after, number), self.n, _THREADS) as r:
-                self._put(r, j, self._scaled(self._get(r, j), inverse))
-            code.barrier(b)
-            with b.if_then(b.icmp_unsigned("==", number, constant(I64, 0))):
-                self._put(j, j, Val(whole, self.e.entry))
+            inverse = self.e.elementwise(scalar_op("divide", s.real, s.real, s.real), [one, pivot], wide=True)
 
             def take_off(r: ir.Value, c: ir.Value) -> None:
-                product = s.op("multiply", self._get(r, j), s.conjugate(self._get(c, j)))
+                product = s.op("multiply", self._scaled(self._get(r, j), inverse), s.conjugate(self._get(c, j)))
                 self._put(r, c, s.op("subtract", self._get(r, c), product))
 
-            self._triangle(after, take_off)
-            code.barrier(b)
+            self._triangle(b.add(j, constant(I64, 1)), take_off)
+            self.e.code.barrier(b)
         return b.load(bad, typ=I1)
+
+    def _give(self, bad: ir.Value) -> None:
+        """The result from what is left: below the diagonal first, since everybody needs that."""
+        b, s, one = self.b, self.s, constant(I64, 1)
+        nan = self.e.constant(math.nan, self.shape.dtype)
+
+        def write(r: ir.Value, c: ir.Value, value: Val) -> None:
+            parts = tuple(b.select(bad, x, y) for x, y in zip(nan.parts, value.parts, strict=True))
+            s.store(Val(parts, self.e.entry), self.results, self._at(r, c))
+
+        with self._share(constant(I64, 0), self.n, self.warp, self.warps) as c:
+            root = self.e.elementwise(scalar_op("rsqrt", s.real, s.real), [self._pivot(c)], wide=True)
+            with self._share(b.add(c, one), self.n, self.lane, self.lanes) as r:
+                value = self._scaled(self._get(r, c), root)
+                write(r, c, value if self.lower else s.conjugate(value))
+                s.store(self.e.constant(0, self.shape.dtype), self.results, self._at(c, r))
+        self.e.code.barrier(b)
+        number = b.add(b.mul(self.warp, constant(I64, self.lanes)), self.lane)
+        with self._share(constant(I64, 0), self.n, number, _THREADS) as k:
+            root = self.e.elementwise(scalar_op("sqrt", s.real, s.real), [self._pivot(k)], wide=True)
+            write(k, k, Val((root.value, constant(root.value.type, 0.0))[: len(nan.parts)], self.e.entry))
+
+    def _pivot(self, k: ir.Value) -> Val:
+        return Val(self._get(k, k).parts[:1], self.e.entry)
 
     def _scaled(self, x: Val, by: Val) -> Val:
         """``x`` times a real number."""
@@ -234,10 +240,16 @@ class _Cholesky:
 
     def _triangle(self, first: ir.Value, body: Callable[[ir.Value, ir.Value], None]) -> None:
         """``body`` for this thread's share of rows r and columns c <= r from ``first`` on: a row per warp."""
-        b = self.b
-        first_row, first_column, one = b.add(first, self.warp), b.add(first, self.lane), constant(I64, 1)
-        with counted(b, first_row, self.n, self.warps) as r, counted(b, first_column, b.add(r, one), self.lanes) as c:
-            body(r, c)
+        with self._share(first, self.n, self.warp, self.warps) as r:
+            past = self.b.add(r, constant(I64, 1))
+            with self._share(first, past, self.lane, self.lanes) as c:
+                body(r, c)
+
+    def _share(
+        self, first: ir.Value, end: int | ir.Value, mine: ir.Value, step: int
+    ) -> AbstractContextManager[ir.Value]:
+        """A loop from ``first`` to ``end``, dealt out among ``step`` threads or warps."""
+        return counted(self.b, self.b.add(first, mine), end, step)
 
     def _at(self, row: ir.Value, column: ir.Value) -> ir.Value:
         b = self.b

@@ -1,16 +1,20 @@
-"""Every op that is a kernel's concern, and every hero: under emulation against the evaluator, in four orders of threads,
-and assembled for two chips without spills, within the hero's registers."""
+"""Every op that is a kernel's concern and every kind of kernel: under emulation against the evaluator, in four orders
+of threads, and assembled for two chips without spills, within so many registers."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from shardc.compiler.gpu.kernel import HEROES
+from shardc.compiler.gpu.function import GpuKernel
+from shardc.compiler.gpu.kernel import HEROES, hero_of
 from shardc.compiler.gpu.samples import sample
 from shardc.compiler.gpu.support import gpu_hero
 from shardc.compiler.kernels.support import KERNELS
 from shardc.hlo.ir import Instruction
+from shardc.native.gpu.target import gpu_target
+from shardc.native.jit import new_module
+from tests.compiler.gpu.gpu_kinds import KINDS, Kind, instruction_of
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu
 from tests.compiler.kernel_runner import Array, random
 
@@ -20,22 +24,27 @@ MADE = [opcode for opcode in OPS if gpu_hero(opcode) is not None]
 ON_THE_HOST = {"fft"}
 #: Units in the last place of the largest result, where the evaluator's functions or order of sums are not ours.
 ULP = 8
-#: Registers of a thread; double precision and long polynomials take the most.
-REGISTERS = {"loop": 64, "sort": 64, "top-k": 64}
-MOST_REGISTERS = 128
+#: Registers that a thread of an op's sample takes at most; products hold a tile of results.
+REGISTERS, PRODUCT_REGISTERS = 64, 255
 
 
 def arguments(i: Instruction) -> list[Array]:
     """Small numbers; indices within their array, positive definite matrices, triangles that are well conditioned."""
-    found = [random(o.shape, n, low=0, high=4) for n, o in enumerate(i.operands)]
+    found = [random(o.shape, n, low=0, high=8) for n, o in enumerate(i.operands)]
     if i.opcode == "cholesky":
         x = found[0].astype(np.float64)
-        found[0] = (x @ x.swapaxes(-1, -2) + np.eye(x.shape[-1])).astype(np.float32)
+        found[0] = (x @ x.swapaxes(-1, -2) + np.eye(x.shape[-1])).astype(found[0].dtype)
     if i.opcode == "triangular-solve":
-        found[0] = (found[0] / 9 + 2 * np.eye(found[0].shape[-1])).astype(np.float32)
+        found[0] = (found[0] / 9 + 2 * np.eye(found[0].shape[-1])).astype(found[0].dtype)
     if i.opcode in ("batch-norm-inference", "batch-norm-grad"):
         found[-1 if i.opcode == "batch-norm-inference" else 3] **= 2
     return found
+
+
+def maker(i: Instruction, in_place: dict[int, int] | None = None) -> str:
+    """The hero that takes an instruction."""
+    hero = hero_of(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"), frozenset(in_place or ())))
+    return "" if hero is None else hero.name
 
 
 def test_only_what_is_named_runs_on_the_host() -> None:
@@ -46,8 +55,16 @@ def test_only_what_is_named_runs_on_the_host() -> None:
 def test_op(opcode: str) -> None:
     i = sample(opcode)
     check_gpu(i, arguments(i), ulp=ULP)
-    assert_light(assemble_kernel(i), REGISTERS.get(str(gpu_hero(opcode)), MOST_REGISTERS))
+    assert_light(assemble_kernel(i), PRODUCT_REGISTERS if maker(i) in ("product", "convolution") else REGISTERS)
 
 
-def test_every_hero_has_a_sample() -> None:
-    assert {h.name for h in HEROES} == {gpu_hero(opcode) for opcode in MADE}
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_kind(kind: Kind) -> None:
+    i, in_place = instruction_of(kind), dict(kind.in_place)
+    assert maker(i, in_place) == kind.hero
+    check_gpu(i, arguments(i), ulp=kind.ulp, in_place=in_place)
+    assert_light(assemble_kernel(i, in_place=in_place), kind.registers)
+
+
+def test_every_hero_has_kinds() -> None:
+    assert {h.name for h in HEROES} == {k.hero for k in KINDS}
