@@ -141,8 +141,11 @@ def _planned(
 
 
 def _alike(use: FoldUse, first: FoldUse) -> bool:
+    """The same positions, and an element that exists for every result (not one of a padded array)."""
     same = use.index == first.index and use.fold.sizes == first.fold.sizes
-    return same and use.key.opcode == "reduce" and use.fold.order in ("any", "runs") and use.fold.taken is None
+    dims = next(use.key.shape.leaves()).dims
+    inside = all(x.range[0] >= 0 and x.range[1] <= n for x, n in zip(use.index, dims, strict=True))
+    return same and inside and use.key.opcode == "reduce" and use.fold.order in ("any", "runs") and use.fold.taken is None
 
 
 def size_of(groups: Iterable[Group]) -> int:

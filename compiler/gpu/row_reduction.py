@@ -29,6 +29,8 @@ __all__ = ["RowShape", "emit_row_reduction", "row_place", "row_shape", "takes_ro
 _THREADS, _LARGEST, _BUSY = 256, 1024, 1024
 #: Steps of a thread from which on more threads share a row, and least ones where a row's parts get a block each.
 _LONG, _LEAST = 16, 8
+#: Steps of all rows together from which on a second launch costs little beside blocks that end at different times.
+_MUCH = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,8 @@ def row_shape(target: GpuTarget, rows: int, units: int, *, split: bool = True, s
     """How threads are laid over ``rows`` rows of ``units`` steps; a thread takes ``steps`` of a row, or more where a
     block is too small. Without ``split`` rows stay whole."""
     chip = target.chip
-    blocks = 8 * chip.multiprocessors
-    parts = min(-(-blocks // rows), units // (_THREADS * _LEAST), 65535)
-    if split and parts > 1:
+    parts = min(-(-8 * chip.multiprocessors // rows), units // (_THREADS * _LEAST), 65535)
+    if split and parts > 1 and (rows < chip.multiprocessors or rows * units >= _MUCH):
         return RowShape(rows, units, _THREADS, _THREADS, parts)
     longest = min(power_below(units), _LARGEST)
     width = min(target.warp, longest)

@@ -1,4 +1,4 @@
-"""Running totals (reduce-window with windows that reach from one end to their own position): what is common to all ways.
+"""Running totals (reduce-window whose windows reach from one end to their own position): what all ways share.
 
 A reducer of one op (a sum, a maximum) is regrouped: threads total their own elements first. Any other is applied from
 the first element on, one after the other, with the rounding that it has then.
