@@ -95,7 +95,7 @@ def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning, may_split:
         (tile, splits)
         for tile in tiles
         for splits in (_SPLITS if may_split else (1,))
-        if _useful(problem, tile, splits)
+        if _useful(problem, target, tile, splits)
     ]
     tile, splits = min(options, key=lambda o: _cycles(problem, target, *o))
     stages = 2 if mma is None else 3
