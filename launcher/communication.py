@@ -53,16 +53,17 @@ class CallTime:
 
 
 def counts(driver: Any) -> Counts:
-    """What this process's collectives took since its driver was made."""
+    """What this process's collectives took since its driver was made; zeros for those that a GPU does by itself."""
     loop = driver._loop
+    found: dict[int, tuple[int, int, int, int]] = dict.fromkeys(driver._calls, (0, 0, 0, 0))
     if loop is None:
-        return {}
+        return found
     told: Callable[[], Mapping[int, tuple[int, int]]] | None = getattr(driver._performer, "transfers", None)
     transfers = {} if told is None else told()
-    found: dict[int, tuple[int, int, int, int]] = {}
     for index in driver._calls:
-        record = loop.records[index]
-        found[index] = (record.count, record.nanoseconds + record.done_nanoseconds, *transfers.get(index, (0, 0)))
+        record = loop.records[index] if index < len(loop.records) else None
+        if record is not None and record.kind:
+            found[index] = (record.count, record.nanoseconds + record.done_nanoseconds, *transfers.get(index, (0, 0)))
     return found
 
 

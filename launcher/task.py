@@ -92,12 +92,19 @@ def run_task(
     if task.steps:
         return {**outcome, **_time_steps(compiled, arguments, task)}
     start = time.perf_counter()
-    results = compiled.run(arguments)
+    results = _completed(compiled.run(arguments))
     seconds = time.perf_counter() - start
     values = [gather(r) for r in results]
     if task.outputs and transport.process_index == 0:
         write_outputs(Path(task.outputs), values, [r.global_shape.dtype for r in executable.results])
     return {**outcome, "step_seconds": seconds, "results": _summaries(executable, values)}
+
+
+def _completed(results: list[Any]) -> list[Any]:
+    """The results of a step, when it is over."""
+    for result in results:
+        result.block_until_ready()
+    return results
 
 
 def _arguments(executable: Executable, task: Task) -> list[NDArray[Any]]:
@@ -128,7 +135,7 @@ def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
         if number == task.warmup:
             before = counts(driver)
         start = time.perf_counter()
-        compiled.run(values)
+        _completed(compiled.run(values))
         if number >= task.warmup:
             seconds.append(time.perf_counter() - start)
         for donated in driver.executable.donated:

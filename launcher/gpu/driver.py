@@ -103,6 +103,10 @@ class GpuDriver(StepDriver):
         home, nccl = home_of_process(executable.gpu.target, transport)
         return GpuDriver(executable, home, transport, config, check, nccl=nccl)
 
+    @property
+    def collectives_done(self) -> int:
+        return super().collectives_done + self.graphs.collectives
+
     def _laid_out(self) -> dict[int, Places]:
         """Where each device's memory is; arenas and constants are this driver's."""
         executable, pool = self.executable, self.home.pool

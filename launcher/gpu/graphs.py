@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from shardc.compiler.gpu.program import StartCollective
 from shardc.launcher.gpu.plan import Segment
 from shardc.launcher.gpu.streams import Streams, refs_of
 from shardc.launcher.gpu.tables import GpuTables
@@ -29,6 +30,7 @@ class _Kept:
         refs = [r for step in segment.steps for r in refs_of(step, streams.code.calls)]
         self.arguments = sorted({r.index for r in refs if r.space == "argument"})
         self.results = sorted({r.index for r in refs if r.space == "result"})
+        self.collectives = sum(isinstance(step, StartCollective) for step in segment.steps)
         self.graphs: OrderedDict[_Key, Graph] = OrderedDict()
         self.seen: set[_Key] = set()
 
@@ -39,14 +41,15 @@ class GraphCache:
     def __init__(self, streams: Streams, tables: GpuTables) -> None:
         self._streams, self._tables = streams, tables
         self._kept: dict[Segment, _Kept] = {}
-        #: Graphs captured.
-        self.captured = 0
+        #: Graphs captured, and collectives done by all that was run.
+        self.captured = self.collectives = 0
 
     def run(self, segment: Segment, devices: tuple[int, ...]) -> None:
         """Start the segment's work for ``devices``."""
         kept = self._kept.get(segment)
         if kept is None:
             kept = self._kept[segment] = _Kept(segment, self._streams)
+        self.collectives += kept.collectives
         key = (devices, self._addresses(kept.arguments, results=False), self._addresses(kept.results, results=True))
         graph = kept.graphs.get(key)
         if graph is None:

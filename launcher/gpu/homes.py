@@ -10,9 +10,9 @@ from shardc.collectives.transport import Transport
 from shardc.launcher.gpu.devices import find_gpus, gpu_errors, open_runtime
 from shardc.launcher.gpu.memory import GpuHome
 from shardc.native.gpu.runtime import Runtime
-from shardc.native.gpu.target import GpuTarget, gpu_target
+from shardc.native.gpu.target import GpuTarget, target_of
 
-__all__ = ["gpu_home", "home_of_process", "parse_target"]
+__all__ = ["gpu_home", "home_of_process"]
 
 
 def gpu_home(target: GpuTarget, ordinal: int = 0) -> GpuHome:
@@ -42,7 +42,7 @@ def home_of_process(text: str, transport: Transport) -> tuple[GpuHome, bool]:
     Ranks of a machine take its GPUs in turn. NCCL wants one for each rank: where ranks share one, or a rank lacks the
     library, collectives go through the host. All ranks call this together.
     """
-    target = parse_target(text)
+    target = target_of(text)
     if target.kind == "emulated":
         return gpu_home(target), False
     mine = (socket.gethostname(), len(find_gpus().devices), _has_nccl())
@@ -51,13 +51,6 @@ def home_of_process(text: str, transport: Transport) -> tuple[GpuHome, bool]:
     alone = all(sum(other == host for other, _, _ in everybody) <= gpus for host, gpus, _ in everybody)
     nccl = transport.process_count > 1 and alone and all(has for _, _, has in everybody)
     return gpu_home(target, before % max(1, mine[1])), nccl
-
-
-def parse_target(text: str) -> GpuTarget:
-    """What `str` of a `GpuTarget` was made of."""
-    kind, _, arch = text.partition(" ")
-    first = {"emulated": "cuda-emulated", "amdgcn-amd-amdhsa": "rocm"}.get(kind, "cuda")
-    return gpu_target(f"{first}:{arch}")
 
 
 def _has_nccl() -> bool:

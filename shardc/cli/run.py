@@ -38,7 +38,9 @@ InputsOption = Annotated[Path | None, typer.Option("--inputs", metavar="IN.npz",
 OutputsOption = Annotated[Path | None, typer.Option("--outputs", metavar="OUT.npz", help="Write out0, out1, ... here.")]
 RanksOption = Annotated[int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks.")]
 PerRankOption = Annotated[int, typer.Option("--devices-per-rank", metavar="K", help="Devices a rank may own.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu (cuda is not there yet).")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="cpu, cuda (its GPUs, a rank each), cuda-emulated.")
+]
 TuneOption = Annotated[
     float, typer.Option("--tune", metavar="SECONDS", min=0, help="Try other tile sizes, chunks, fusions so long.")
 ]
