@@ -18,7 +18,7 @@ from shardc.compiler.gpu.accumulate import Reducer
 from shardc.compiler.gpu.elements import elements_of, with_dims
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.kernels.affine import LoopVar, VarSource, linear
-from shardc.compiler.kernels.elements import Access, Element, FoldUse, Recorder
+from shardc.compiler.kernels.elements import Access, Element, FoldUse, Recorder, bases
 from shardc.compiler.kernels.frames import Frame, Val
 from shardc.compiler.kernels.loops import Space, group_size, merge, power_below
 from shardc.compiler.kernels.rules import RULES
@@ -113,6 +113,8 @@ def plan_folds(
     uses = tuple({u.key: u for u in outer.folds}.values())
     if not uses or outer.one_by_one or not all(_alike(u, uses[0]) for u in outer.folds) or 0 in uses[0].fold.sizes:
         return None
+    if not frozenset(results.variables) <= frozenset().union(*map(bases, uses[0].index)):
+        return None  # several results would repeat one fold
     positions, inner = _planned(source, leaves, uses[0].fold.sizes, [u.fold.element for u in uses])
     if inner.folds:
         return None

@@ -158,3 +158,23 @@ ENTRY main {
 """
     assert hero(text) == "loop"
     check_gpu(text, arguments(text), ulp=32)
+
+
+def test_a_sum_that_is_spread_over_its_row_is_a_row_kernel() -> None:
+    """Not a reduction, done again for every element of the row."""
+    text = """HloModule m
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY main {
+  x = f32[6,50] parameter(0)
+  y = f32[6,50] parameter(1)
+  z = f32[] constant(0)
+  s = f32[6] reduce(x, z), dimensions={1}, to_apply=add
+  sb = f32[6,50] broadcast(s), dimensions={0}
+  ROOT p = f32[6,50] multiply(y, sb)
+}
+"""
+    assert hero(text) == "row kernel"
+    for in_place in (None, {0: 0}, {1: 0}):
+        check_gpu(text, arguments(text), ulp=32, in_place=in_place)
