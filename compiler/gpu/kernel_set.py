@@ -59,7 +59,7 @@ class GpuKernels:
         return self._made[key]
 
     def _make(self, instruction: Instruction, aliased: frozenset[int]) -> Made:
-        product = library_product(instruction) if self._target.libraries else None
+        product = library_product(instruction, self._tuning) if self._target.libraries else None
         if product is not None:
             return product
         name = f"k{len(self._made)}_{instruction.opcode.replace('-', '_')}"

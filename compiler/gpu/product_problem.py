@@ -16,7 +16,7 @@ from shardc.compiler.kernels.product_sides import Side, Sides
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType
 
-__all__ = ["Operand", "Problem", "Where", "dot_problem", "power_dividing"]
+__all__ = ["Operand", "Problem", "Where", "dot_problem", "in_memory_order", "power_dividing"]
 
 #: An operand's index, and what must hold for it to be one: elements elsewhere are zero (None: there are no others).
 Where = tuple[Index, tuple[Condition, ...] | None]
@@ -68,7 +68,7 @@ def power_dividing(n: int) -> int:
 
 def dot_problem(dot: Instruction) -> Problem:
     """A ``dot`` without empty dimensions."""
-    sides = Sides(_in_memory_order(dot))
+    sides = Sides(in_memory_order(dot))
 
     def operand(number: int, side: Side) -> Operand:
         def at(source: VarSource, batch: Index, free: Expr, depth: Expr) -> Where:
@@ -94,7 +94,7 @@ def dot_problem(dot: Instruction) -> Problem:
     )
 
 
-def _in_memory_order(dot: Instruction) -> Instruction:
+def in_memory_order(dot: Instruction) -> Instruction:
     """The dot with its contracted dimensions in the order in which a side has them that ends with one of them (the
     left, where both do): sums may be taken in any order."""
     left, right = (tuple(dot.attrs.get(f"{side}_contracting_dims", ())) for side in ("lhs", "rhs"))
