@@ -1,4 +1,4 @@
-"""Programs compiled ahead of time: from a partitioned program to C files that run without Python."""
+"""Programs compiled ahead of time: from a partitioned program to C files that run without Python, or code for GPUs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from shardc.hlo.errors import InputError
 
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.compiler.executable import Executable
     from shardc.hlo.config import Config
     from shardc.launcher.stages import Partitioned
     from shardc.native.target import Target
 
-__all__ = ["compile_ahead", "write_ahead"]
+__all__ = ["compile_ahead", "write_ahead", "write_gpu_ahead"]
 
 
 def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", system: str = "") -> AheadProgram:
@@ -88,3 +89,20 @@ def write_ahead(program: AheadProgram, folder: str | Path) -> list[Path]:
     from shardc.compiler.ahead.bundle import bundle, write_bundle
 
     return write_bundle(bundle(program, __version__), Path(folder))
+
+
+def write_gpu_ahead(executable: Executable, folder: str | Path, *, name: str = "") -> list[Path]:
+    """Write what a program compiled for GPUs is made of: PTX, cubins and constants, ``NAME.json``, which says what is
+    launched, and ``NAME.shardc`` for `shardc.load_executable`. ``name`` is by default the program's own.
+
+    Raises `InputError` for programs for processors, and where that cannot be written.
+    Example: ``write_gpu_ahead(partitioned.compile("cuda:sm_90").executable, "step")``.
+    """
+    from shardc import __version__
+    from shardc.compiler.ahead.bundle import write_bundle
+    from shardc.compiler.ahead.gpu_bundle import gpu_bundle
+    from shardc.compiler.ahead.program import identifier
+
+    if executable.gpu is None:
+        raise InputError(f"{executable.name} is compiled for {executable.target}", fix="compile_ahead writes it for C")
+    return write_bundle(gpu_bundle(executable, identifier(name or executable.name), __version__), Path(folder))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardc.compiler.gpu.names import check_target
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
@@ -37,13 +38,15 @@ def jit(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     custom_calls: Mapping[str, CustomCall] | None = None,
+    target: str = "cpu",
 ) -> Any:
     """Compile a JAX function for a device mesh; the result is called like the function.
 
     ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), ``NamedSharding``, or pytrees of
     them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles once per
-    structure, shapes and types of the arguments. Results are pytrees of `shardc.Array`. ``custom_calls`` says what
-    the function's own `jax.ffi` targets mean, see `Program.with_custom_calls`. Also a decorator::
+    structure, shapes and types of the arguments, for ``target`` (as `Partitioned.compile`: ``cpu``, ``cuda``,
+    ``cuda-emulated``). Results are pytrees of `shardc.Array`. ``custom_calls`` says what the function's own `jax.ffi`
+    targets mean, see `Program.with_custom_calls`. Also a decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
@@ -59,7 +62,9 @@ def jit(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             custom_calls=custom_calls,
+            target=target,
         )
+    check_target(target)
     names = _parameter_names(function)
     options = _Options(
         as_mesh(mesh) if mesh is not None else None,
@@ -69,6 +74,7 @@ def jit(
         _numbers(static_argnums, static_argnames, names, "static_argnames"),
         frozenset(_as_tuple(static_argnames)) | {names[n] for n in _as_tuple(static_argnums) if 0 <= n < len(names)},
         dict(custom_calls or {}),
+        target,
     )
     return Jitted(function, options)
 
@@ -82,6 +88,7 @@ class _Options:
     static: tuple[int, ...]
     static_names: frozenset[str]
     custom_calls: Mapping[str, CustomCall]
+    target: str
 
 
 class Jitted:
@@ -105,8 +112,11 @@ class Jitted:
         found = self._compiled.get(key)
         if found is None:
             # Which custom calls there are shows when the program is read.
-            direct = not self._options.custom_calls
-            found = self._made(compile_function, args, kwargs) if direct else self.lower(*args, **kwargs).compile()
+            options = self._options
+            if options.custom_calls:
+                found = self.lower(*args, **kwargs).compile(options.target)
+            else:
+                found = self._made(functools.partial(compile_function, options.target), args, kwargs)
             self._compiled[key] = found
         return found
 

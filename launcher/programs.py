@@ -72,8 +72,10 @@ def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     return Program(program.module, program, seconds=since("read", start), content=content)
 
 
-def compile_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Compiled:
-    """`from_function`, compiled; what is in the cache is not even read."""
+def compile_function(
+    target: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any
+) -> Compiled:
+    """`from_function`, compiled for ``target``; what is in the cache is not even read."""
     from shardc.launcher.jax_frontend import lower
 
     config = job_config()
@@ -92,7 +94,7 @@ def compile_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
     def signature(executable: Executable) -> Any:
         return lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
 
-    making = making_of(content, config, program)
+    making = making_of(content, config, program, target)
     return Compiled(making, signature, config, {"read": lowered}, lambda: program().partition())
 
 

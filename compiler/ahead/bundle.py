@@ -17,11 +17,11 @@ from shardc.compiler.ahead.header import header
 from shardc.compiler.ahead.objects import constants_object, pool_object
 from shardc.compiler.ahead.program import AheadProgram
 from shardc.compiler.ahead.source import source
-from shardc.compiler.executable import ArraySpec
+from shardc.compiler.executable import ArraySpec, Executable
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 
-__all__ = ["MANIFEST_FORMAT", "bundle", "write_bundle"]
+__all__ = ["MANIFEST_FORMAT", "bundle", "program_facts", "write_bundle"]
 
 #: Raised with every change of the manifest's meaning.
 MANIFEST_FORMAT = 1
@@ -69,6 +69,17 @@ def _manifest(program: AheadProgram, version: str, files: Mapping[str, bytes]) -
         "program": e.name,
         "versions": {"shardc": version, "llvmlite": llvmlite.__version__},
         "target": {"triple": target.triple, "cpu": target.cpu, "features": target.features},
+        **program_facts(e),
+        "alignment": 64,
+        "entry": {"run": f"{program.name}_run", "step": f"{program.name}_step"},
+        "needs": program.needs,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
+
+
+def program_facts(e: Executable) -> dict[str, Any]:
+    """What manifests say of a program, whatever it was compiled for."""
+    return {
         "devices": e.num_devices,
         "arguments": [_array(n, s, n in e.donated) for n, s in enumerate(e.arguments)],
         "results": [_array(n, s) for n, s in enumerate(e.results)],
@@ -77,10 +88,6 @@ def _manifest(program: AheadProgram, version: str, files: Mapping[str, bytes]) -
         "checks": [{"target": c.target, "name": c.name, "source": c.source} for c in e.checks],
         "memory": dict(e.memory),
         "arena_bytes": e.arena_bytes,
-        "alignment": 64,
-        "entry": {"run": f"{program.name}_run", "step": f"{program.name}_step"},
-        "needs": program.needs,
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
 
 

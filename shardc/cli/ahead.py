@@ -1,4 +1,4 @@
-"""``shardc compile``: ahead of time, to files that C links without Python."""
+"""``shardc compile``: ahead of time, to files that C links without Python, or to code for GPUs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ CpuOption = Annotated[
     ),
 ]
 SystemOption = Annotated[str, typer.Option("--target-os", metavar="linux|macos", help="With --target-cpu.")]
+TargetOption = Annotated[
+    str, typer.Option("--target", metavar="NAME", help="cpu (files for C), or a kind of GPU: cuda:sm_90, cuda:sm_80, ..")
+    typer.Option("--target", metavar="NAME", help="cpu (files for C), or a kind of GPU: cuda:sm_80, cuda:sm_90, ..."),
+]
 LinkOption = Annotated[bool, typer.Option("--link", help="Also build the library and the example, by $CC.")]
 BlasOption = Annotated[
     str, typer.Option("--blas", metavar="builtin|cblas|scipy", help="With --link: where matrix products come from.")
@@ -49,6 +53,7 @@ def compile_program(
     *,
     output: OutOption,
     name: NameOption = "",
+    target: TargetOption = "cpu",
     target_cpu: CpuOption = "native",
     target_os: SystemOption = "",
     link: LinkOption = False,
@@ -65,11 +70,23 @@ def compile_program(
 ) -> None:
     """Compile a program ahead of time: an object, a C header and source, a manifest, an example and its Makefile.
 
+    For a kind of GPU: PTX and cubins, a manifest that says what is launched, and what shardc.load_executable loads.
     Example: shardc compile step.hlo -o step --target-cpu x86-64-v3 && make -C step
     """
+    from shardc.compiler.gpu.names import check_target
+    from shardc.hlo.errors import InputError
+
     view = View(json, verbose, quiet)
+    check_target(target)
+    processors = {"--target-cpu": target_cpu != "native", "--target-os": target_os, "--link": link, "--mpi": mpi}
+    beside = [option for option, is_given in processors.items() if is_given]
+    if target != "cpu" and beside:
+        raise InputError(f"{beside[0]} is for processors", where=f"--target {target}", fix="leave it out")
     given = open_program(file, mesh, annotate, annotations)
     partitioned = (given.tuned(tune) if tune else given).partition()
+    if target != "cpu":
+        _for_gpus(view, partitioned, target, output, name)
+        return
     program, written = partitioned.compile_ahead(output, name=name, cpu=target_cpu, system=target_os)
     if link:
         from shardc.compiler.ahead.example import link as link_files
@@ -86,6 +103,23 @@ def compile_program(
         "collectives": len(executable.collectives),
         "needs": program.needs,
         "tuning": dict(executable.tuning),
+        "files": [p.name for p in written],
+    }
+    view.result(facts, lambda: _render(view, facts, written))
+
+
+def _for_gpus(view: View, partitioned: Any, target: str, output: Path, name: str) -> None:
+    from shardc.launcher.ahead import write_gpu_ahead
+
+    executable = partitioned.compile(target).executable
+    written = write_gpu_ahead(executable, output, name=name)
+    facts = {
+        "name": executable.name,
+        "folder": str(output),
+        "target": executable.target,
+        "devices": executable.num_devices,
+        "memory": dict(executable.memory),
+        "collectives": len(executable.collectives),
         "files": [p.name for p in written],
     }
     view.result(facts, lambda: _render(view, facts, written))
