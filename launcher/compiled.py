@@ -173,7 +173,9 @@ class Compiled:
 
     @cached_property
     def _profiled(self) -> Compiled:
-        return self.partitioned().compile(profile=True)
+        from shardc.compiler.gpu.names import name_of
+
+        return self.partitioned().compile(name_of(self.executable.target), profile=True)
 
     def _timed(self) -> Compiled:
         return self if self.executable.profile is not None else self._profiled

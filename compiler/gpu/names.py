@@ -6,7 +6,7 @@ from shardc.hlo.errors import EnvironmentProblem, UnsupportedError
 from shardc.native.gpu.problems import GpuProblem
 from shardc.native.gpu.target import GPU_ARCHS, GpuTarget, gpu_target
 
-__all__ = ["check_target", "find_target", "is_gpu"]
+__all__ = ["check_target", "find_target", "is_gpu", "name_of"]
 
 
 def is_gpu(target: str) -> bool:
@@ -28,6 +28,13 @@ def check_target(target: str) -> None:
             f"there is no target {target!r} to compile for",
             fix=f"one of cpu, cuda (the GPU of this machine), {archs}, cuda-emulated",
         )
+
+
+def name_of(executable_target: str) -> str:
+    """The name of what an executable was compiled for. Example: ``emulated sm_80`` is ``cuda-emulated:sm_80``."""
+    kind, _, arch = executable_target.partition(" ")
+    first = {"nvptx64-nvidia-cuda": "cuda", "emulated": "cuda-emulated"}.get(kind)
+    return "cpu" if first is None else f"{first}:{arch}"
 
 
 def find_target(target: str) -> GpuTarget:

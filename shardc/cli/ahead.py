@@ -34,8 +34,7 @@ CpuOption = Annotated[
 ]
 SystemOption = Annotated[str, typer.Option("--target-os", metavar="linux|macos", help="With --target-cpu.")]
 TargetOption = Annotated[
-    str, typer.Option("--target", metavar="NAME", help="cpu (files for C), or a kind of GPU: cuda:sm_90, cuda:sm_80, ..")
-    typer.Option("--target", metavar="NAME", help="cpu (files for C), or a kind of GPU: cuda:sm_80, cuda:sm_90, ..."),
+    str, typer.Option("--target", metavar="NAME", help="cpu (files for C), or a kind of GPU, such as cuda:sm_90.")
 ]
 LinkOption = Annotated[bool, typer.Option("--link", help="Also build the library and the example, by $CC.")]
 BlasOption = Annotated[
