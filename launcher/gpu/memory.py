@@ -139,7 +139,7 @@ class GpuHome:
         self._staged = 0
 
     def _fits(self, nbytes: int) -> bool:
-        return self._staged + nbytes <= self._stage.size
+        return self._staged + nbytes <= _STAGE
 
     def _take(self, nbytes: int) -> Block:
         """The next piece of pinned memory; what lies before it may still be on its way."""

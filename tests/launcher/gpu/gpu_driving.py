@@ -1,0 +1,70 @@
+"""Drivers for tests: a program on an emulated GPU whose streams and threads run in a drawn order, and on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardc import Program
+from shardc.collectives.local import LocalTransport
+from shardc.compiler.compile import compile_module
+from shardc.compiler.executable import Executable
+from shardc.compiler.load import load_step
+from shardc.hlo.config import Config
+from shardc.hlo.ir import Module
+from shardc.launcher.driver import Driver
+from shardc.launcher.gpu.driver import GpuDriver
+from shardc.launcher.gpu.memory import GpuHome
+from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+
+CONFIG = Config()
+
+
+def module_of(program: Program | Module) -> Module:
+    """The per-device program."""
+    return program if isinstance(program, Module) else program.partition().compiled_module
+
+
+def gpu_executable(program: Program | Module, config: Config = CONFIG) -> Executable:
+    return compile_module(module_of(program), config, target="cuda-emulated")
+
+
+def gpu_driver(
+    program: Program | Module | Executable, seed: int | None = 1, *, runtime: EmulatedRuntime | None = None
+) -> GpuDriver:
+    """``program`` on a GPU of its own."""
+    executable = program if isinstance(program, Executable) else gpu_executable(program)
+    home = GpuHome(runtime or EmulatedRuntime(seed=seed))
+    return GpuDriver(executable, home, LocalTransport(), CONFIG)
+
+
+def cpu_driver(program: Program | Module) -> Driver:
+    executable = compile_module(module_of(program), CONFIG)
+    step = load_step(executable)
+    return Driver(executable, step, LocalTransport(), CONFIG, step.pool)
+
+
+def values(results: Sequence[Any]) -> list[np.ndarray]:
+    return [np.asarray(r) for r in results]
+
+
+class Counting(EmulatedRuntime):
+    """Counts copies over the bus, launches of kernels and launches of graphs."""
+
+    def __init__(self, seed: int | None = 1) -> None:
+        super().__init__(seed=seed)
+        self.copies = self.launches = self.waits = 0
+
+    def copy(self, to: int, source: int, nbytes: int, stream: Any) -> None:
+        self.copies += 1
+        super().copy(to, source, nbytes, stream)
+
+    def launch(self, kernel: Any, shape: Any, pointers: Sequence[int], device: int, stream: Any) -> None:
+        self.launches += 1
+        super().launch(kernel, shape, pointers, device, stream)
+
+    def synchronize(self, stream: Any = None) -> None:
+        self.waits += 1
+        super().synchronize(stream)
