@@ -94,8 +94,10 @@ def gpu_facts() -> dict[str, Any]:
         facts["GPU driver"] = f"CUDA {found.version // 1000}.{found.version % 1000 // 10}"
     facts["GPU emulation"] = "cuda-emulated, on this processor"
     facts["PTX assembler"] = "installed" if can_assemble() else "none: the driver does it (pip install 'shardc[cuda]')"
-    for library, without in (("cuBLASLt", "own kernels"), ("NCCL", "staging through the host")):
-        problem = library_problem(library)
+    for library, problem, without in (
+        ("cuBLASLt", library_problem("cuBLASLt"), "own kernels"),
+        ("NCCL", library_problem("NCCL"), "staging through the host"),
+    ):
         facts[library] = f"none, {without} instead: {problem}" if problem else "installed"
     return facts
 

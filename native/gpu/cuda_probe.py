@@ -10,19 +10,16 @@ import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
+from shardc.native.gpu.cublaslt import find_cublaslt
 from shardc.native.gpu.cuda_driver import CudaDriver
+from shardc.native.gpu.nccl import find_nccl
 from shardc.native.gpu.problems import GpuError, GpuProblem
 from shardc.native.gpu.target import GPU_ARCHS, GpuTarget
 
 __all__ = ["CudaDevice", "CudaProbe", "arch_for", "library_problem", "probe_cuda", "probe_driver"]
 
-#: Optional libraries: the module that binds them, and what to install.
-_LIBRARIES = {
-    "cuBLASLt": ("nvmath.bindings.cublasLt", "pip install nvmath-python nvidia-cublas"),
-    "NCCL": ("nccl.bindings.nccl", "pip install nccl4py nvidia-nccl-cu13"),
-}
 _INSTALL = "pip install 'shardc[cuda]'"
 _OLDEST_DRIVER = 12000
 _PROHIBITED = 2
@@ -110,19 +107,12 @@ def probe_driver(driver: CudaDriver) -> CudaProbe:
     return CudaProbe(driver, version, tuple(_describe(driver, ordinal) for ordinal in range(count)))
 
 
-@lru_cache(maxsize=len(_LIBRARIES))
-def library_problem(name: str) -> str:
-    """Why ``"cuBLASLt"`` or ``"NCCL"`` cannot be used; "" when its bindings are installed. Loads nothing."""
-    module, install = _LIBRARIES[name]
-    parts = module.split(".")
-    for end in range(1, len(parts) + 1):
-        try:
-            found = find_spec(".".join(parts[:end]))
-        except ImportError:  # the package above is there and cannot be imported
-            found = None
-        if found is None:
-            return f"{'.'.join(parts[:end])} is not installed: {install}"
-    return ""
+@lru_cache(maxsize=2)
+def library_problem(name: Literal["cuBLASLt", "NCCL"]) -> str:
+    """Why a library cannot be used; "" when it is installed. Loads nothing."""
+    if name == "NCCL":
+        return "" if find_nccl() is not None else "it is not installed: pip install nvidia-nccl-cu13"
+    return "" if find_cublaslt() is not None else "it is not installed: pip install nvidia-cublas"
 
 
 def arch_for(capability: tuple[int, int]) -> str | None:

@@ -125,8 +125,13 @@ class CudaRuntime:
         """Work went wrong: this GPU cannot be used in this process any more."""
         return self._failure is not None
 
+    def make_current(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._call("cuCtxSetCurrent", self._context)
+
     def allocate(self, nbytes: int) -> CudaMemory:
-        self._enter()
+        self.make_current()
         address = self._memory.allocate(nbytes)
         if address is None:
             free, total = self._call("cuMemGetInfo")
@@ -134,31 +139,31 @@ class CudaRuntime:
         return CudaMemory(self._memory, address, nbytes)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        self._enter()
+        self.make_current()
         address = self._pinned.allocate(nbytes)
         if address is None:
             raise GpuProblem(f"the host cannot pin {nbytes:,} bytes of memory", fix="look at ulimit -l")
         return PinnedMemory(self._pinned, address, nbytes).array()
 
     def load(self, images: Sequence[Image]) -> CudaModule:
-        self._enter()
+        self.make_current()
         self._clear()
         handles = [load_image(self.driver, image, self._where) for image in images]
         return CudaModule(self.driver, handles, self._device.shared_bytes, self._retire)
 
     def stream(self) -> _Stream:
-        self._enter()
+        self.make_current()
         if not self._idle_streams:
             self._streams.append(self._call("cuStreamCreate", _NON_BLOCKING))
             self._idle_streams.append(self._streams[-1])
         return _Stream(self, self._idle_streams.pop())
 
     def event(self, timed: bool = False) -> _Event:
-        self._enter()
+        self.make_current()
         return _Event(self, self._call("cuEventCreate", 0 if timed else _UNTIMED), timed)
 
     def record(self, event: Any, stream: Any) -> None:
-        self._enter()
+        self.make_current()
         self._call("cuEventRecord", event.raw, stream.raw)
         event.recorded, event.capture = True, stream.capture
 
@@ -167,13 +172,13 @@ class CudaRuntime:
             return
         if event.capture is not stream.capture:
             raise GpuFault("a stream waits for an event from the other side of a capture")
-        self._enter()
+        self.make_current()
         self._call("cuStreamWaitEvent", stream.raw, event.raw, 0)
 
     def launch(self, kernel: Any, shape: LaunchShape, pointers: Sequence[int], device: int, stream: Any) -> None:
         check_shape(kernel.name, shape, kernel.shared_bytes)
         check_arguments(kernel.name, pointers)
-        self._enter()
+        self.make_current()
         self._launched.append((kernel.name,))
         status = kernel.launch(self.driver, shape, pointers, device, stream.raw)
         if status != 0:
@@ -183,18 +188,18 @@ class CudaRuntime:
 
     def copy(self, to: int, source: int, nbytes: int, stream: Any) -> None:
         if nbytes:
-            self._enter()
+            self.make_current()
             self._call("cuMemcpyAsync", to, source, nbytes, stream.raw)
 
     def fill(self, to: int, byte: int, nbytes: int, stream: Any) -> None:
         if nbytes:
-            self._enter()
+            self.make_current()
             self._call("cuMemsetD8Async", to, byte, nbytes, stream.raw)
 
     def host_call(self, function: Callable[[], None], stream: Any) -> None:
         if stream.capture is not None:
             raise GpuFault("a function of the host inside of a capture")
-        self._enter()
+        self.make_current()
         self._number += 1
         self._calls[self._number] = function
         address = ctypes.cast(self._host_function, ctypes.c_void_p).value
@@ -235,14 +240,14 @@ class CudaRuntime:
         """Start a captured step."""
         if stream.capture is not None:
             raise GpuFault("a graph is launched inside of a capture")
-        self._enter()
+        self.make_current()
         self._launched.append(graph.names)
         self._call("cuGraphLaunch", graph.raw, stream.raw)
 
     def synchronize(self, stream: Any = None) -> None:
         if self._capture is not None:
             raise GpuFault("the host waits for the device inside of a capture")
-        self._enter()
+        self.make_current()
         for raw in self._streams if stream is None else (stream.raw,):
             self._finish(raw)
         if stream is None:
@@ -254,7 +259,7 @@ class CudaRuntime:
     def elapsed(self, first: Any, last: Any) -> float:
         if not (first.timed and last.timed):
             raise GpuFault("the time between events that are not timed")
-        self._enter()
+        self.make_current()
         return float(self._call("cuEventElapsedTime", first.raw, last.raw)) / 1e3
 
     def describe(self) -> dict[str, Any]:
@@ -364,11 +369,6 @@ class CudaRuntime:
 
     def _free_pinned(self, address: int) -> None:
         self._call("cuMemFreeHost", address)
-
-    def _enter(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        self._call("cuCtxSetCurrent", self._context)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         status, *answer = self.driver.functions[name](*arguments)

@@ -121,6 +121,9 @@ class EmulatedRuntime:
         """Work went wrong: this device cannot be used any more."""
         return self._queue.failed
 
+    def make_current(self) -> None:
+        """There are no libraries."""
+
     def allocate(self, nbytes: int) -> EmulatedMemory:
         self._sweep()
         try:

@@ -93,6 +93,10 @@ class Runtime(Protocol):
         """Work went wrong: the GPU cannot be used in this process any more."""
         ...
 
+    def make_current(self) -> None:
+        """Libraries that this thread calls from now on (cuBLASLt, NCCL) use this GPU."""
+        ...
+
     def allocate(self, nbytes: int) -> Memory:
         """Uninitialised, at a multiple of 256. `GpuProblem` when there is not enough.
 
