@@ -79,13 +79,15 @@ class _Ordered:
         loop = Loop(e.entry, -(-self.places.positions // chunk) * chunk, chunk)
         count = self._find(loop.frame, loop.index)
         self._combine_all(loop.frame, count)
-        e.code.barrier(loop.frame.builder)
         loop.close()
         e.finish()
         self.kernel.launch(function, (blocks,), self.shared_bytes)
 
     def _find(self, frame: Frame, first: ir.Value) -> ir.Value:
-        """Put the updates of this block's rows among the next chunk into shared memory, in order; how many (i32)."""
+        """Put the updates of this block's rows among the next chunk into shared memory, in order; how many (i32).
+
+        The first barrier comes when all threads have done with what the chunk before left there.
+        """
         b, places, code = frame.builder, self.places, self.e.code
         kind = ir.IntType(places.row_dtype.bits)
         found: list[tuple[ir.Value, ir.Value, ir.Value]] = []
