@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from shardc.compiler.gpu.function import GpuEmitter
+from shardc.compiler.kernels.control_flow import counted
 from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.registers import decode, memory_type, part_count
 from shardc.hlo.ir import Computation
@@ -129,6 +130,24 @@ def _array_bytes(dtype: DType, places: int) -> int:
     return -(-(places + places // _BANKS) * dtype.nbytes // 16) * 16
 
 
+class _Held:
+    """A thread's items in registers, while a loop changes them."""
+
+    def __init__(self, e: GpuEmitter, items: Sequence[Item]) -> None:
+        self.b: ir.IRBuilder = e.entry.builder
+        self._slots = [[tuple(e.slot(p.type) for p in parts) for parts in item] for item in items]
+        self.put(items)
+
+    def put(self, items: Sequence[Item]) -> None:
+        for slots, item in zip(self._slots, items, strict=True):
+            for places, parts in zip(slots, item, strict=True):
+                for place, part in zip(places, parts, strict=True):
+                    self.b.store(part, place)
+
+    def get(self) -> list[Item]:
+        return [[tuple(self.b.load(p) for p in places) for places in slots] for slots in self._slots]
+
+
 class Tile:
     """Places for ``threads * items`` items in shared memory, from byte ``begin`` on."""
 
@@ -157,14 +176,16 @@ class Tile:
     def sort_own(self, first: ir.Value, count: ir.Value) -> None:
         """Sort the thread's items, ``count`` of which (i32) are there, at places ``first`` and after. Neighbours change
         places in turns (odd-even transposition), so that equal ones stay in order."""
-        b = self.b
-        own = [self.read(b.add(first, constant(I32, k))) for k in range(self.items)]
-        for turn in range(self.items):
-            for k in range(turn % 2, self.items - 1, 2):
+        b, e = self.b, self.e
+        held = _Held(e, [self.read(b.add(first, constant(I32, k))) for k in range(self.items)])
+        with counted(b, 0, self.items // 2):
+            own = held.get()
+            for k in [*range(0, self.items - 1, 2), *range(1, self.items - 1, 2)]:
                 there = b.icmp_signed("<", constant(I32, k + 1), count)
-                swap = b.and_(there, self.types.before(self.e, own[k + 1], own[k]))
+                swap = b.and_(there, self.types.before(e, own[k + 1], own[k]))
                 own[k], own[k + 1] = choose(b, swap, own[k + 1], own[k]), choose(b, swap, own[k], own[k + 1])
-        self._write_own(first, own)
+            held.put(own)
+        self._write_own(first, held.get())
 
     def merge(self, begin: ir.Value, middle: ir.Value, end: ir.Value, diagonal: ir.Value, first: ir.Value) -> None:
         """Merge the sorted runs at places [begin, middle) and [middle, end); this thread's part is what comes from

@@ -186,11 +186,11 @@ KINDS = (
         ROOT c = f32[2,13,13,8] convolution(x, w), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2},
             dim_labels=b01f_01io->b01f""", fused="", registers=255, ulp=64),
     Kind("long rows sorted with what goes along", "sort", """
-        x = f32[9000] parameter(0)
-        y = f64[9000] parameter(1)
-        ROOT s = (f32[9000], f64[9000]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
+        x = f32[4500] parameter(0)
+        y = f64[4500] parameter(1)
+        ROOT s = (f32[4500], f64[4500]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
     Kind("the best of long rows", "top-k", """
-        x = f32[2,9000] parameter(0)
+        x = f32[2,4500] parameter(0)
         ROOT t = (f32[2,7], s32[2,7]) topk(x), k=7, largest=true""", fused=""),
     Kind("factors of doubles", "cholesky", """
         x = f64[3,20,20] parameter(0)

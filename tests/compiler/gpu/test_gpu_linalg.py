@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle, product
+
 import numpy as np
 import pytest
 
@@ -17,8 +19,9 @@ from tests.compiler.test_kernels_linalg import positive
 FEW = ORDERS[1:3]
 
 
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("dtype", ["f32", "f64", "c64", "bf16"])
+@pytest.mark.parametrize(
+    ("dtype", "lower"), [("f32", True), ("f64", False), ("c64", True), ("c64", False), ("bf16", False)]
+)
 def test_cholesky(dtype: str, lower: bool) -> None:
     for dims in ((1, 1), (3, 7, 7), (40, 40)):
         i = instruction("cholesky", f(dtype, *dims), lower=lower)
@@ -32,25 +35,30 @@ def test_what_is_not_positive_definite_becomes_nan(dtype: str) -> None:
     check_gpu(instruction("cholesky", f(dtype, 2, 9, 9), lower=True), [x], ulp=32, orders=FEW)
 
 
-@pytest.mark.parametrize("left", [True, False])
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
-def test_triangular_solve(left: bool, lower: bool, transpose: str) -> None:
-    for dtype, n, width, unit in (
-        ("f32", 6, 4, True),
-        ("c128", 6, 1, False),
-        ("bf16", 17, 5, False),
-        ("f64", 9, 70, False),
-    ):
-        a = (random(f(dtype, 2, n, n)) * 0.6 / n + np.eye(n)).astype(f(dtype).dtype.numpy)
-        dims = (2, n, width) if left else (2, width, n)
-        i = instruction(
-            "triangular-solve", f(dtype, 2, n, n), f(dtype, *dims), left_side=left, lower=lower, unit_diagonal=unit,
-            transpose_a=transpose,
-        )  # fmt: skip
-        x = random(f(dtype, *dims), 1)
-        check_gpu(i, [a, x], ulp=64, orders=FEW)
-        check_gpu(i, [a, x], ulp=64, orders=FEW[:1], in_place={1: 0})
+#: Element type, rows, right-hand sides, unit diagonal.
+SOLVES = (
+    ("f32", 6, 4, True),
+    ("c128", 6, 1, False),
+    ("bf16", 17, 5, False),
+    ("f64", 9, 70, False),
+    ("c64", 5, 3, True),
+)
+WAYS = list(product([True, False], [True, False], ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]))
+
+
+@pytest.mark.parametrize(("way", "kind"), list(zip(WAYS, cycle(SOLVES), strict=False)))
+def test_triangular_solve(way: tuple[bool, bool, str], kind: tuple[str, int, int, bool]) -> None:
+    left, lower, transpose = way
+    dtype, n, width, unit = kind
+    a = (random(f(dtype, 2, n, n)) * 0.6 / n + np.eye(n)).astype(f(dtype).dtype.numpy)
+    dims = (2, n, width) if left else (2, width, n)
+    i = instruction(
+        "triangular-solve", f(dtype, 2, n, n), f(dtype, *dims), left_side=left, lower=lower, unit_diagonal=unit,
+        transpose_a=transpose,
+    )  # fmt: skip
+    x = random(f(dtype, *dims), 1)
+    check_gpu(i, [a, x], ulp=64, orders=FEW)
+    check_gpu(i, [a, x], ulp=64, orders=FEW[:1], in_place={1: 0})
 
 
 def test_big_matrices_are_the_hosts() -> None:

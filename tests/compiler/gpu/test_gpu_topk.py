@@ -14,15 +14,22 @@ FEW = ORDERS[1:3]
 
 
 @pytest.mark.parametrize(
-    ("dims", "k"), [((5,), 5), ((3, 40), 1), ((2, 3, 300), 7), ((3, 9000), 5), ((5000,), 1500), ((2, 4500), 3000)]
+    ("dims", "k", "largest"),
+    [
+        ((5,), 5, True),
+        ((3, 40), 1, False),
+        ((2, 3, 300), 7, False),
+        ((3, 9000), 5, True),
+        ((5000,), 1500, False),
+        ((2, 4500), 3000, True),
+    ],
 )
-@pytest.mark.parametrize("largest", [True, False])
 def test_equal_values_come_in_order_of_position(dims: tuple[int, ...], k: int, largest: bool) -> None:
     i = instruction("topk", f("f32", *dims), k=k, largest=largest)
     check_gpu(i, few_values(i), orders=FEW)
 
 
-@pytest.mark.parametrize("dtype", ["u8", "s64", "bf16", "f8e5m2", "f64"])
+@pytest.mark.parametrize("dtype", ["u8", "bf16", "f8e5m2"])
 def test_values_of_every_kind(dtype: str) -> None:
     i = instruction("topk", f(dtype, 2, 600), k=9, largest=True)
     check_gpu(i, few_values(i), orders=FEW[:1])
