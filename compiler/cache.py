@@ -59,7 +59,9 @@ def bypasses_cache(config: Config) -> bool:
 
 def code_settings(config: Config) -> tuple[object, ...]:
     """The settings that change generated code, of plain data; they are in every key."""
-    tuned = (config.tune, config.num_threads) if config.tune else ()
+    tuned: tuple[object, ...] = (config.tune, config.num_threads) if config.tune else ()
+    if config.tf32 or not config.deterministic:
+        tuned = (*tuned, "gpu", config.tf32, config.deterministic)
     overlap = (
         config.overlap,
         _content(config.machine),

@@ -37,6 +37,9 @@ class Config:
     ``shared_memory``: ranks of a node address each other's memory (otherwise they send messages). ``transfer_thread``:
     a thread of its own does transfers that were started; None: where a core is spare.
 
+    On GPUs: ``tf32``: products of f32 may round their operands to TF32, for tensor cores; ``deterministic``: floats
+    that a scatter adds up are added in a fixed order, otherwise as they come.
+
     ``custom_calls`` are not from the environment: the user's own targets, which a program takes along.
     """
 
@@ -55,6 +58,8 @@ class Config:
     spare_cores: bool = False
     shared_memory: bool = True
     transfer_thread: bool | None = None
+    tf32: bool = False
+    deterministic: bool = True
     custom_calls: CustomCalls = field(default_factory=dict, hash=False)
 
     @staticmethod
@@ -100,4 +105,6 @@ class Config:
             profile=Path(profile) if profile else None,
             shared_memory=environ.get("SHARDC_SHARED_MEMORY", "") != "0",
             transfer_thread=thread != "0" if thread else None,
+            tf32=environ.get("SHARDC_TF32", "") not in ("", "0"),
+            deterministic=environ.get("SHARDC_DETERMINISTIC", "") != "0",
         )

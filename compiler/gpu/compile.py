@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardc.compiler.clock import Clock, cores
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.compilation import Code, GpuCompilation
@@ -28,13 +30,14 @@ def build_gpu_executable(
     machine: Target | None = None,
     *,
     fold: bool = True,
-    tuning: Tuning = DEFAULT,
+    tuning: Tuning | None = None,
 ) -> Executable:
     """Lower and compile ``module`` for GPUs of ``target``, without the cache; what has no GPU code is compiled for the
-    processor ``machine``. Without ``fold`` nothing is computed before the program runs. Raises `UnsupportedError` for
-    what neither can do."""
+    processor ``machine``. Without ``fold`` nothing is computed before the program runs; ``tuning`` is by default what
+    ``config`` says. Raises `UnsupportedError` for what neither can do."""
     need_computable(module, config.custom_calls)
     machine = machine or host_target()
+    tuning = tuning or replace(DEFAULT, tf32=config.tf32, deterministic=config.deterministic)
     clock = Clock()
     lowered = lower_for_gpu(module, target, config, fold=fold, tuning=tuning)
     clock.mark("lower")

@@ -34,6 +34,9 @@ class HostCall:
     symbol: str
 
 
+#: Attributes that matter to GPU code, of those that `kernel_key` leaves out.
+_TOLD = ("unique_indices", "operand_precision", "algorithm")
+
 Made = Launches | LibraryProduct | HostCall
 
 
@@ -53,7 +56,7 @@ class GpuKernels:
     def made(self, instruction: Instruction, aliased: Collection[int]) -> Made:
         """How ``instruction`` is computed; equal ones share the answer. ``aliased`` as `emit_gpu_kernel` has it."""
         alias = frozenset(aliased)
-        key = (kernel_key(instruction), instruction.attrs.get("unique_indices"), alias)
+        key = (kernel_key(instruction), *(str(instruction.attrs.get(name)) for name in _TOLD), alias)
         if key not in self._made:
             self._made[key] = self._make(instruction, alias)
         return self._made[key]
