@@ -37,8 +37,6 @@ __all__ = ["Output", "emit_product", "emit_products", "takes_product"]
 
 #: Rows of tiles that blocks with neighbouring numbers share, so that what they read is in the cache.
 _NEIGHBOURS = 8
-#: Threads that a multiprocessor should hold: no thread takes more than 128 registers.
-_RESIDENT = 512
 #: Bytes of a thread's widest access.
 _WIDEST = 16
 #: Shallower products are maps: they cost what writing the result does.
@@ -137,8 +135,9 @@ class _TiledProduct:
         self.steps = -(-problem.k // tile.depth)
         leaves = kernel.leaves()
         self.function = kernel.function([*leaves.values(), *(o.array for o in outputs)], plan.threads)
-        # Two blocks fit in the registers of a multiprocessor: one multiplies while the other waits.
-        set.add(self.function.function.attributes, f'"nvvm.minctasm"="{_RESIDENT // plan.threads}"')
+        if min(problem.left.run, problem.right.run) > 1:
+            # So many blocks fit in the registers of a multiprocessor: some multiply while others wait.
+            set.add(self.function.function.attributes, f'"nvvm.minctasm"="{plan.tile.blocks}"')
         self.code = self.function.code
         e = self.e = self.function.emitter(leaves)
         b = e.entry.builder
@@ -208,7 +207,7 @@ class _TiledProduct:
 
     def _multiply(self, first: ir.Value, count: ir.Value, loaders: Sequence[Loader]) -> None:
         """Add up all products. ``stages - 1`` tiles are on their way; past the last one it comes again."""
-        e, code, stages = self.e, self.code, self.plan.stages
+        e, code, stages = self.e, self.code, self.plan.tile.stages
         b = e.entry.builder
         last = b.sub(count, constant(I64, 1))
         copies = any(x.copies for x in loaders)

@@ -20,7 +20,8 @@ __all__ = ["Plan", "Tile", "plan_product"]
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A block computes ``rows`` x ``columns``, ``depth`` at a time; a thread (a warp, where warps multiply) computes
-    ``own_rows`` x ``own_columns`` of it. ``speed``: products per cycle of a multiprocessor, next to other tiles."""
+    ``own_rows`` x ``own_columns`` of it. ``speed``: products per cycle that a multiprocessor does so, of ``blocks``
+    blocks that it holds. ``stages`` tiles of the operands are in shared memory, all but one of them on their way."""
 
     rows: int
     columns: int
@@ -28,6 +29,8 @@ class Tile:
     own_rows: int
     own_columns: int
     speed: float
+    blocks: int
+    stages: int
 
     @property
     def workers(self) -> int:
@@ -36,12 +39,11 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``splits`` parts of the depth are summed one by one; ``stages`` tiles are in shared memory at a time. ``mma``:
-    what warps multiply with (None: threads do). Operands lie in shared memory as ``storage``."""
+    """``splits`` parts of the depth are summed one by one. ``mma``: what warps multiply with (None: threads do).
+    Operands lie in shared memory as ``storage``."""
 
     tile: Tile
     splits: int
-    stages: int
     mma: Mma | None
     storage: DType
     threads: int
@@ -50,37 +52,43 @@ class Plan:
 #: Tiles by registers of a sum, for threads that multiply.
 _THREAD_TILES = {
     1: (
-        Tile(128, 128, 8, 8, 8, 100.0),
-        Tile(64, 64, 16, 4, 4, 75.0),
-        Tile(16, 128, 16, 2, 4, 45.0),
-        Tile(128, 16, 16, 4, 2, 45.0),
-        Tile(32, 32, 32, 2, 2, 40.0),
+        Tile(128, 128, 8, 8, 8, 100.0, 2, 2),
+        Tile(64, 64, 16, 4, 4, 75.0, 4, 2),
+        Tile(16, 128, 16, 2, 4, 50.0, 4, 4),
+        Tile(128, 16, 16, 4, 2, 50.0, 4, 4),
+        Tile(32, 32, 32, 2, 2, 40.0, 4, 2),
     ),
     2: (
-        Tile(64, 64, 16, 4, 4, 50.0),
-        Tile(16, 128, 16, 2, 4, 30.0),
-        Tile(128, 16, 16, 4, 2, 30.0),
-        Tile(32, 32, 16, 2, 2, 25.0),
+        Tile(64, 64, 16, 4, 4, 50.0, 2, 2),
+        Tile(16, 128, 16, 2, 4, 30.0, 2, 3),
+        Tile(128, 16, 16, 4, 2, 30.0, 2, 3),
+        Tile(32, 32, 16, 2, 2, 25.0, 4, 2),
     ),
-    4: (Tile(32, 32, 16, 2, 2, 10.0),),
+    4: (Tile(32, 32, 16, 2, 2, 10.0, 2, 2),),
 }
 
 #: Tiles for warps that multiply, by bytes of an operand.
 _WARP_TILES = {
     2: (
-        Tile(128, 128, 32, 64, 32, 700.0),
-        Tile(64, 64, 64, 32, 32, 450.0),
-        Tile(16, 64, 64, 16, 16, 120.0),
-        Tile(64, 16, 64, 16, 16, 120.0),
+        Tile(128, 128, 32, 64, 64, 700.0, 2, 3),
+        Tile(64, 64, 64, 32, 32, 450.0, 4, 3),
+        Tile(16, 64, 64, 16, 16, 250.0, 4, 5),
+        Tile(64, 16, 64, 16, 16, 250.0, 4, 5),
     ),
-    4: (Tile(128, 128, 16, 64, 32, 350.0), Tile(64, 64, 32, 32, 32, 220.0), Tile(16, 64, 32, 16, 16, 60.0)),
-    8: (Tile(64, 64, 16, 32, 32, 50.0), Tile(32, 32, 16, 16, 16, 25.0)),
+    4: (
+        Tile(128, 128, 16, 64, 64, 350.0, 2, 3),
+        Tile(64, 64, 32, 32, 32, 220.0, 4, 3),
+        Tile(16, 64, 32, 16, 16, 120.0, 4, 5),
+        Tile(64, 16, 32, 16, 16, 120.0, 4, 5),
+    ),
+    8: (Tile(64, 64, 16, 32, 32, 50.0, 4, 3), Tile(32, 32, 16, 16, 16, 25.0, 4, 3)),
 }
 
 #: Parts of the depth that are tried, and the fewest tiles of a part.
 _SPLITS, _FEWEST_STEPS = (1, 2, 4, 8, 16, 32, 64), 4
-#: Cycles of a launch, and bytes per cycle and multiprocessor: what summing up parts costs.
-_LAUNCH, _BYTES = 5000.0, 12.0
+#: Cycles of a launch, cycles until what is asked for is there, bytes per cycle and multiprocessor: of the memory that
+#: parts are summed up in, and of the caches that tiles come from.
+_LAUNCH, _LATENCY, _MEMORY, _CACHES = 5000.0, 900.0, 12.0, 32.0
 #: Fewest products that warps multiply: smaller ones are over before that matters.
 _WARPS_PAY = 1 << 12
 
@@ -98,8 +106,7 @@ def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning, may_split:
         if _useful(problem, target, tile, splits)
     ]
     tile, splits = min(options, key=lambda o: _cycles(problem, target, *o))
-    stages = 2 if mma is None else 3
-    return Plan(tile, splits, stages, mma, storage, tile.workers * (1 if mma is None else target.warp))
+    return Plan(tile, splits, mma, storage, tile.workers * (1 if mma is None else target.warp))
 
 
 def _useful(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> bool:
@@ -109,15 +116,24 @@ def _useful(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> boo
 
 
 def _cycles(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> float:
-    """About how long a product takes."""
-    chip = target.chip
+    """About how long a product takes.
+
+    A multiprocessor holds some blocks at a time. A step of all of them takes as long as their products, as their tiles
+    on the way from the caches, or as the wait for a tile where too few are on their way.
+    """
+    processors = target.chip.multiprocessors
     blocks = problem.batches * _up(problem.m, tile.rows) * _up(problem.n, tile.columns) * splits
-    depth = _up(_up(problem.k, tile.depth), splits) * tile.depth
-    cycles = _up(blocks, chip.multiprocessors) * depth * tile.rows * tile.columns / tile.speed
+    each = _up(blocks, processors)
+    held = min(each, tile.blocks)
+    size = problem.left.value.shape.dtype.nbytes + problem.right.value.shape.dtype.nbytes
+    nbytes = (tile.rows + tile.columns) * tile.depth * size / 2
+    products = tile.rows * tile.columns * tile.depth
+    step = max(held * products / tile.speed, held * nbytes / _CACHES, _LATENCY / (tile.stages - 1))
+    cycles = _up(each, held) * _up(_up(problem.k, tile.depth), splits) * step
     if splits == 1:
         return cycles
     sums = problem.batches * problem.m * problem.n * problem.kind.nbytes * 2 * splits
-    return cycles + _LAUNCH + sums / (chip.multiprocessors * _BYTES)
+    return cycles + _LAUNCH + sums / (processors * _MEMORY)
 
 
 def _warp_product(problem: Problem, target: GpuTarget, tuning: Tuning) -> Mma | None:

@@ -35,8 +35,8 @@ class ThreadProduct:
         self.e, self.kind, self.tile = e, kind, tile
         pad = _RUN * part_count(kind) // kind.nbytes
         self.left = placed(kind, 0, False, tile.rows, tile.depth, pad)
-        self.right = placed(kind, self.left.nbytes * plan.stages, False, tile.columns, tile.depth, pad)
-        self.shared_bytes = (self.left.nbytes + self.right.nbytes) * plan.stages
+        self.right = placed(kind, self.left.nbytes * tile.stages, False, tile.columns, tile.depth, pad)
+        self.shared_bytes = (self.left.nbytes + self.right.nbytes) * tile.stages
         across = tile.columns // tile.own_columns
         b = e.entry.builder
         row, column = b.udiv(thread, constant(I64, across)), b.urem(thread, constant(I64, across))

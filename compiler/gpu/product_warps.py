@@ -36,9 +36,9 @@ class WarpProduct:
         by_depth = [problem.left.along_depth, problem.right.along_depth]
         pads = [_pad(storage.nbytes, deep) for deep in by_depth]
         self.left = placed(storage, 0, by_depth[0], tile.rows, tile.depth, pads[0])
-        after = self.left.nbytes * plan.stages
+        after = self.left.nbytes * tile.stages
         self.right = placed(storage, after, by_depth[1], tile.columns, tile.depth, pads[1])
-        self.shared_bytes = after + self.right.nbytes * plan.stages
+        self.shared_bytes = after + self.right.nbytes * tile.stages
         b = e.entry.builder
         number = b.trunc(thread, I32)
         lane, warp = b.and_(number, constant(I32, 31)), b.lshr(number, constant(I32, 5))
