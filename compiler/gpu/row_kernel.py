@@ -35,6 +35,8 @@ __all__ = ["emit_row_kernel", "takes_row_kernel"]
 
 #: 32-bit registers of a thread that hold a row's elements: wanted, and at most; and steps that are written out.
 _WANTED, _MOST, _STEPS = 32, 64, 16
+#: Registers of a block's threads together, and those of a thread for everything else.
+_REGISTERS, _OTHERS = 65536, 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class _Shape:
         held = lanes * _held(plan)
         for wanted in (_WANTED, _MOST):
             shape = row_shape(target, frame.rows, units, split=False, steps=max(1, min(_STEPS, wanted // held)))
-            if -(-units // shape.width) * held <= wanted and units <= _STEPS * shape.width:
+            room = min(wanted, _REGISTERS // shape.threads - _OTHERS)
+            if -(-units // shape.width) * held <= room and units <= _STEPS * shape.width:
                 return _Shape(shape, lanes, True)
         return _Shape(row_shape(target, frame.rows, units, split=False, steps=_STEPS), lanes, False)
 
@@ -79,14 +82,34 @@ def _lanes(plan: RowPlan) -> int:
 
 
 def _held(plan: RowPlan) -> int:
-    """32-bit registers that an element of the row takes between two loops, where it takes most."""
-    most = 1
-    for loop in range(len(plan.loops) - 1):
-        read = [p for p, last in plan.reads.items() if plan.spots.get(p) == plan.frame.full and (last or 0) > loop]
-        kept = [i for i, (first, _) in plan.kept.items() if first <= loop]
-        parts = (element_bits([i.shape.dtype]) * part_count(i.shape.dtype) // 32 for i in (*read, *kept))
-        most = max(most, sum(parts))
-    return most
+    """32-bit registers that an element of the row takes between two loops, where it takes most: what one loop has read
+    or computed and a later one wants."""
+    made: dict[Instruction, int] = {}
+    wanted: dict[Instruction, int] = {}
+    for number, reductions in enumerate(plan.loops):
+        stack = [*(r.operands[0] for r in reductions), *(o.value for o in plan.outputs if o.loop == number)]
+        new: set[Instruction] = set()
+        while stack:
+            i = stack.pop()
+            if i in made:
+                wanted[i] = number
+            elif i not in new and _varies(plan, i):
+                new.add(i)
+                stack.extend(i.operands)
+        made.update(dict.fromkeys(new, number))
+    boundaries = range(len(plan.loops) - 1)
+    live = ([i for i, last in wanted.items() if made[i] <= n < last] for n in boundaries)
+    return max((sum(map(_registers, values)) for values in live), default=0) or 1
+
+
+def _varies(plan: RowPlan, i: Instruction) -> bool:
+    """Does it take a register for each element of a row?"""
+    spot = plan.spots.get(i)
+    return i.opcode not in ("iota", "constant") and (spot is None or not set(spot).isdisjoint(plan.frame.reduced))
+
+
+def _registers(i: Instruction) -> int:
+    return element_bits([i.shape.dtype]) * part_count(i.shape.dtype) // 32
 
 
 def takes_row_kernel(kernel: GpuKernel) -> bool:

@@ -44,12 +44,12 @@ def _divide(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
 def _extreme(name: str) -> Callable[..., ir.Value]:
     """IEEE 754's maximum or minimum: NaN if either operand is NaN, and -0 below +0.
 
-    Inside reductions, where it costs more than the memory's time, either zero will do.
+    Inside reductions, where it costs processors more than the memory's time, either zero will do; GPUs have it at once.
     """
     sign = ">" if name == "llvm.maximum" else "<"
 
     def rule(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
-        if not op.wide:
+        if not op.wide or not getattr(b.module, "has_libm", True):
             return intrinsic(b, name, x.type, [x, y])
         best = b.select(b.fcmp_ordered(sign, x, y), x, y)
         return b.select(b.fcmp_unordered("uno", x, x), x, best)
