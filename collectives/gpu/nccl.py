@@ -14,7 +14,7 @@ import numpy as np
 from shardc.native.gpu.nccl import Communicator, new_unique_id, together
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
-from shardc.collectives.gpu.kernels import MOST_MEMBERS, GroupKernel
+from shardc.collectives.gpu.kernels import GroupKernel
 from shardc.collectives.gpu.places import Places
 from shardc.collectives.membership import check_call, connected_processes
 from shardc.collectives.transport import Transport
@@ -126,7 +126,7 @@ class NcclCollectives:
         self._me = transport.process_index
         self._communicators: dict[tuple[tuple[int, ...], ...], Communicator] = {}
         members = {c.index: check_call(c, num_devices) for c in calls}
-        kernels = self._loaded([k for c in calls for k in _own_kernels(c, len(members[c.index][0])).values()])
+        kernels = self._loaded([k for c in calls for k in _own_kernels(c, members[c.index]).values()])
         self._groups: dict[int, tuple[_Group | _Neighbours, ...]] = {}
         for call in calls:
             found = members[call.index]
@@ -145,7 +145,7 @@ class NcclCollectives:
         groups = tuple(tuple(group) for group in members)
         size = len(groups[0])
         own = {}
-        for n, how in _own_kernels(call, size).items():
+        for n, how in _own_kernels(call, members).items():
             stride = -(-how.nbytes // 256) * 256
             own[n] = _Own(kernels[how], how, self._runtime.allocate(stride * size), stride)
         return _Group(self._runtime, call, self._communicator(groups), size, (self._me,), own)
@@ -182,13 +182,14 @@ class NcclCollectives:
         return {how: loaded.kernel(how.symbol) for how in distinct}
 
 
-def _own_kernels(call: CollectiveCall, members: int) -> dict[int, GroupKernel]:
+def _own_kernels(call: CollectiveCall, members: Sequence[Sequence[int]]) -> dict[int, GroupKernel]:
     """The reductions that are made here, by operand."""
-    if call.op not in ("all-reduce", "reduce-scatter") or members > MOST_MEMBERS:
+    if call.op not in ("all-reduce", "reduce-scatter"):
         return {}
-    cuts = members if call.op == "reduce-scatter" else 1
+    size = len(members[0])
+    cuts = size if call.op == "reduce-scatter" else 1
     return {
-        n: GroupKernel("reduce", members, call.reduction, o.dtype, o.count // cuts)
+        n: GroupKernel("reduce", size, call.reduction, o.dtype, o.count // cuts)
         for n, o in enumerate(call.operands)
         if o.count and not reduced_by_nccl(call, o)
     }

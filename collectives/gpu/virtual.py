@@ -75,7 +75,7 @@ class VirtualCollectives:
     ) -> None:
         self._runtime, self._devices = runtime, frozenset(devices)
         members = {c.index: check_call(c, num_devices) for c in calls}
-        kernels = self._loaded([k for c in calls for k in _kernels(c, len(members[c.index][0])).values()])
+        kernels = self._loaded([k for c in calls for k in _kernels(c, members[c.index]).values()])
         self._groups: dict[int, tuple[_Group, ...] | tuple[_Chain, ...]] = {}
         for call in calls:
             mine = members[call.index]
@@ -101,7 +101,7 @@ class VirtualCollectives:
     def _whole(
         self, call: CollectiveCall, members: Sequence[Sequence[int]], kernels: Mapping[GroupKernel, Kernel]
     ) -> list[_Group]:
-        found = _kernels(call, len(members[0]))
+        found = _kernels(call, members)
         launches = tuple(
             _Launch(kernels[how], how, call.operands[n].operand, call.operands[n].result) for n, how in found.items()
         )
@@ -121,13 +121,14 @@ class VirtualCollectives:
         ]
 
 
-def _kernels(call: CollectiveCall, members: int) -> dict[int, GroupKernel]:
+def _kernels(call: CollectiveCall, members: Sequence[Sequence[int]]) -> dict[int, GroupKernel]:
     """The kernel of each operand of ``call`` that has elements, by its number."""
     if call.op == "collective-permute":
         return {}
-    cuts = members if call.op in ("reduce-scatter", "all-to-all") else 1
+    size = len(members[0])
+    cuts = size if call.op in ("reduce-scatter", "all-to-all") else 1
     return {
-        n: GroupKernel(call.op, members, call.reduction, o.dtype, o.count // cuts, o.operand == o.result)
+        n: GroupKernel(call.op, size, call.reduction, o.dtype, o.count // cuts, o.operand == o.result)
         for n, o in enumerate(call.operands)
         if o.count
     }
