@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardc.compiler.gpu import column_reduction
 from shardc.compiler.gpu.column_reduction import column_shape
+from shardc.compiler.gpu.launches import KernelLaunch
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
 from tests.compiler.gpu.reduction_texts import REDUCERS, reduced
@@ -104,3 +106,13 @@ def test_whole_lines_are_read() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_registers_leave_multiprocessors_full(dims: tuple[int, int], dtype: str) -> None:
     assert_light(assemble_kernel(reduced(dims, [0], dtype)), 64)
+
+
+def test_columns_enough_for_everybody_need_no_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread for each unit of columns, and no shared memory."""
+    monkeypatch.setattr(column_reduction, "_BUSY", 0)
+    text = reduced((5, 1200), [0])
+    (step,) = emulated(text)[1].steps
+    assert isinstance(step, KernelLaunch)
+    assert step.shape.shared_bytes == 0
+    check_gpu(text, arguments(text), ulp=32)
