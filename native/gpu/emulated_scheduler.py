@@ -55,9 +55,9 @@ def scheduler_module() -> ir.Module:
     b.call(permute, [launch, order, b.trunc(count, I32)])
     with counted(b, number(0), count) as k:
         at = b.zext(_entry(b, order, k), I64)
-        for axis, place in enumerate((b.urem(at, x), b.urem(b.udiv(at, x), y), b.udiv(at, b.mul(x, y)))):
-            store_field(b, launch, LAUNCH["block"], b.trunc(place, I32), axis)
         with _unless_failed(b, launch):
+            for axis, place in enumerate((b.urem(at, x), b.urem(b.udiv(at, x), y), b.udiv(at, b.mul(x, y)))):
+                store_field(b, launch, LAUNCH["block"], b.trunc(place, I32), axis)
             b.call(block, [launch])
     frames = load_field(b, launch, LAUNCH["frames"])
     b.call(_external(module, "free", ir.VoidType(), [PTR]), [frames])
@@ -85,9 +85,11 @@ def _unless_failed(b: ir.IRBuilder, launch: ir.Value) -> Iterator[None]:
 
 
 def _fail(b: ir.IRBuilder, launch: ir.Value, kind: str, *where: ir.Value) -> None:
-    store_field(b, launch, LAUNCH["fault"], constant(I32, FAULT[kind]))
-    for n, value in enumerate(where):
-        store_field(b, launch, LAUNCH["where"], value, n)
+    """Note a fault and where it is, unless there is one already."""
+    with _unless_failed(b, launch):
+        store_field(b, launch, LAUNCH["fault"], constant(I32, FAULT[kind]))
+        for n, value in enumerate(where):
+            store_field(b, launch, LAUNCH["where"], value, n)
 
 
 def _context(b: ir.IRBuilder, launch: ir.Value, thread: ir.Value) -> ir.Value:
@@ -269,5 +271,5 @@ def _check_guard(b: ir.IRBuilder, launch: ir.Value, size: ir.Value) -> None:
     begin = b.zext(load_field(b, launch, LAUNCH["shared_bytes"]), I64)
     with counted(b, begin, size) as k:
         wrong = b.icmp_unsigned("!=", b.load(at_byte(b, place, k), typ=I8), constant(I8, 0xFF))
-        with b.if_then(b.and_(wrong, b.not_(_failed(b, launch))), likely=False):
+        with b.if_then(wrong, likely=False):
             _fail(b, launch, "shared", b.trunc(k, I32))
