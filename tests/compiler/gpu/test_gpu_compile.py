@@ -1,0 +1,238 @@
+"""Compiling for GPUs: targets by name, code in threads, files, the cache, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardc
+from shardc.compiler.compile import compile_module
+from shardc.compiler.executable import Executable
+from shardc.compiler.gpu.compile import build_gpu_executable
+from shardc.compiler.gpu.load import host_kernels, images_here, need_device
+from shardc.compiler.gpu.names import check_target, find_target, name_of
+from shardc.compiler.gpu.program import HostStep, LaunchStep, ProductStep, leaf_steps
+from shardc.compiler.serialize import read_bytes, to_bytes
+from shardc.hlo.config import Config
+from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.evaluate import evaluate
+from shardc.native.gpu.assemble import can_assemble
+from shardc.native.gpu.target import GpuTarget, gpu_target
+from shardc.native.target import host_target
+from tests.compiler.checking import assert_close, program, random_arguments
+from tests.compiler.gpu.program_runner import built, hosts, run
+
+MAPS = """
+  x = f32[16,64] parameter(0)
+  b = f32[64] parameter(1)
+  s = f32[16,64] broadcast(b), dimensions={1}
+  y = f32[16,64] add(x, s)
+  e = f32[16,64] exponential(y)
+  zero = f32[] constant(0)
+  r = f32[16] reduce(e, zero), dimensions={1}, to_apply=sum
+  d = f32[16,16] dot(y, y), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT out = (f32[16,64], f32[16], f32[16,16]) tuple(e, r, d)
+"""
+
+FOURIER = """
+  x = f32[4,16] parameter(0)
+  two = f32[] constant(2)
+  twos = f32[4,16] broadcast(two), dimensions={}
+  y = f32[4,16] multiply(x, twos)
+  f = c64[4,9] fft(y), fft_type=RFFT, fft_length={16}
+  ROOT out = f32[4,9] abs(f)
+"""
+
+#: Kernels of more than one module: each its own, by its constant.
+MANY = "\n".join(
+    [
+        "  x = f32[8,40] parameter(0)",
+        *(
+            f"  d{n} = f32[8,{n}] slice(x), slice={{[0:8], [0:{n}]}}\n  t{n} = f32[8,{n}] tan(d{n})\n"
+            f"  p{n} = f32[8,8] dot(t{n}, t{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}"
+            for n in range(20, 28)
+        ),
+        "  ROOT out = (" + ", ".join("f32[8,8]" for n in range(20, 28)) + ") tuple("
+        + ", ".join(f"p{n}" for n in range(20, 28)) + ")",
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(cache_dir=tmp_path / "cache")
+
+
+def launched(executable: Executable) -> list[str]:
+    assert executable.gpu is not None
+    return [s.symbol for s in leaf_steps(executable.gpu.steps) if isinstance(s, LaunchStep)]
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:sm_70", "cuda:", "rocm:gfx90a", "CUDA", "cpu:avx2"])
+def test_unknown_targets(name: str) -> None:
+    if name == "cuda:":
+        check_target(name)  # the oldest kind there is
+        return
+    with pytest.raises(UnsupportedError, match=f"there is no target '{name}'"):
+        check_target(name)
+    with pytest.raises(UnsupportedError, match="there is no target"):
+        compile_module(program(MAPS), target=name)
+
+
+def test_targets_by_name() -> None:
+    assert find_target("cuda:sm_90") == GpuTarget("nvptx", "sm_90")
+    for name in ("cuda:sm_90", "cuda-emulated:sm_80"):
+        assert name_of(str(find_target(name))) == name
+    assert name_of(str(host_target())) == "cpu"
+
+
+def test_cuda_without_a_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardc.native.gpu import cuda_probe
+
+    def nothing() -> Any:
+        return cuda_probe.CudaProbe(None, problem="no NVIDIA driver is installed", fix="install one")
+
+    monkeypatch.setattr(cuda_probe, "probe_cuda", nothing)
+    with pytest.raises(EnvironmentProblem, match="no NVIDIA driver is installed"):
+        compile_module(program(MAPS), target="cuda")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_code_is_assembled_and_keeps_its_text(arch: str, config: Config) -> None:
+    executable = compile_module(program(MAPS), config, target=f"cuda:{arch}")
+    assert executable.gpu is not None and executable.target == f"nvptx64-nvidia-cuda {arch}"
+    (image,) = executable.gpu.images
+    text = executable.gpu.ptx[0] if image.kind == "cubin" else image.data
+    assert f".target {arch}".encode() in text
+    for symbol in launched(executable):
+        assert f".entry {symbol}(".encode() in text
+    if can_assemble():
+        assert image.kind == "cubin" and image.data.startswith(b"\x7fELF")
+
+
+def test_the_same_bytes_whatever_the_threads() -> None:
+    module = program(MANY)
+    made = [build_gpu_executable(module, Config(num_threads=n), gpu_target("cuda-emulated")) for n in (1, 3)]
+    assert made[0].gpu == made[1].gpu
+    assert len(made[0].gpu.images) > 1  # type: ignore[union-attr]
+    assert to_bytes(replace(made[0], seconds={})) == to_bytes(replace(made[1], seconds={}))
+
+
+def test_equal_kernels_are_made_once() -> None:
+    body = """
+  x = f32[8,8] parameter(0)
+  y = f32[8,8] parameter(1)
+  a = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = f32[8,8] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT c = f32[8,8] dot(b, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+    symbols = launched(build_gpu_executable(program(body), Config(), gpu_target("cuda:sm_90")))
+    assert len(symbols) >= 3 and len(set(symbols)) * 3 == len(symbols)
+
+
+def test_files_and_the_cache(config: Config, tmp_path: Path) -> None:
+    module = program(FOURIER)
+    made = compile_module(module, config, target="cuda-emulated")
+    assert read_bytes(to_bytes(made)) == made
+    again = compile_module(module, config, target="cuda-emulated")
+    assert again.seconds == {"cache": 0.0} and again.gpu == made.gpu
+    other = compile_module(module, config, target="cuda-emulated:sm_90")
+    assert "cache" not in other.seconds
+    exact = compile_module(module, replace(config, tf32=True), target="cuda-emulated")
+    assert "cache" not in exact.seconds
+    on_cpu = compile_module(module, config)
+    assert on_cpu.gpu is None and "cache" not in on_cpu.seconds
+
+
+def test_what_has_no_gpu_code_runs_on_the_host() -> None:
+    module = program(FOURIER)
+    executable = built(module)
+    assert len(hosts(executable)) == 1
+    assert executable.gpu is not None and executable.gpu.host == str(host_target())
+    arguments = random_arguments(module)
+    assert_close(run(executable, [arguments])[0], evaluate(module, arguments))
+    for_gpus = build_gpu_executable(module, Config(), gpu_target("cuda:sm_90"))
+    assert for_gpus.gpu is not None and for_gpus.features == host_target().features
+    (step,) = (s for s in leaf_steps(for_gpus.gpu.steps) if isinstance(s, HostStep))
+    assert set(host_kernels(for_gpus).functions) == {step.symbol}
+
+
+def test_no_host_code_where_nothing_runs_there() -> None:
+    executable = build_gpu_executable(program(MAPS), Config(), gpu_target("cuda:sm_90"))
+    assert executable.gpu is not None
+    assert (executable.gpu.host_objects, executable.gpu.host, executable.features) == ((), "", "")
+    assert host_kernels(executable).functions == {}
+
+
+def test_products_of_libraries_where_the_target_has_them() -> None:
+    module = program(
+        """
+  x = f32[64,96] parameter(0)
+  y = f32[32,96] parameter(1)
+  ROOT d = f32[64,32] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={1}"""
+    )
+    target = gpu_target("cuda:sm_90", libraries=True)
+    executable = build_gpu_executable(module, Config(), target)
+    assert executable.gpu is not None and not executable.gpu.images
+    (step,) = (s for s in leaf_steps(executable.gpu.steps) if isinstance(s, ProductStep))
+    assert (step.m, step.n, step.k, step.batch, step.transpose_a, step.transpose_b) == (64, 32, 96, 1, False, True)
+    assert (step.a.index, step.b.index, step.d.space, step.bias, step.precision) == (0, 1, "result", None, "highest")
+    assert step.workspace.offset + step.workspace.nbytes == executable.arena_bytes
+    without = build_gpu_executable(module, Config(), replace(target, libraries=False))
+    assert executable.memory["peak_bytes"] - without.memory["peak_bytes"] >= step.workspace.nbytes
+
+
+def test_devices_that_cannot_run_it() -> None:
+    executable = build_gpu_executable(program(MAPS), Config(), gpu_target("cuda:sm_80"))
+    program_ = executable.gpu
+    assert program_ is not None
+    assert images_here(program_, gpu_target("cuda:sm_86")) == program_.images
+    if can_assemble():
+        assert {i.kind for i in images_here(program_, gpu_target("cuda:sm_90"))} == {"ptx"}
+    newer = build_gpu_executable(program(MAPS), Config(), gpu_target("cuda:sm_90"))
+    with pytest.raises(EnvironmentProblem, match=r"was compiled for .* sm_90, the device here is .* sm_80"):
+        need_device(newer, gpu_target("cuda:sm_80"))
+    with pytest.raises(EnvironmentProblem, match="the device here is emulated"):
+        need_device(newer, gpu_target("cuda-emulated"))
+
+
+def test_clocks_and_tuning_are_refused(config: Config) -> None:
+    module = program(MAPS)
+    with pytest.raises(UnsupportedError, match="tuning is for processors"):
+        compile_module(module, replace(config, tune=1.0), target="cuda-emulated")
+
+
+def test_ahead_of_time(tmp_path: Path) -> None:
+    from shardc.launcher.ahead import write_gpu_ahead
+
+    source = tmp_path / "step.hlo"
+    source.write_text(str(program(MAPS)))
+    partitioned = shardc.load(source).partition()
+    compiled = partitioned.compile("cuda:sm_90")
+    written = {p.name: p for p in write_gpu_ahead(compiled.executable, tmp_path / "out", name="my step")}
+    manifest = json.loads(written["my_step.json"].read_text())
+    assert manifest["target"] == "nvptx64-nvidia-cuda sm_90" and set(manifest["files"]) == {
+        *written.keys() - {"my_step.json"}
+    }
+    assert written["my_step_0.ptx"].read_bytes().lstrip().startswith(b"//")
+    symbols = [s["symbol"] for s in manifest["steps"] if s["step"] == "Launch"]
+    assert symbols == launched(compiled.executable)
+    again = shardc.load_executable(written["my_step.shardc"]).executable
+    assert again.gpu == compiled.executable.gpu
+    with pytest.raises(InputError, match="compile_ahead writes it for C"):
+        write_gpu_ahead(partitioned.compile().executable, tmp_path)
+
+
+def test_loaded_programs_need_their_device(tmp_path: Path) -> None:
+    source = tmp_path / "step.hlo"
+    source.write_text(str(program(MAPS)))
+    shardc.load(source).compile("cuda-emulated").save(tmp_path / "x.shardc")
+    loaded = shardc.load_executable(tmp_path / "x.shardc")
+    arguments = random_arguments(program(MAPS))
+    got = [np.asarray(r) for r in loaded.run(arguments)]
+    assert_close(got, evaluate(program(MAPS), arguments))
+    assert "dot" in str(loaded.executable.gpu)
