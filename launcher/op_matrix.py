@@ -133,10 +133,13 @@ def _cpu(op: Op) -> str:
 def _gpu(op: Op) -> str:
     """Who makes a typical kernel of the op, or the host; what becomes of other ops is the CPU's way."""
     from shardc.compiler.gpu.support import gpu_hero
+    from shardc.compiler.lower.expand_ops import expansion_of
 
     cpu = _cpu(op)
     if op.opcode == "custom-call":
         return f"host, {cpu}"
+    if expansion_of(op.opcode, batch_norm=True) is not None:
+        return "as simpler ops"
     if cpu != "kernel":
         return cpu
     hero = gpu_hero(op.opcode)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardc.compiler.lower.expansions import EXPANSIONS
+from shardc.hlo.expand_batch_norm import expand_batch_norm
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.simplify.make import inline, keep_reachable, with_effects
 
-__all__ = ["ExpandOps"]
+__all__ = ["ExpandOps", "expansion_of"]
+
+
+def expansion_of(opcode: str, *, batch_norm: bool = False) -> Callable[[Instruction], Computation] | None:
+    """What writes an op as simpler ones; None for ops that stay. ``batch_norm`` as in `ExpandOps`."""
+    if batch_norm and opcode.startswith("batch-norm-"):
+        return expand_batch_norm
+    return EXPANSIONS.get(opcode)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandOps:
-    """Ragged and scaled products, scans, random numbers, stochastic rounding, run-time sizes become simpler ops."""
+    """Ragged and scaled products, scans, random numbers, stochastic rounding, run-time sizes become simpler ops.
 
+    So does batch normalisation where its sums are kernels of their own (``batch_norm``), as on GPUs; kernels for
+    processors sum and normalise in one.
+    """
+
+    batch_norm: bool = False
     name: str = "expand-ops"
     why: str = "one way to say it is enough for every target"
 
@@ -23,7 +37,7 @@ class ExpandOps:
         kept: list[Instruction] = []
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            expand = EXPANSIONS.get(old.opcode)
+            expand = expansion_of(old.opcode, batch_norm=self.batch_norm)
             if expand is None:
                 return None
             attrs = {k: new.get(v, v) if isinstance(v, Computation) else v for k, v in old.attrs.items()}

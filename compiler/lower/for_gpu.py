@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from shardc.collectives.machine import load_machine
 from shardc.compiler.lower.described import device_passes, overlap_on
+from shardc.compiler.lower.expand_ops import ExpandOps
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import lower_with, tuned_passes
@@ -48,7 +49,8 @@ def lower_for_gpu(
 
 def gpu_passes(module: Module, target: GpuTarget, config: Config) -> tuple[Pass, ...]:
     """What is done to ``module`` for ``target``, in order."""
-    return device_passes(_overlap(module, target, config))
+    passes = device_passes(_overlap(module, target, config))
+    return tuple(ExpandOps(batch_norm=True) if isinstance(p, ExpandOps) else p for p in passes)
 
 
 def _overlap(module: Module, target: GpuTarget, config: Config) -> Overlap | None:
