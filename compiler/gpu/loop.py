@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from llvmlite import ir
@@ -20,14 +21,16 @@ from shardc.compiler.gpu.maps import (
     big_accesses,
     computed_by_rules,
     split_number,
+    traffic,
     widened,
 )
 from shardc.compiler.gpu.transposed import TransposedMap
-from shardc.compiler.kernels.affine import Expr, LoopVar
+from shardc.compiler.kernels.affine import Expr, Loaded, LoopVar
 from shardc.compiler.kernels.elements import Access, bases
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val
 from shardc.compiler.kernels.loops import group_size
 from shardc.hlo.ir import Instruction
+from shardc.hlo.types import DType
 from shardc.native.vector import I64, constant
 
 __all__ = ["GridMap", "emit_loop", "emit_maps", "takes_loop"]
@@ -38,6 +41,8 @@ _THREADS = 256
 _VECTOR, _HELD = 16, 32
 #: Bytes that a thread asks for before it waits.
 _IN_FLIGHT = 64
+#: Bytes that a thread reads before all work.
+_EARLY = 128
 #: Elementwise operations from which on a thread computes two vectors at most, or one.
 _MANY, _VERY_MANY = 24, 96
 
@@ -156,35 +161,84 @@ class GridMap:
             past = b.sub(at, constant(I64, self.vectors))
             single = Branch(loop.frame, b.icmp_unsigned("<", past, constant(I64, self.singles)))
             element = single.frame.builder.add(past, constant(I64, group_size(self.inner) - self.singles))
-            self._bind(single.frame, element, 1)
+            self._bind(self._counters(single.frame, element, 1), 1)
             self.plan.store(self.plan.evaluate(single.frame))
             single.close()
         loop.close()
 
     def _vectors(self, frame: Frame, first: ir.Value, count: int) -> None:
-        """``count`` vectors of this thread: all reads come before all writes."""
-        found = []
-        for step in range(count):
-            at = frame.builder.add(first, constant(I64, step * self.threads)) if step else first
-            self._bind(frame, at, self.lanes)
-            found.append(self.plan.evaluate(frame))
-        for values in found:
-            self.plan.store(values)
+        """``count`` vectors of this thread: all reads come before all work, and all writes behind it.
 
-    def _bind(self, frame: Frame, at: ir.Value, lanes: int) -> None:
-        """The loop variables of vector (or, of one lane, element) number ``at``."""
+        Reads whose place is read itself come behind the others.
+        """
+        plan, e, b = self.plan, self.plan.e, frame.builder
+        places = [
+            self._counters(frame, b.add(first, constant(I64, n * self.threads)) if n else first, self.lanes)
+            for n in range(count)
+        ]
+        ahead: list[ReadsAhead] = [ReadsAhead({}) for _ in range(count)]
+        for reads in self._early(count):
+            for place, known in zip(places, ahead, strict=True):
+                self._bind(place, self.lanes)
+                e.tile = known
+                for leaf, offset in reads:
+                    known.values[leaf, offset] = e.leaf(leaf, offset, ())
+        found = []
+        for place, known in zip(places, ahead, strict=True):
+            self._bind(place, self.lanes)
+            e.tile = known
+            found.append(plan.evaluate(frame))
+        e.tile = None
+        for values in found:
+            plan.store(values)
+
+    def _early(self, count: int) -> list[list[tuple[Instruction, Expr]]]:
+        """What to read before all work: what is read in any case, as far as it fits into registers."""
+        if not self.plan.plain:
+            return []
+        rounds: tuple[list[tuple[Instruction, Expr]], ...] = ([], [])
+        room = _EARLY // count
+        for a in sorted(self.plan.recorder.accesses, key=traffic, reverse=True):
+            low, high = a.offset.range
+            lanes = self.lanes if any(a.offset.coefficient(v) for v in self.inner) else 1
+            room -= a.shape.dtype.nbytes * lanes
+            if room < 0:
+                break
+            if isinstance(a.leaf, Instruction) and a.leaf in self.plan.leaves and low >= 0 and high <= a.shape.size:
+                read = (a.leaf, a.offset)
+                chosen = rounds[any(isinstance(v, Loaded) for w in a.offset.variables() for v in bases(Expr.of(w)))]
+                if read not in chosen:
+                    chosen.append(read)
+        return [r for r in rounds if r]
+
+    def _counters(self, frame: Frame, at: ir.Value, lanes: int) -> list[Val]:
+        """What the loops count at vector (or, of one lane, element) number ``at``."""
         b = frame.builder
         total = self.vectors if lanes > 1 else self.vectors * self.lanes + self.singles
-        for group in reversed([*self.outer, self.inner]):
-            if not group:
-                continue
+        found: list[Val] = []
+        for group in reversed(self.plan.groups):
             inner = group is self.inner
             steps = group_size(group) // (lanes if inner else 1)
             at, count = split_number(b, at, total, steps)
             total = -(-total // steps)
             if inner and lanes > 1:
                 count = b.mul(count, constant(I64, lanes))
-            self.plan.bind(group, Val((count,), frame), lanes if inner else 1)
+            found.append(Val((count,), frame))
+        return found[::-1]
+
+    def _bind(self, counters: Sequence[Val], lanes: int) -> None:
+        for group, count in zip(self.plan.groups, counters, strict=True):
+            self.plan.bind(group, count, lanes if group is self.inner else 1)
+
+
+@dataclass(frozen=True)
+class ReadsAhead:
+    """What has been read early, by array and offset."""
+
+    values: dict[tuple[Instruction, Expr], Val]
+
+    def value(self, leaf: Instruction, offset: Expr, dtype: DType) -> Val | None:
+        return self.values.get((leaf, offset))
 
 
 def _aligned(a: Access, inner: LoopVar) -> int:
