@@ -56,7 +56,9 @@ class GpuKernels:
     def made(self, instruction: Instruction, aliased: Collection[int]) -> Made:
         """How ``instruction`` is computed; equal ones share the answer. ``aliased`` as `emit_gpu_kernel` has it."""
         alias = frozenset(aliased)
-        key = (kernel_key(instruction), *(str(instruction.attrs.get(name)) for name in _TOLD), alias)
+        inside = instruction.attrs["calls"] if instruction.opcode == "fusion" else (instruction,)
+        told = tuple(str(i.attrs.get(name)) for i in inside for name in _TOLD)
+        key = (kernel_key(instruction), told, alias)
         if key not in self._made:
             self._made[key] = self._make(instruction, alias)
         return self._made[key]

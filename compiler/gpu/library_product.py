@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardc.compiler.gpu.product_plan import may_round
 from shardc.compiler.gpu.product_problem import in_memory_order
 from shardc.compiler.kernels.product_sides import Side, Sides
 from shardc.compiler.tuning import DEFAULT, Tuning
@@ -73,7 +74,7 @@ def library_product(instruction: Instruction, tuning: Tuning = DEFAULT) -> Libra
         bool(turned[1]),
         dtype,
         result,
-        "tf32" if dtype == "f32" and tuning.tf32 else "highest",
+        "tf32" if dtype == "f32" and may_round(dot, tuning) else "highest",
         epilogue,
         *numbers,
         bias,

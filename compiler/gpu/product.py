@@ -37,6 +37,8 @@ __all__ = ["Output", "emit_product", "emit_products", "takes_product"]
 
 #: Rows of tiles that blocks with neighbouring numbers share, so that what they read is in the cache.
 _NEIGHBOURS = 8
+#: Threads that may have 128 registers each.
+_RESIDENT = 512
 #: Bytes of a thread's widest access.
 _WIDEST = 16
 #: Shallower products are maps: they cost what writing the result does.
@@ -137,7 +139,8 @@ class _TiledProduct:
         self.function = kernel.function([*leaves.values(), *(o.array for o in outputs)], plan.threads)
         if min(problem.left.run, problem.right.run) > 1:
             # So many blocks fit in the registers of a multiprocessor: some multiply while others wait.
-            set.add(self.function.function.attributes, f'"nvvm.minctasm"="{plan.tile.blocks}"')
+            blocks = min(plan.tile.blocks, _RESIDENT // plan.threads)
+            set.add(self.function.function.attributes, f'"nvvm.minctasm"="{blocks}"')
         self.code = self.function.code
         e = self.e = self.function.emitter(leaves)
         b = e.entry.builder

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from shardc.compiler.gpu.product_problem import Problem
 from shardc.compiler.kernels.registers import part_count
 from shardc.compiler.tuning import Tuning
+from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES, DType
 from shardc.native.gpu.grid import MMA, Mma
 from shardc.native.gpu.target import GpuTarget
 
-__all__ = ["Plan", "Tile", "plan_product"]
+__all__ = ["Plan", "Tile", "may_round", "plan_product"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +143,17 @@ def _warp_product(problem: Problem, target: GpuTarget, tuning: Tuning) -> Mma | 
     if target.kind == "amdgpu" or len(dtypes) != 1 or part_count(problem.kind) == 2:
         return None
     (name,) = dtypes
-    if name == "f32" and tuning.tf32:
+    if name == "f32" and may_round(problem.product, tuning):
         name = "tf32"
     mma = MMA.get(name)
     small = problem.m * problem.n * problem.k < _WARPS_PAY
     return None if mma is None or mma.accumulator != problem.kind.name or small else mma
+
+
+def may_round(product: Instruction, tuning: Tuning) -> bool:
+    """May f32 operands be rounded to tf32?"""
+    exact = any(p in ("high", "highest") for p in product.attrs.get("operand_precision", ()))
+    return tuning.tf32 and not exact
 
 
 def _up(n: int, size: int) -> int:

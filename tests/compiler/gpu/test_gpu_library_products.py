@@ -120,5 +120,8 @@ def test_other_types_and_tiny_products_are_ours() -> None:
 def test_tf32_only_where_it_is_allowed() -> None:
     i = dot("f32", (3, 40, 48, 24), ("bmk", "bkn"))
     exact, rounded = library_product(i), library_product(i, Tuning(tf32=True))
-    assert exact is not None and rounded is not None
-    assert (exact.precision, rounded.precision) == ("highest", "tf32")
+    asked = library_product(
+        i.replace(attrs={**i.attrs, "operand_precision": ("highest", "highest")}), Tuning(tf32=True)
+    )
+    assert exact is not None and rounded is not None and asked is not None
+    assert (exact.precision, rounded.precision, asked.precision) == ("highest", "tf32", "highest")
