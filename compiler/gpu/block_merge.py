@@ -163,12 +163,8 @@ class Tile:
     def read(self, slot: ir.Value) -> Item:
         return self.types.load(self.b, self._arrays, self._at(slot))
 
-    def read_part(self, slot: ir.Value, n: int) -> tuple[ir.Value, ...]:
-        """One array's element of an item."""
-        return load(self.b, self._arrays[n], self._at(slot), self.types.dtypes[n])
-
-    def write_part(self, slot: ir.Value, n: int, value: tuple[ir.Value, ...]) -> None:
-        store(self.b, value, self._arrays[n], self._at(slot), self.types.dtypes[n])
+    def write(self, slot: ir.Value, item: Item) -> None:
+        self.types.store(self.b, item, self._arrays, self._at(slot))
 
     def _at(self, slot: ir.Value) -> ir.Value:
         return self.b.add(slot, self.b.lshr(slot, constant(I32, _BANKS.bit_length() - 1)))
@@ -215,5 +211,4 @@ class Tile:
 
     def _write_own(self, first: ir.Value, items: Sequence[Item]) -> None:
         for k, item in enumerate(items):
-            slot = self._at(self.b.add(first, constant(I32, k)))
-            self.types.store(self.b, item, self._arrays, slot)
+            self.write(self.b.add(first, constant(I32, k)), item)

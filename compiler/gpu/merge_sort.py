@@ -162,26 +162,34 @@ class _Block:
         return self.b.icmp_unsigned("<", row, constant(I32, self.total))
 
     def write(self, target: Target, count: ir.Value) -> None:
-        """The sorted tile, ``count`` items per row, goes to memory."""
-        b, rows, dtypes = self.b, target.rows, self.types.dtypes
+        """The sorted tile, ``count`` items per row, goes to memory; all that is gathered is asked for before."""
+        b, rows = self.b, target.rows
         keep = target.keep or self.cut.tile
         begin = b.mul(self.tile_number, constant(I32, keep))
+        kept = smaller(b, count, constant(I32, keep))
+        found = []
         for slot, row, k in self.slots(across=rows.stride > 1):
             position = b.add(begin, k)
-            kept = b.icmp_signed("<", k, smaller(b, count, constant(I32, keep)))
             inside = b.icmp_signed("<", position, constant(I32, rows.length))
-            there = b.and_(b.and_(kept, inside), self.exists(row))
+            there = b.and_(b.and_(b.icmp_signed("<", k, kept), inside), self.exists(row))
+            found.append((there, self.at(rows, row, position, there), self._values(target, slot, row, there)))
+        for there, at, values in found:
             with b.if_then(there):
-                at = self.at(rows, row, position, there)
-                for n, array in enumerate(target.arrays):
-                    store(b, self.tile.read_part(slot, n), self.function.pointer(array), at, dtypes[n])
-                if not target.gathered:
-                    continue
-                (origin,) = self.tile.read_part(slot, len(dtypes) - 1)
-                source = self.at(rows, row, origin, there)
-                for operand, result, dtype in target.gathered:
-                    value = load(b, self.function.pointer(operand), source, dtype)
-                    store(b, value, self.function.pointer(result), at, dtype)
+                for array, dtype, value in values:
+                    store(b, value, self.function.pointer(array), at, dtype)
+
+    def _values(
+        self, target: Target, slot: ir.Value, row: ir.Value, there: ir.Value
+    ) -> list[tuple[Argument, DType, tuple[ir.Value, ...]]]:
+        """What is to be written of the item in ``slot``, by array."""
+        b, dtypes = self.b, self.types.dtypes
+        item = self.tile.read(slot)
+        values = list(zip(target.arrays, dtypes, item, strict=False))
+        if target.gathered:
+            source = self.at(target.rows, row, item[-1][0], there)
+            for operand, result, dtype in target.gathered:
+                values.append((result, dtype, load(b, self.function.pointer(operand), source, dtype)))
+        return values
 
     def launch(self, kernel: GpuKernel, more: int = 0) -> GpuFunction:
         self.e.finish()
@@ -195,13 +203,16 @@ def sort_tiles(kernel: GpuKernel, types: ItemTypes, source: Source, target: Targ
     length = source.rows.length
     block = _Block(kernel, types, arrays, total, length, cut)
     b, tile = block.b, block.tile
+    found = []
     for slot, row, k in block.slots(across=source.rows.stride > 1):
         position = b.add(block.start, k)
         there = b.and_(b.icmp_signed("<", position, constant(I32, length)), block.exists(row))
         at = block.at(source.rows, row, position, there)
-        for n, (array, dtype) in enumerate(zip(source.arrays, types.dtypes, strict=True)):
-            value = (position,) if array is None else load(b, block.function.pointer(array), at, dtype)
-            tile.write_part(slot, n, value)
+        places = [None if a is None else block.function.pointer(a) for a in source.arrays]
+        pairs = zip(places, types.dtypes, strict=True)
+        found.append((slot, [(position,) if p is None else load(b, p, at, d) for p, d in pairs]))
+    for slot, item in found:
+        tile.write(slot, item)
     block.e.code.barrier(b)
     count = smaller(b, constant(I32, cut.tile), b.sub(constant(I32, length), block.start))
     own = b.urem(block.first, constant(I32, cut.tile))
@@ -246,11 +257,13 @@ def _launch_merge(
     from_left, past_left = _share(block, places, source.rows, group, (left, right), (begin, end))
     lefts, count = b.sub(past_left, from_left), b.sub(end, begin)
     from_right = b.sub(b.add(b.add(group, left), b.sub(begin, from_left)), lefts)
+    found = []
     for slot, row, _ in block.slots(across=False):
         side = b.select(b.icmp_signed("<", slot, lefts), b.add(group, from_left), from_right)
         at = block.at(source.rows, row, b.add(side, slot), b.icmp_signed("<", slot, count))
-        for n, (place, dtype) in enumerate(zip(places, types.dtypes, strict=True)):
-            block.tile.write_part(slot, n, load(b, place, at, dtype))
+        found.append((slot, types.load(b, places, at)))
+    for slot, item in found:
+        block.tile.write(slot, item)
     block.e.code.barrier(b)
     diagonal = smaller(b, block.first, count)
     block.tile.merge(constant(I32, 0), lefts, count, diagonal, block.first)
