@@ -23,7 +23,10 @@ from shardc.native.math_common import (
 )
 from shardc.native.vector import F64, I32, constant, with_scalar
 
-__all__ = ["cos", "erf", "exp", "expm1", "in_double", "log", "log1p", "logistic", "power", "sin", "tan", "tanh"]
+__all__ = [
+    "LN2_HIGH", "LN2_LOW", "cos", "erf", "exp", "exp_minus_one", "expm1", "in_double", "log", "log1p", "logistic",
+    "power", "sin", "tan", "tanh",
+]  # fmt: skip
 
 _EXP = (1.9899285e-4, 1.393365e-3, 8.3332985e-3, 4.1666465e-2, 1.66666667e-1, 0.5)
 _LOG = (
@@ -41,7 +44,8 @@ _ERF_LARGE = (
 )  # fmt: skip
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+#: ln 2 in two parts: a whole number of up to 15 bits times the first is exact.
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 #: Arguments up to here are reduced by pi/2 in double precision; larger ones are libm's.
 _REDUCIBLE = 2.0**19
 
@@ -60,11 +64,12 @@ def _reduced(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """(n, r) with x = n ln 2 + r, n a whole f32."""
     t = x.type
     n = whole(b, x, 1 / math.log(2))
-    r = fma(b, n, constant(t, -_LN2_HIGH), x)
-    return n, fma(b, n, constant(t, -_LN2_LOW), r)
+    r = fma(b, n, constant(t, -LN2_HIGH), x)
+    return n, fma(b, n, constant(t, -LN2_LOW), r)
 
 
-def _exp_minus_one(b: ir.IRBuilder, r: ir.Value) -> ir.Value:
+def exp_minus_one(b: ir.IRBuilder, r: ir.Value) -> ir.Value:
+    """exp(r) - 1 for r of at most ln(2) / 2."""
     return fma(b, b.fmul(r, r), polynomial(b, r, _EXP), r)
 
 
@@ -78,7 +83,7 @@ def exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """n = round(x / ln 2), a polynomial on the rest, times 2**n."""
     t = x.type
     n, r = _reduced(b, _clamped(b, x, -104.0, 89.0))
-    p = b.fadd(_exp_minus_one(b, r), constant(t, 1.0))
+    p = b.fadd(exp_minus_one(b, r), constant(t, 1.0))
     return b.select(is_nan(b, x), x, scaled(b, p, b.fptosi(n, with_scalar(t, I32))))
 
 
@@ -87,7 +92,7 @@ def _exp_moderate(b: ir.IRBuilder, x: ir.Value, most: float) -> ir.Value:
     t = x.type
     integer = with_scalar(t, I32)
     n, r = _reduced(b, b.select(b.fcmp_ordered("<", x, constant(t, most)), x, constant(t, most)))
-    p = b.bitcast(b.fadd(_exp_minus_one(b, r), constant(t, 1.0)), integer)
+    p = b.bitcast(b.fadd(exp_minus_one(b, r), constant(t, 1.0)), integer)
     return b.bitcast(b.add(p, b.shl(b.fptosi(n, integer), constant(integer, 23))), t)
 
 
@@ -96,7 +101,7 @@ def expm1(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     t = x.type
     n, r = _reduced(b, _clamped(b, x, -20.0, 18.0))
     s = power_of_two(b, b.fptosi(n, with_scalar(t, I32)), t)
-    near = fma(b, s, _exp_minus_one(b, r), b.fsub(s, constant(t, 1.0)))
+    near = fma(b, s, exp_minus_one(b, r), b.fsub(s, constant(t, 1.0)))
     near = b.select(b.fcmp_ordered("==", x, constant(t, 0.0)), x, near)
     return b.select(b.fcmp_unordered(">", x, constant(t, 17.0)), exp(b, x), near)
 
@@ -114,9 +119,9 @@ def log(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     f = b.fsub(b.bitcast(mantissa, t), constant(t, 1.0))
     z = b.fmul(f, f)
     y = b.fmul(b.fmul(polynomial(b, f, _LOG), f), z)
-    y = fma(b, e, constant(t, _LN2_LOW), y)
+    y = fma(b, e, constant(t, LN2_LOW), y)
     y = fma(b, z, constant(t, -0.5), y)
-    y = fma(b, e, constant(t, _LN2_HIGH), b.fadd(f, y))
+    y = fma(b, e, constant(t, LN2_HIGH), b.fadd(f, y))
     infinity = constant(t, math.inf)
     y = b.select(b.fcmp_ordered("==", x, infinity), infinity, y)
     y = b.select(b.fcmp_ordered("==", x, constant(t, 0.0)), constant(t, -math.inf), y)

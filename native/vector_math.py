@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from shardc.native import math_double, math_exact, math_single
 from shardc.native.math_common import by_lane
+from shardc.native.math_gpu import GPU_FUNCTIONS
 from shardc.native.symbols import MATH_SYMBOLS
 from shardc.native.vector import F32, scalar_of, suffix
 
@@ -99,7 +100,10 @@ def call(b: ir.IRBuilder, name: str, *arguments: ir.Value, rough: bool = False) 
     full = f"shardc.{'rough.' if rough else ''}{name}.{suffix(t)}"
     function = b.module.globals.get(full)
     if function is None:
-        function = _define(b.module, full, name, table.get(name), t, len(arguments))
+        body = table.get(name)
+        if scalar_of(t) == F32 and not getattr(b.module, "has_libm", True):
+            body = GPU_FUNCTIONS.get(name, body)
+        function = _define(b.module, full, name, body, t, len(arguments))
     return b.call(function, arguments)
 
 

@@ -21,6 +21,7 @@ NVPTX = _COMMON | {
     "llvm.nvvm.barrier.cta.sync.aligned.all",
     "llvm.nvvm.bar.warp.sync",
     "llvm.nvvm.membar.gl",
+    "llvm.nvvm.ex2.approx.ftz.f",
     *(f"llvm.nvvm.shfl.sync.{mode}.i32" for mode in ("bfly", "up", "idx")),
     *(f"llvm.nvvm.mma.m16n8k16.row.col.{t}" for t in ("bf16", "f32.f32")),
     "llvm.nvvm.mma.m16n8k8.row.col.tf32",
