@@ -12,7 +12,7 @@ from llvmlite import ir
 from llvmlite.ir.instructions import InsertElement, SelectInstr, ShuffleVector
 
 from shardc.native.element import Element
-from shardc.native.vector import F32, HALF, I32, constant, splat, with_scalar
+from shardc.native.vector import BF16, F32, HALF, I32, constant, splat, with_scalar
 
 __all__ = ["Format", "decode_float", "encode_float", "format_of", "mark_exact", "round_mantissa"]
 
@@ -111,6 +111,8 @@ def encode_float(b: ir.IRBuilder, value: ir.Value, dtype: Element) -> ir.Value:
         return b.trunc(b.lshr(bits, constant(bits.type, 16)), stored)
     if _converts_halves(b, dtype):
         return b.bitcast(b.fptrunc(value, with_scalar(value.type, HALF)), stored)
+    if dtype.name == "bf16" and b.module.target.has_bf16:
+        return b.bitcast(b.fptrunc(value, with_scalar(value.type, BF16)), stored)
     f = format_of(dtype)
     integer = with_scalar(value.type, I32)
     bits = b.bitcast(value, integer)

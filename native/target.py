@@ -58,6 +58,11 @@ class Target:
         """Half precision converts in hardware, so that LLVM calls no runtime routine for it."""
         return "+f16c" in self.features.split(",") or self.triple.startswith(("aarch64", "arm64", "nvptx", "amdgcn"))
 
+    @property
+    def has_bf16(self) -> bool:
+        """Brain floats are rounded to in hardware: NaNs become the quiet one, the others what rounding gives."""
+        return self.triple.startswith("nvptx")
+
     def __str__(self) -> str:
         return f"{self.triple} {self.cpu}"
 

@@ -14,12 +14,25 @@ from typing import Any
 from llvmlite import ir
 
 __all__ = [
-    "F32", "F64", "HALF", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of",
+    "BF16", "F32", "F64", "HALF", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of",
     "scalar_of", "shuffle", "splat", "undef", "vector_constant", "with_lanes", "with_scalar", "zero",
 ]  # fmt: skip
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F32, F64, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
+class _BFloat(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
+F32, F64, HALF, BF16 = ir.FloatType(), ir.DoubleType(), ir.HalfType(), _BFloat()
 PTR = ir.PointerType()
 
 #: Intrinsics that lower on every target to instructions or to whitelisted library calls.

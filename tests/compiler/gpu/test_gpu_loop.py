@@ -196,6 +196,11 @@ def test_several_vectors_are_under_way() -> None:
     assert order == ["ld"] * 4 + ["st"] * 4
 
 
+def test_small_floats_are_rounded_in_hardware() -> None:
+    for dtype, conversion in (("bf16", rb"cvt\.rn\.bf16(x2)?\.f32"), ("f16", rb"cvt\.rn\.f16(x2)?\.f32")):
+        assert re.search(conversion, kernel_ptx(instruction("add", f(dtype, 1 << 20), f(dtype, 1 << 20))))
+
+
 def test_operands_in_a_results_memory_are_not_cached_as_constants() -> None:
     i = instruction("add", f("f32", 1 << 20), f("f32", 1 << 20))
     assert kernel_ptx(i).count(b"ld.global.nc") == 2 * kernel_ptx(i, in_place={0: 0}).count(b"ld.global.nc") > 0
