@@ -23,7 +23,6 @@ from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import need_computable
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Module
-from shardc.native.gpu.target import GpuTarget
 from shardc.native.jit import Compilation, new_module
 from shardc.native.target import Target, host_target
 
@@ -45,31 +44,28 @@ def compile_module(
     The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before, and is
     then linked from the key ``source``; with ``config.check`` or a dump directory it is always made anew. With
     ``profile`` the step records the time that each of its kernels takes (`Executable.profile`). Raises
-    `UnsupportedError` for what cannot be compiled, and for clocks and tuning on GPUs.
+    `UnsupportedError` for what cannot be compiled, and for tuning on GPUs.
     """
     config = config or Config()
     machine = machine or host_target()
     gpu = find_target(target) if is_gpu(target) else None
-    if gpu is not None and (profile or config.tune):
+    if gpu is not None and config.tune:
         raise UnsupportedError(
-            f"{'clocks around kernels' if profile else 'tuning'} is for processors, and the target is {target!r}",
-            fix="profile with NVIDIA's Nsight Systems" if profile else "leave out tuning (SHARDC_TUNE)",
+            f"tuning is for processors, and the target is {target!r}", fix="leave it out (tune=, SHARDC_TUNE)"
         )
 
     def build() -> Executable:
-        return _build(module, config, machine, profile) if gpu is None else _build_gpu(module, config, gpu, machine)
+        if gpu is None:
+            return _build(module, config, machine, profile)
+        from shardc.compiler.gpu.compile import build_gpu_executable  # with all that emits kernels for GPUs
+
+        return build_gpu_executable(module, config, gpu, machine, profile=profile)
 
     if bypasses_cache(config):
         return build()
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
-    key = module_key(module, machine, *code_settings(config), profile if gpu is None else gpu)
+    key = module_key(module, machine, *code_settings(config), profile, *(() if gpu is None else (gpu,)))
     return cached(key, config, build, source)
-
-
-def _build_gpu(module: Module, config: Config, target: GpuTarget, machine: Target) -> Executable:
-    from shardc.compiler.gpu.compile import build_gpu_executable  # with all that emits kernels for GPUs
-
-    return build_gpu_executable(module, config, target, machine)
 
 
 def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:

@@ -19,6 +19,7 @@ from shardc.collectives.memory import aligned_bytes
 from shardc.collectives.transport import Transport
 from shardc.collectives.virtual import VirtualPerformer
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
+from shardc.compiler.profile import Record
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.groups import groups_grid
@@ -114,6 +115,19 @@ class Driver(StepDriver):
         # Threads that share cores with others sleep at once instead of watching for work.
         busy = 1 + (0 if self._loop is None else self._performer.threads)
         self._helpers = None if pool is None else (pool, max(0, threads - busy), SPIN if threads <= _cores() else 0)
+
+    def clear_records(self) -> None:
+        """Forget what was recorded of earlier steps, by a step compiled for profiling."""
+        plan = self.executable.profile
+        assert plan is not None
+        for arena in self.arenas.values():
+            plan.words(arena)[:] = 0
+
+    def records(self) -> dict[int, Record]:
+        """What the steps since recorded, by device."""
+        plan = self.executable.profile
+        assert plan is not None
+        return {d: plan.read(arena) for d, arena in self.arenas.items()}
 
     @property
     def arenas(self) -> dict[int, Block]:

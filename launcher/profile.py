@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.compiler.executable import Executable
+from shardc.compiler.lower.for_gpu import machine_of
 from shardc.compiler.measured import write_measured
 from shardc.compiler.profile import ProfilePlan, Record, Site
+from shardc.hlo.config import Config
 from shardc.launcher.atomic import write_text
 from shardc.launcher.communication import (
     CollectiveEvent,
@@ -26,7 +28,8 @@ from shardc.launcher.communication import (
     recent_events,
 )
 from shardc.launcher.job import threads_per_process
-from shardc.launcher.roofline import Roofline, roofline
+from shardc.launcher.roofline import Roofline, described_roofline, roofline
+from shardc.native.gpu.target import target_of
 
 __all__ = ["COLUMNS", "Profile", "ProfileRow", "profile_steps", "table_cells"]
 
@@ -273,10 +276,9 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     records: list[dict[int, Record]] = []
     before: Counts = {}
     begin = 0
-    log = compiled.step.log
+    log = compiled.step.log if driver.executable.gpu is None else None
     for number in range(warmup + steps):
-        for arena in driver.arenas.values():
-            plan.words(arena)[:] = 0
+        driver.clear_records()
         if log is not None:
             log.clear()
         driver.transport.exchange_objects(number)  # start together
@@ -285,7 +287,7 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
         begin = time.monotonic_ns()
         compiled.run(values)
         if number >= warmup:
-            found = {d: plan.read(arena) for d, arena in driver.arenas.items()}
+            found = driver.records()
             records.append(found)
             seconds.append(max(float(r.nanoseconds.sum()) * 1e-9 for r in found.values()))
         for donated in driver.executable.donated:
@@ -295,8 +297,15 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     chunks = log.read() if log is not None and alone else np.empty((0, 5), np.int64)
     mine = _Measured(index, records, seconds, chunks, before, counts(driver), recent_events(driver, begin))
     everybody = driver.transport.exchange_objects(mine)
-    limits = roofline(compiled.config, threads_per_process(compiled.config)).share(len(driver.devices))
+    limits = _roofline(driver.executable, compiled.config).share(len(driver.devices))
     return _profile(driver.executable, plan, everybody, limits)
+
+
+def _roofline(executable: Executable, config: Config) -> Roofline:
+    """That of the GPU, as its kind is described; of this machine where it runs the step, or emulates it."""
+    if executable.gpu is not None and target_of(executable.target).kind == "nvptx":
+        return described_roofline(machine_of(target_of(executable.target), config).device)
+    return roofline(config, threads_per_process(config))
 
 
 @dataclass(frozen=True, slots=True)

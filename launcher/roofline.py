@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from shardc.collectives.device import Device
 from shardc.hlo.config import Config
 from shardc.hlo.files import write_atomically
 from shardc.native.speed import copy_bandwidth, peak_flops
 from shardc.native.target import host_target
 
-__all__ = ["Roofline", "roofline"]
+__all__ = ["Roofline", "described_roofline", "roofline"]
 
 #: Raised when what is measured changes its meaning.
 _VERSION = 1
@@ -54,6 +55,12 @@ def roofline(config: Config, threads: int) -> Roofline:
     with suppress(OSError):  # where nothing can be kept it is measured every time
         write_atomically(path, json.dumps(asdict(made), indent=1).encode())
     return made
+
+
+def described_roofline(device: Device) -> Roofline:
+    """That of a described accelerator, whose threads nobody counts."""
+    memory = device.memory_bandwidth * device.memory_share
+    return Roofline(0, memory, {"f32": device.peak("f32"), "f64": device.peak("f64")})
 
 
 def _machine(threads: int) -> str:

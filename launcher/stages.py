@@ -417,8 +417,8 @@ class Partitioned:
         With ``profile`` steps record what each kernel takes, at some 50 ns each; `Compiled.profile` does so by itself.
         ``tune`` are seconds in which other tile sizes, chunks and fusions are tried on this machine (default: the
         environment's ``SHARDC_TUNE``, else none); what was found is kept in the cache. Results differ by no more than
-        the rounding of reordered sums. Raises `UnsupportedError` for unknown targets, and for clocks and tuning on
-        GPUs; `EnvironmentProblem`, with the reason, where ``cuda`` is not there.
+        the rounding of reordered sums. Raises `UnsupportedError` for unknown targets, and for tuning on GPUs;
+        `EnvironmentProblem`, with the reason, where ``cuda`` is not there.
         """
         check_target(target)
         if tune is not None:

@@ -7,17 +7,14 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.lower.lowered import Await, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
-from shardc.compiler.lower.traffic import step_traffic
-from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan, Site
-from shardc.compiler.words import holds
+from shardc.compiler.lower.lowered import Check, Lowered, Step, leaf_steps
+from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan
+from shardc.compiler.sites import EVENTS, site_of
 from shardc.native.clock import emit_nanoseconds
 from shardc.native.vector import I64, PTR, constant
 
 __all__ = ["Probe"]
 
-#: Events that are kept: those of 4,000 kernels in a loop of 16, in 1.5 MB.
-_EVENTS = 1 << 16
 _SYMBOL = "shardc_probe"
 
 
@@ -33,7 +30,9 @@ class Probe:
 
     def plan(self) -> ProfilePlan:
         """Where the record lies and what its sites are; complete once the step is emitted."""
-        return ProfilePlan(tuple(map(self._site, self._numbers)), self._offset, _EVENTS)
+        plan = self._lowered.plan
+        sites = tuple(site_of(step, plan, self._kernels.get(step, "")) for step in self._numbers)
+        return ProfilePlan(sites, self._offset, EVENTS)
 
     def start(self, builder: ir.IRBuilder, arena: ir.Value) -> None:
         """The time of the first site begins here."""
@@ -49,26 +48,6 @@ class Probe:
         function = module.globals.get(_SYMBOL) or _emit(module, len(self._numbers))
         record = builder.gep(arena, [constant(I64, self._offset)], inbounds=True, source_etype=ir.IntType(8))
         builder.call(function, [record, constant(I64, site)])
-
-    def _site(self, step: Step) -> Site:
-        traffic = step_traffic(step, self._lowered.plan)
-        kernel = self._kernels.get(step, "")
-        if isinstance(step, Copy):
-            name = step.target.name or step.source.name
-            what = f"copy of {step.target.shape.plain}"
-            return Site("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
-        if isinstance(step, Await):
-            i = step.collective.instruction
-            return Site("await", f"{i.opcode}-done", i.name, holds(i), "", i.source, "", 0, 0, 0)
-        assert isinstance(step, Kernel | Collective)
-        i = step.instruction
-        kind = "kernel" if isinstance(step, Kernel) else "collective"
-        op_name = i.metadata.op_name if i.metadata is not None else ""
-        dtype = next(i.shape.leaves()).dtype.name
-        return Site(
-            kind, kernel or i.opcode, i.name, holds(i), op_name, i.source, dtype, traffic.read, traffic.written,
-            traffic.flops,
-        )  # fmt: skip
 
 
 def _emit(module: ir.Module, sites: int) -> ir.Function:
@@ -91,7 +70,7 @@ def _emit(module: ir.Module, sites: int) -> ir.Function:
         b.store(b.add(b.load(where, typ=I64), amount), where)
     count = b.load(word(constant(I64, 1)), typ=I64)
     b.store(b.add(count, constant(I64, 1)), word(constant(I64, 1)))
-    b.cbranch(b.icmp_signed("<", count, constant(I64, _EVENTS)), event, done)
+    b.cbranch(b.icmp_signed("<", count, constant(I64, EVENTS)), event, done)
     b.position_at_end(event)
     first = b.add(b.mul(count, constant(I64, EVENT_WORDS)), constant(I64, HEADER_WORDS + SITE_WORDS * sites))
     for n, value in enumerate((site, last, now)):

@@ -49,12 +49,13 @@ class GpuCompilation:
     def codes(self) -> list[Code]:
         """The code of all modules, in order."""
         self._complete()
-        made: dict[int, Code] = {}
-        for n in reversed(range(len(self._begun))):
-            module, future = self._begun[n]
+        made: list[Code] = []
+        for module, future in reversed(self._begun):
             if future is None or future.cancel():  # not begun: this thread has nothing else to do
-                made[n] = self._compiled(module)
-        return [made[n] if n in made else f.result() for n, (_, f) in enumerate(self._begun) if n in made or f]
+                made.append(self._compiled(module))
+            else:
+                made.append(future.result())
+        return made[::-1]
 
     def _compiled(self, module: ir.Module) -> Code:
         image = gpu_image(module, self._target)

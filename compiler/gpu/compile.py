@@ -11,7 +11,10 @@ from shardc.compiler.gpu.kernel_set import GpuKernels, HostKernels
 from shardc.compiler.gpu.program import GpuProgram
 from shardc.compiler.gpu.steps import GpuSteps
 from shardc.compiler.lower.for_gpu import lower_for_gpu
-from shardc.compiler.lower.lowered import memory_analysis
+from shardc.compiler.lower.lowered import Lowered, memory_analysis
+from shardc.compiler.measured import program_key
+from shardc.compiler.profile import ProfilePlan
+from shardc.compiler.sites import EVENTS, site_of
 from shardc.compiler.specs import described
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
@@ -31,10 +34,11 @@ def build_gpu_executable(
     *,
     fold: bool = True,
     tuning: Tuning | None = None,
+    profile: bool = False,
 ) -> Executable:
     """Lower and compile ``module`` for GPUs of ``target``, without the cache; what has no GPU code is compiled for the
     processor ``machine``. Without ``fold`` nothing is computed before the program runs; ``tuning`` is by default what
-    ``config`` says. Raises `UnsupportedError` for what neither can do."""
+    ``config`` says; with ``profile`` drivers time the steps. Raises `UnsupportedError` for what neither can do."""
     need_computable(module, config.custom_calls)
     machine = machine or host_target()
     tuning = tuning or replace(DEFAULT, tf32=config.tf32, deterministic=config.deterministic)
@@ -57,6 +61,7 @@ def build_gpu_executable(
         ptx=_texts(codes),
         host_objects=objects,
         host=str(machine) if emulated or objects else "",
+        sites=tuple(walked.sites) if profile else (),
     )
     memory = memory_analysis(lowered)
     scratch = walked.arena_bytes - lowered.plan.arena_bytes
@@ -70,8 +75,15 @@ def build_gpu_executable(
         arena_bytes=walked.arena_bytes,
         seconds=clock.seconds,
         features=machine.features if emulated or objects else "",
+        profile=_profile_plan(walked, lowered, module) if profile else None,
         gpu=program,
     )
+
+
+def _profile_plan(walked: GpuSteps, lowered: Lowered, module: Module) -> ProfilePlan:
+    """The sites; what is recorded lies with the driver, not in the arena."""
+    sites = tuple(site_of(step, lowered.plan, kernel) for step, kernel in walked.timed)
+    return ProfilePlan(sites, 0, EVENTS, program_key(module))
 
 
 def _texts(codes: list[Code]) -> tuple[bytes, ...]:

@@ -102,7 +102,7 @@ class HostKernels:
         kernel = emit_kernel(self._module, instruction, name, self.machine)
         kernel.linkage = "internal"
         operands = sum(1 for o in instruction.operands for _ in o.shape.leaves())
-        return _entry(kernel, f"host_{name}", operands).name
+        return str(_entry(kernel, f"host_{name}", operands).name)
 
     def objects(self) -> tuple[bytes, ...]:
         """The native objects: one, or none where nothing runs on the host."""

@@ -143,6 +143,9 @@ class GpuProgram:
     i32 device)``, made, as the objects of an emulation, for the processor ``host`` (its triple and name; empty where
     nothing runs on the host). Every collective operand and result, and scratch memory, lies in the places of
     `Executable`; its arena needs no header here, but keeps it.
+
+    ``sites`` of a program compiled for profiling are by leaf step (`leaf_steps`) numbers of sites of
+    `Executable.profile`, -1 for what is not timed by itself.
     """
 
     target: str
@@ -151,6 +154,7 @@ class GpuProgram:
     ptx: tuple[bytes, ...] = ()
     host_objects: tuple[bytes, ...] = ()
     host: str = ""
+    sites: tuple[int, ...] = ()
 
 
 def leaf_steps(steps: Iterable[GpuStep]) -> Iterator[LeafStep]:

@@ -41,11 +41,23 @@ class GpuSteps:
         self._places = Places(lowered)
         self._scratch = -(-lowered.plan.arena_bytes // _ALIGNMENT) * _ALIGNMENT
         self._scratch_bytes = 0
+        #: What leaf steps are made from, once each, and which of these each leaf step belongs to (-1: none).
+        self.timed: list[tuple[Step, str]] = []
+        self.sites: list[int] = []
         self.steps = self._block(lowered.steps)
         self.arena_bytes = self._scratch + self._scratch_bytes if self._scratch_bytes else lowered.plan.arena_bytes
 
     def _block(self, steps: Sequence[Step]) -> tuple[GpuStep, ...]:
-        return tuple(made for step in steps for made in self._made(step))
+        return tuple(made for step in steps for made in self._numbered(step))
+
+    def _numbered(self, step: Step) -> Sequence[GpuStep]:
+        made = self._made(step)
+        if not isinstance(step, Loop | Branch) and made:
+            timed = not isinstance(step, Check)
+            self.sites += [len(self.timed) if timed else -1] * len(made)
+            if timed:
+                self.timed.append((step, _code_of(made)))
+        return made
 
     def _made(self, step: Step) -> Sequence[GpuStep]:
         ref = self._places.ref
@@ -123,3 +135,13 @@ class GpuSteps:
     def _scratch_ref(self, offset: int, nbytes: int) -> BufferRef:
         self._scratch_bytes = max(self._scratch_bytes, offset + nbytes)
         return BufferRef("arena", 0, self._scratch + offset, nbytes)
+
+
+def _code_of(steps: Sequence[GpuStep]) -> str:
+    """What a profile calls the code of ``steps``: their first kernel, or the library."""
+    for step in steps:
+        if isinstance(step, LaunchStep | HostStep):
+            return step.symbol
+        if isinstance(step, ProductStep):
+            return "cublasLt"
+    return ""

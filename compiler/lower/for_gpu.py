@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from shardc.collectives.machine import load_machine
+from shardc.collectives.machine import Machine, load_machine
 from shardc.compiler.lower.described import device_passes, overlap_on
 from shardc.compiler.lower.expand_ops import ExpandOps
+from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
+from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import lower_with, tuned_passes
@@ -25,7 +27,7 @@ from shardc.hlo.passes import Pass
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.native.gpu.target import GpuTarget
 
-__all__ = ["ARRAY_ALIGNMENT", "gpu_passes", "lower_for_gpu"]
+__all__ = ["ARRAY_ALIGNMENT", "gpu_passes", "lower_for_gpu", "machine_of"]
 
 #: Kernels are given arrays at multiples of this, in bytes: what a thread loads at once.
 ARRAY_ALIGNMENT = 16
@@ -49,15 +51,27 @@ def lower_for_gpu(
 
 def gpu_passes(module: Module, target: GpuTarget, config: Config) -> tuple[Pass, ...]:
     """What is done to ``module`` for ``target``, in order."""
-    passes = device_passes(_overlap(module, target, config))
-    return tuple(ExpandOps(batch_norm=True) if isinstance(p, ExpandOps) else p for p in passes)
+    out: list[Pass] = []
+    for p in device_passes(_overlap(module, target, config)):
+        if isinstance(p, ExpandOps):
+            out.append(replace(p, batch_norm=True))
+        elif isinstance(p, FuseProducts):
+            out += [ExpandVectorProducts(), replace(p, leaders=frozenset({"dot", "convolution"}))]
+        else:
+            out.append(p)
+    return tuple(out)
+
+
+def machine_of(target: GpuTarget, config: Config) -> Machine:
+    """The described machine that ``config`` names, or one with GPUs of ``target``."""
+    return load_machine(config.machine or _MACHINES.get(target.arch, _DEFAULT_MACHINE))
 
 
 def _overlap(module: Module, target: GpuTarget, config: Config) -> Overlap | None:
     """What goes on beside computing; None for a program without collectives."""
     if not any(i.opcode in COLLECTIVES for i in module.instructions()):
         return None
-    found = overlap_on(load_machine(config.machine or _MACHINES.get(target.arch, _DEFAULT_MACHINE)), config)
+    found = overlap_on(machine_of(target, config), config)
     if found is None or config.profile is None:
         return found
     measured = read_measured(config.profile, program_key(module))
