@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.product import emit_product
+from shardc.compiler.gpu.product import emit_product, only, reads_in_place
 from shardc.compiler.gpu.product_problem import Operand, Problem, Where, power_dividing
 from shardc.compiler.kernels.affine import Condition, Expr, VarSource, condition, delinearise, divmod_expr
 from shardc.compiler.kernels.conv_roles import Role, Roles
@@ -24,24 +24,36 @@ _SHALLOW, _FEW = 64, 4
 
 
 def takes_convolution(kernel: GpuKernel) -> bool:
-    """A convolution by itself; not of single channels with few taps, which reads as much as it computes."""
-    i = kernel.computation.root
-    if i.opcode != "convolution" or any(0 in o.shape.dims for o in (i, *i.operands)):
+    """A convolution, or a fusion of one and what is computed from its elements one by one.
+
+    Not of single channels with few taps, which reads as much as it computes; and with something fused only where one
+    product makes all of the result.
+    """
+    i = only(kernel, "convolution")
+    if i is None or any(0 in o.shape.dims for o in (i, *i.operands)):
         return False
     roles = Roles(i)
-    return roles.features >= _FEW or roles.depth_count >= _SHALLOW
+    alone = kernel.computation.root is i
+    worth = roles.features >= _FEW or roles.depth_count >= _SHALLOW
+    return worth and (alone or (_is_whole(roles) and reads_in_place(kernel, i)))
+
+
+def _is_whole(roles: Roles) -> bool:
+    """Is it one product, of all rows?"""
+    parts = roles.parts()
+    return len(parts) == 1 and parts[0].row_count == roles.row_count
 
 
 def emit_convolution(kernel: GpuKernel) -> None:
     """One product, or one per part of a dilated input; rows that meet no input at all are zero."""
-    i = kernel.computation.root
+    i = only(kernel, "convolution")
+    assert i is not None
     roles = Roles(i)
     parts = roles.parts()
-    whole = len(parts) == 1 and parts[0].row_count == roles.row_count
     if sum(p.row_count for p in parts) < roles.row_count:
         kernel.fill(kernel.results[0], 0, i.shape.nbytes)
     for part in parts:
-        emit_product(kernel, _problem(i, part), whole)
+        emit_product(kernel, _problem(i, part), _is_whole(roles))
 
 
 def _problem(i: Instruction, roles: Roles) -> Problem:

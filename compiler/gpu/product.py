@@ -33,7 +33,7 @@ from shardc.hlo.ir import Instruction
 from shardc.hlo.types import Shape, array_shape
 from shardc.native.vector import I32, I64, constant, with_lanes
 
-__all__ = ["Output", "emit_product", "emit_products", "takes_product"]
+__all__ = ["Output", "emit_product", "emit_products", "only", "reads_in_place", "takes_product"]
 
 #: Rows of tiles that blocks with neighbouring numbers share, so that what they read is in the cache.
 _NEIGHBOURS = 8
@@ -47,11 +47,16 @@ _SHALLOW = 4
 
 def takes_product(kernel: GpuKernel) -> bool:
     """A dot, or a fusion of one and what is computed from its elements one by one."""
-    dots = [i for i in kernel.computation if i.opcode == "dot"]
-    if len(dots) != 1 or any(0 in o.shape.dims for o in (dots[0], *dots[0].operands)):
+    dot = only(kernel, "dot")
+    if dot is None or any(0 in o.shape.dims for o in (dot, *dot.operands)):
         return False
-    (dot,) = dots
     return dot_problem(dot).k > _SHALLOW and reads_in_place(kernel, dot)
+
+
+def only(kernel: GpuKernel, opcode: str) -> Instruction | None:
+    """The kernel's instruction of this kind, if there is just one."""
+    found = [i for i in kernel.computation if i.opcode == opcode]
+    return found[0] if len(found) == 1 else None
 
 
 def reads_in_place(kernel: GpuKernel, product: Instruction) -> bool:
@@ -69,7 +74,8 @@ def reads_in_place(kernel: GpuKernel, product: Instruction) -> bool:
 
 def emit_products(kernel: GpuKernel) -> None:
     """The kernel of a dot and what is fused with it."""
-    (dot,) = (i for i in kernel.computation if i.opcode == "dot")
+    dot = only(kernel, "dot")
+    assert dot is not None
     emit_product(kernel, dot_problem(dot))
 
 

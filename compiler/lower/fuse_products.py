@@ -30,28 +30,29 @@ _SOURCES = frozenset({"broadcast", "iota", "constant"})
 
 @dataclass(frozen=True, slots=True)
 class FuseProducts:
-    """Group dots with at most ``limit`` instructions that make ``results`` values of the dot's dimensions from it. With
-    ``eager`` no product comes to wait for a collective that it could go on beside."""
+    """Group dots (``leaders``) with at most ``limit`` instructions that make ``results`` values of the dot's dimensions
+    from it. With ``eager`` no product comes to wait for a collective that it could go on beside."""
 
     name: str = "fuse-products"
     why: str = "what is computed from a product is computed while its tile is in the cache"
     limit: int = 64
     results: int = 4
     eager: bool = False
+    leaders: frozenset[str] = frozenset({"dot"})
 
     def run(self, module: Module) -> Module:
         return map_computations(module, self._fused, only=step_computations(module))
 
     def _fused(self, computation: Computation) -> Computation:
-        if not any(_may_lead(i) for i in computation):
+        if not any(map(self._may_lead, computation)):
             return computation
         users = users_of(computation)
-        order = _products_last(computation, users)
+        order = self._products_last(computation, users)
         position = {i: n for n, i in enumerate(order)}
         delays = Delays(computation, users) if self.eager else None
         taken: set[Instruction] = set()
         groups: dict[Instruction, _Group] = {}
-        for dot in filter(_may_lead, order):
+        for dot in filter(self._may_lead, order):
             group = _Group(dot, computation.root, users, position, delays)
             group.grow(taken, self.limit)
             if group.settle(self.results, taken):
@@ -59,25 +60,24 @@ class FuseProducts:
                 taken |= group.members
         return _rebuilt(computation, order, groups) if groups else computation
 
+    def _may_lead(self, i: Instruction) -> bool:
+        """Products of integers are loops of their own, and so are tiny ones of complex numbers."""
+        if i.opcode not in self.leaders or any(0 in s.dims for s in _shapes(i)):
+            return False
+        dtype = i.shape.dtype
+        return dtype.is_float or (dtype.is_complex and instruction_flops(i) // 2 >= SMALL)
 
-def _may_lead(i: Instruction) -> bool:
-    """Products of integers are loops of their own, and so are tiny ones of complex numbers."""
-    if i.opcode != "dot" or any(0 in s.dims for s in _shapes(i)):
-        return False
-    dtype = i.shape.dtype
-    return dtype.is_float or (dtype.is_complex and instruction_flops(i) // 2 >= SMALL)
+    def _products_last(self, computation: Computation, users: Users) -> list[Instruction]:
+        """The instructions in an order that takes products as late as it can: what stands before one is there
+        already."""
+        number = {i: (i.opcode in self.leaders, n) for n, i in enumerate(computation)}
+        return _sorted(computation.instructions, users, number)
 
 
 def _shapes(i: Instruction) -> Iterator[Shape]:
     yield i.shape
     for o in i.operands:
         yield o.shape
-
-
-def _products_last(computation: Computation, users: Users) -> list[Instruction]:
-    """The instructions in an order that takes products as late as it can: what stands before one is there already."""
-    number = {i: (i.opcode == "dot", n) for n, i in enumerate(computation)}
-    return _sorted(computation.instructions, users, number)
 
 
 def _sorted(

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
+from shardc.compiler.lower.for_gpu import lower_for_gpu
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape as f
 from shardc.native.gpu.emulated import FORWARD, Order, new_emulated_module
 from shardc.native.gpu.target import gpu_target
-from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated
+from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu, emulated
 from tests.compiler.kernel_runner import instruction
 from tests.compiler.property_support import small
 from tests.compiler.test_convolutions import NHWC, WEIGHTS, convolutions
@@ -86,6 +88,33 @@ def test_single_channels_with_few_taps_are_maps() -> None:
     operands = f("f32", 2, 9, 8, 12), f("f32", 3, 3, 1, 12)
     i = instruction("convolution", *operands, window=SAME, dim_labels=NHWC, feature_group_count=12)
     assert hero(i) == "loop"
+
+
+FUSED = """
+HloModule m
+ENTRY main {
+  x = T[2,9,8,16] parameter(0)
+  w = T[3,3,16,24] parameter(1)
+  bias = T[24] parameter(2)
+  y = T[2,9,8,24] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+  b = T[2,9,8,24] broadcast(bias), dimensions={3}
+  s = T[2,9,8,24] add(y, b)
+  z = T[] constant(0)
+  zs = T[2,9,8,24] broadcast(z), dimensions={}
+  ROOT r = T[2,9,8,24] maximum(s, zs)
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_what_is_made_from_a_convolution(dtype: str) -> None:
+    """One launch for bias and activation, too; the lowering for GPUs makes such kernels."""
+    text = FUSED.replace("T[", f"{dtype}[")
+    agrees(as_instruction(text))
+    lowered = lower_for_gpu(read_hlo(text), gpu_target("cuda-emulated"))
+    (kernel,) = lowered.instructions
+    assert kernel.opcode == "fusion"
+    assert hero(kernel) == "convolution"
 
 
 Sizes = tuple[int, ...]
