@@ -14,8 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 __all__ = [
-    "BF16", "F32", "F64", "HALF", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic", "lanes_of",
-    "scalar_of", "shuffle", "splat", "undef", "vector_constant", "with_lanes", "with_scalar", "zero",
+    "BF16", "F32", "F64", "HALF", "I1", "I8", "I16", "I32", "I64", "INTRINSICS", "PTR", "constant", "intrinsic",
+    "lanes_of", "scalar_of", "shuffle", "splat", "undef", "vector_constant", "with_lanes", "with_scalar", "zero",
 ]  # fmt: skip
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))

@@ -29,6 +29,7 @@ from shardc.compiler.kernels.affine import Expr, Loaded, LoopVar
 from shardc.compiler.kernels.elements import Access, bases
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val
 from shardc.compiler.kernels.loops import group_size
+from shardc.compiler.lower.fusion_rules import is_cheap, is_elementwise
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType
 from shardc.native.vector import I64, constant
@@ -45,6 +46,8 @@ _IN_FLIGHT = 64
 _EARLY = 128
 #: Elementwise operations from which on a thread computes two vectors at most, or one.
 _MANY, _VERY_MANY = 24, 96
+#: Elements of a thread where functions such as exp take many registers each.
+_COSTLY = 8
 
 
 def takes_loop(kernel: GpuKernel) -> bool:
@@ -119,6 +122,8 @@ class GridMap:
             unroll = 1
         elif self.plan.recorder.operations > _MANY:
             unroll = min(unroll, 2)
+        if any(is_elementwise(i) and not is_cheap(i) for i in self.plan.kernel.computation):
+            unroll = max(1, min(unroll, _COSTLY // self.lanes))
         while unroll > 1 and steps < 4 * unroll * threads * chip.multiprocessors:
             unroll //= 2
         return threads, unroll
