@@ -59,6 +59,8 @@ class _Result:
         self.told = None if not self.followers.any() else ~self.followers
         #: The addresses of all shards by where their memory begins: it is mostly the same as some steps before.
         self._known: dict[int, NDArray[np.int64]] = {}
+        #: What `fits` was asked about last and did: mostly the same object again.
+        self._fitting = arrangement.firsts
         self.takes_over = source >= 0 and (shared or bool(arrangement.firsts.all()))
 
     def addresses(self, start: int) -> NDArray[np.int64]:
@@ -72,8 +74,11 @@ class _Result:
 
     def fits(self, shards: Shards) -> bool:
         """May the result be written over these? Equal shards must share a block as the result's do."""
-        mine = self.arrangement.firsts
-        return shards.firsts is mine or bool((shards.firsts == mine).all())
+        if shards.firsts is not self._fitting:
+            if not (shards.firsts == self.arrangement.firsts).all():
+                return False
+            self._fitting = shards.firsts
+        return True
 
 
 class StepTables:
