@@ -1,4 +1,4 @@
-"""``python benchmarks/gpu`` says when there is no GPU, runs through under emulation, and tells only what was measured."""
+"""``python benchmarks/gpu`` says when there is no GPU, and runs through under emulation; only measured figures count."""
 
 from __future__ import annotations
 
