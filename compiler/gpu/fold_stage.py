@@ -14,10 +14,11 @@ from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.walk import Step
 from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.affine import VarSource, linear
+from shardc.compiler.kernels.affine import Expr, VarSource, linear
 from shardc.compiler.kernels.elements import FoldUse
 from shardc.compiler.kernels.frames import Frame, Val, deepest
 from shardc.compiler.kernels.reduction import rounded
+from shardc.hlo.types import DType
 from shardc.native.vector import I64, constant
 
 __all__ = ["FoldStage", "kernel_plan", "partials_of"]
@@ -84,9 +85,18 @@ class FoldStage:
         places = [with_dims(plan.results.index, plan.dims, s.dims) for s in shapes]
         values = [f(e, index, ()) for f, index in zip(plan.elements, places, strict=True)]
         for value, index, shape, result in zip(values, places, shapes, self.kernel.results, strict=True):
-            at = e.split(linear(index, shape.dims))[0]
+            self._store(frame, value, linear(index, shape.dims), self.function.pointer(result), shape.dtype, lanes)
+
+    def _store(self, frame: Frame, value: Val, offset: Expr, to: ir.Value, dtype: DType, lanes: int) -> None:
+        """Write neighbours, which lie apart in a result whose dimensions are in another order than memory's."""
+        at, step, _, other = self.e.split(offset)
+        if lanes == 1 or (step == 1 and other is None):
             b = deepest([at, value], frame).builder
-            memory.store(b, value.wide(lanes), self.function.pointer(result), at.value, shape.dtype, None)
+            memory.store(b, value.wide(lanes), to, at.value, dtype, None)
+            return
+        apart = self.e.index(offset)
+        b = deepest([apart, value], frame).builder
+        memory.scatter(b, value.wide(lanes), to, apart.wide(lanes)[0], dtype)
 
     def _finished(self, use: FoldUse, total: list[Val]) -> list[Val]:
         fold = use.fold

@@ -49,6 +49,22 @@ def test_several_dimensions(dims: tuple[int, ...], over: tuple[int, ...]) -> Non
     check_gpu(text, arguments(text), ulp=32)
 
 
+def test_results_in_another_order_than_memory() -> None:
+    text = """HloModule m
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY main {
+  x = f32[6,8,16] parameter(0)
+  z = f32[] constant(0)
+  t = f32[6,16,8] transpose(x), dimensions={0,2,1}
+  ROOT s = f32[16,8] reduce(t, z), dimensions={0}, to_apply=add
+}
+"""
+    assert hero(text) == "column reduction"
+    check_gpu(text, arguments(text), ulp=32)
+
+
 def test_two_accumulators_whose_order_matters() -> None:
     text = f"""HloModule m
 {REDUCERS}
