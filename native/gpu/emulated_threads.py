@@ -99,7 +99,9 @@ class EmulatedModule:
         if not 0 < shape.threads <= 1024 or min(shape.grid) < 1:
             raise ValueError(f"no launch of {symbol}: {shape}")
         launch = _Launch(shape, self._loaded.address(symbol), pointers, device, order)
-        _scheduler()[1](launch.record.ctypes.data)
+        loaded, run = _scheduler()  # held: threads that come first together have one each
+        run(launch.record.ctypes.data)
+        del loaded
         launch.check(symbol)
 
 
