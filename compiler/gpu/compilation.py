@@ -14,7 +14,7 @@ from shardc.native.gpu.target import GpuTarget
 __all__ = ["Code", "GpuCompilation"]
 
 #: LLVM instructions in a module before the next kernels get another.
-_WEIGHT = 2000
+_WEIGHT = 1200
 
 #: An image, and the PTX that it was assembled from, if it was.
 Code = tuple[Image, bytes]
