@@ -125,6 +125,15 @@ KINDS = (
         x = f64[3,90,40] parameter(0)
         z = f64[] constant(0)
         ROOT r = f64[3,40] reduce(x, z), dimensions={1}, to_apply=add64"""),
+    Kind("columns less their means", "staged", """
+        x = f32[100,65] parameter(0)
+        z = f32[] constant(0)
+        s = f32[65] reduce(x, z), dimensions={0}, to_apply=add
+        n = f32[] constant(0.01)
+        w = f32[65] broadcast(n), dimensions={}
+        m = f32[65] multiply(s, w)
+        b = f32[100,65] broadcast(m), dimensions={1}
+        ROOT r = f32[100,65] subtract(x, b)"""),
     Kind("softmax", "row kernel", """
         x = f32[6,1000] parameter(0)
         l = f32[] constant(-inf)
@@ -186,11 +195,11 @@ KINDS = (
         ROOT c = f32[2,13,13,8] convolution(x, w), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2},
             dim_labels=b01f_01io->b01f""", fused="", registers=255, ulp=64),
     Kind("long rows sorted with what goes along", "sort", """
-        x = f32[4500] parameter(0)
-        y = f64[4500] parameter(1)
-        ROOT s = (f32[4500], f64[4500]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
+        x = f32[2100] parameter(0)
+        y = f64[2100] parameter(1)
+        ROOT s = (f32[2100], f64[2100]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
     Kind("the best of long rows", "top-k", """
-        x = f32[2,4500] parameter(0)
+        x = f32[2,2100] parameter(0)
         ROOT t = (f32[2,7], s32[2,7]) topk(x), k=7, largest=true""", fused=""),
     Kind("factors of doubles", "cholesky", """
         x = f64[3,20,20] parameter(0)
