@@ -1,4 +1,4 @@
-"""``python benchmarks/gpu`` says when there is no GPU, and runs through under emulation; only measured figures count."""
+"""``python benchmarks/gpu`` says when there is no GPU, and runs through under emulation."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ class FakeCuda:
         self.statuses: dict[str, list[int]] = {}
         self.lost: int | None = None
         self.log = b""
-        self._objects = dict(objects or {})
+        #: Parameters of kernels whose PTX does not say.
+        self.parameters: dict[str, int] = {}
+        self.objects = dict(objects or {})
         self._memory, self._devices, self._version = memory, devices, version
         self._attributes = {75: capability[0], 76: capability[1], 16: 132, 38: 50 << 20, 20: 0, 97: 227 << 10}
         self._heap = Heap(memory, "fake GPU")
@@ -274,13 +276,13 @@ class FakeCuda:
         assert isinstance(values[0], bytearray)
         assert len(values[0]) == values[1]
         ptx = ctypes.string_at(image)
-        if ptx not in self._objects:
+        if ptx not in self.objects:
             values[0][: len(self.log)] = self.log
             raise _Refusal(Status.CUDA_ERROR_INVALID_PTX)
         handle = self._handle()
         entries = re.findall(r"\.entry\s+(\S+?)\(([^)]*)\)", ptx.decode())
         counts = {name: parameters.count(".param") for name, parameters in entries}
-        self._modules[handle] = load_emulated([self._objects[ptx]]), counts
+        self._modules[handle] = load_emulated([self.objects[ptx]]), counts
         return (handle,)
 
     def _module_get_function(self, module: int, name: bytes) -> tuple[int]:
@@ -305,6 +307,7 @@ class FakeCuda:
         if shared > self._allowed.get(function, 48 << 10):
             raise _Refusal(Status.CUDA_ERROR_INVALID_VALUE)
         loaded, name, count = self._functions[function]
+        count = count or self.parameters[name]
         places = (ctypes.c_uint64 * count).from_address(table)
         pointers = [ctypes.c_uint64.from_address(place).value for place in places[:-1]]
         device = ctypes.c_int32.from_address(places[-1]).value
