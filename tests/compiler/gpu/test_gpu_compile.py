@@ -236,3 +236,17 @@ def test_loaded_programs_need_their_device(tmp_path: Path) -> None:
     got = [np.asarray(r) for r in loaded.run(arguments)]
     assert_close(got, evaluate(program(MAPS), arguments))
     assert "dot" in str(loaded.executable.gpu)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from shardc.cli.app import main
+
+    source, out = tmp_path / "step.hlo", tmp_path / "out"
+    source.write_text(str(program(MAPS)))
+    assert main(["compile", str(source), "-o", str(out), "--target", "cuda:sm_80", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["target"] == "nvptx64-nvidia-cuda sm_80" and {p.name for p in out.iterdir()} == set(facts["files"])
+    refused = (["--target", "tpu"], "there is no target 'tpu'"), (["--target", "cuda:sm_80", "--link"], "--link is for")
+    for options, message in refused:
+        assert main(["compile", str(source), "-o", str(tmp_path / "no"), *options]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "no").exists()
