@@ -24,6 +24,7 @@ from shardc.collectives.transport import Transport
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, failed_check
 from shardc.compiler.gpu.load import host_kernels, images_here, need_device
 from shardc.compiler.gpu.program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
+from shardc.compiler.profile import Record
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.launcher.driver import STEP_TYPE
@@ -37,6 +38,7 @@ from shardc.launcher.gpu.plan import cut
 from shardc.launcher.gpu.staged import Staged
 from shardc.launcher.gpu.streams import StepCode, Streams
 from shardc.launcher.gpu.tables import GpuTables
+from shardc.launcher.gpu.timed import Timed
 from shardc.launcher.gpu.walk import Walk
 from shardc.launcher.step_driver import StepDriver
 from shardc.native.gpu.runtime import Kernel
@@ -84,7 +86,8 @@ class GpuDriver(StepDriver):
         )
         self._host = host_kernels(executable, config)
         hosts = HostSteps(home, self._host.functions)
-        self._walk = Walk(home, self.graphs, self._places, hosts, self._streams.code.checks, staged)
+        code = self._streams.code
+        self._walk = Walk(home, self.graphs, self._places, hosts, code.checks, staged, code.timed)
         self._walking: Iterator[int] = iter(())
         self._round = _Round(len(self.devices))
         self._error: BaseException | None = None
@@ -106,6 +109,19 @@ class GpuDriver(StepDriver):
     @property
     def collectives_done(self) -> int:
         return super().collectives_done + self.graphs.collectives
+
+    def clear_records(self) -> None:
+        """The next step is the one that `records` is to tell of."""
+        if self._streams.code.timed is not None:
+            with gpu_errors():
+                self._streams.code.timed.clear(self.home.main)
+
+    def records(self) -> dict[int, Record]:
+        """What each device did in the last steps of a program compiled for profiling, when they are over."""
+        if self._streams.code.timed is None:
+            return {}
+        with gpu_errors():
+            return self._streams.code.timed.records()
 
     def _laid_out(self) -> dict[int, Places]:
         """Where each device's memory is; arenas and constants are this driver's."""
@@ -140,7 +156,10 @@ class GpuDriver(StepDriver):
         if any(isinstance(s, CheckStep) for s in steps):
             checks = Checks(self.home, executable, self.devices)
         products = _products(runtime, [s for s in steps if isinstance(s, ProductStep)])
-        return StepCode(kernels, self._calls, ways, checks, products)
+        timed = None
+        if executable.profile is not None:
+            timed = Timed(runtime, program, executable.profile, self.devices)
+        return StepCode(kernels, self._calls, ways, checks, products, timed)
 
     def _nccl(self, calls: Sequence[CollectiveCall]) -> Mapping[int, DeviceCollectives]:
         if not calls:

@@ -53,7 +53,7 @@ class GraphCache:
         key = (devices, self._addresses(kept.arguments, results=False), self._addresses(kept.results, results=True))
         graph = kept.graphs.get(key)
         if graph is None:
-            if key not in kept.seen:
+            if key not in kept.seen or self._streams.code.timed is not None:
                 if len(kept.seen) == _SEEN:
                     kept.seen.clear()
                 kept.seen.add(key)

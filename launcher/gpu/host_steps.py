@@ -23,14 +23,13 @@ class HostSteps:
         self._home, self._kernels = home, kernels
         self._blocks: dict[HostStep, tuple[list[Block], list[Block]]] = {}
 
-    def run(self, step: HostStep, places: Mapping[int, Places]) -> None:
-        """Run ``step`` for the devices of ``places``, one after another."""
+    def run(self, step: HostStep, device: int, places: Places) -> None:
+        """Run ``step`` for ``device``, whose memory ``places`` are."""
         operands, results = self._memory(step)
-        for device, place in places.items():
-            self._home.download([(place.address(r), b) for r, b in zip(step.operands, operands, strict=True)])
-            self._kernels[step.symbol](_table(operands), _table(results), device)
-            for ref, block in zip(step.results, results, strict=True):
-                self._home.upload(place.address(ref), block)
+        self._home.download([(places.address(r), b) for r, b in zip(step.operands, operands, strict=True)])
+        self._kernels[step.symbol](_table(operands), _table(results), device)
+        for ref, block in zip(step.results, results, strict=True):
+            self._home.upload(places.address(ref), block)
 
     def _memory(self, step: HostStep) -> tuple[list[Block], list[Block]]:
         """The host's copies of a step's operands and results."""

@@ -64,10 +64,17 @@ class Host:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Exchange:
-    """Collective ``index`` through the host's memory: its start, or where its results are needed (``done``)."""
+    """A collective through the host's memory: its start, or where its results are needed (``done``)."""
 
-    index: int
-    done: bool
+    step: StartCollective | AwaitCollective
+
+    @property
+    def index(self) -> int:
+        return self.step.index
+
+    @property
+    def done(self) -> bool:
+        return isinstance(self.step, AwaitCollective)
 
 
 Node = Segment | Loop | Branches | Host | Exchange
@@ -108,10 +115,10 @@ class _Cutter:
             case HostStep():
                 self._put(Host(step))
             case StartCollective() if step.index in self.staged:
-                self._put(Exchange(step.index, done=False))
+                self._put(Exchange(step))
             case AwaitCollective() if step.index in self.staged:
                 if step.index in self.asynchronous:
-                    self._put(Exchange(step.index, done=True))
+                    self._put(Exchange(step))
             case _:
                 self._run.append(step)
 

@@ -7,6 +7,7 @@ by events.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from shardc.compiler.gpu.program import (
 from shardc.hlo.errors import RunError
 from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.timed import Timed
 from shardc.native.gpu.runtime import Event, Kernel, Runtime, Stream
 
 __all__ = ["StepCode", "Streams"]
@@ -40,6 +42,8 @@ class StepCode:
     ways: Mapping[int, DeviceCollectives]
     checks: Checks | None
     products: Any = None
+    #: Where what steps take is recorded, in a program compiled for profiling.
+    timed: Timed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +90,23 @@ class Streams:
         main = self._lanes[next(iter(self._lanes))]
         self._follow([main], [lane for lane in lanes if lane is not main])
         for step in steps:
-            _PUT[type(step)](self, step, devices)
+            if self.code.timed is None:
+                _PUT[type(step)](self, step, devices)
+            else:
+                self._put_timed(self.code.timed, step, devices)
         beside = [self._beside[d] for d in sorted(self._used)]
         self._used.clear()
         self._started.clear()
         self._follow([lane for lane in (*lanes, *beside) if lane is not main], [main])
+
+    def _put_timed(self, timed: Timed, step: GpuStep, devices: Sequence[int]) -> None:
+        """Device by device where they do not need each other."""
+        together = isinstance(step, StartCollective | AwaitCollective)
+        for some in [tuple(devices)] if together else [(d,) for d in devices]:
+            with ExitStack() as spans:
+                for d in some:
+                    spans.enter_context(timed.around(step, d, self._lanes[d].stream))
+                _PUT[type(step)](self, step, some)
 
     def _follow(self, first: Sequence[_Lane], then: Sequence[_Lane]) -> None:
         """What comes into ``then`` waits for what is in ``first``."""

@@ -8,12 +8,14 @@ left to the transport: the walk stops there, as a native step does, and is resum
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import numpy as np
 
 from shardc.collectives.call import BufferRef
 from shardc.collectives.gpu.places import Places
 from shardc.compiler.executable import WAIT
+from shardc.compiler.gpu.program import GpuStep
 from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.graphs import GraphCache
 from shardc.launcher.gpu.host_steps import HostSteps
@@ -21,6 +23,7 @@ from shardc.launcher.gpu.memory import GpuHome
 from shardc.launcher.gpu.plan import Branches, Exchange, Host, Loop, Node, Segment
 from shardc.launcher.gpu.staged import Staged
 from shardc.launcher.gpu.streams import diverged
+from shardc.launcher.gpu.timed import Timed
 
 __all__ = ["Walk"]
 
@@ -38,9 +41,10 @@ class Walk:
         hosts: HostSteps,
         checks: Checks | None,
         staged: Staged | None,
+        timed: Timed | None = None,
     ) -> None:
         self._home, self._graphs, self._places = home, graphs, places
-        self._hosts, self._checks, self._staged = hosts, checks, staged
+        self._hosts, self._checks, self._staged, self._timed = hosts, checks, staged, timed
         self._everybody = tuple(places)
 
     def run(self, nodes: Sequence[Node]) -> Iterator[int]:
@@ -60,7 +64,9 @@ class Walk:
                         if taken:
                             yield from self._run(branch, taken)
                 case Host():
-                    self._hosts.run(node.step, {d: self._places[d] for d in devices})
+                    for d in devices:
+                        with self._time(node.step, d):
+                            self._hosts.run(node.step, d, self._places[d])
                 case Exchange():
                     yield from self._exchange(node, devices)
 
@@ -93,13 +99,20 @@ class Walk:
         if devices != self._everybody:
             stayed = [d for d in self._everybody if d not in devices]
             raise diverged(self._staged.call(node.index), devices, stayed)
-        if node.done:
-            yield node.index | WAIT
-        else:
-            self._staged.fetch(node.index)
-            yield node.index
-        if node.done or not self._staged.call(node.index).asynchronous:
-            self._staged.deliver(node.index)
+        with ExitStack() as spans:
+            for d in devices:
+                spans.enter_context(self._time(node.step, d))
+            if node.done:
+                yield node.index | WAIT
+            else:
+                self._staged.fetch(node.index)
+                yield node.index
+            if node.done or not self._staged.call(node.index).asynchronous:
+                self._staged.deliver(node.index)
+
+    def _time(self, step: GpuStep, device: int) -> AbstractContextManager[None]:
+        """Record what the host does in ``step`` for ``device``, if that is wanted."""
+        return nullcontext() if self._timed is None else self._timed.around(step, device, self._home.main)
 
     def _read(self, ref: BufferRef, devices: _Devices, dtype: type[np.generic]) -> list[int]:
         """A number of each device, when all that was started is done."""
