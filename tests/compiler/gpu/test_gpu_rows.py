@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import hero_of
+from shardc.compiler.gpu.kernel import emit_gpu_kernel, hero_of
+from shardc.compiler.gpu.launches import KernelLaunch
 from shardc.compiler.gpu.row_reduction import row_shape
+from shardc.native.gpu.amdgpu import emit_amdgpu, new_amdgpu_module
 from shardc.native.gpu.emulated import new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu, emulated
@@ -178,3 +180,13 @@ ENTRY main {
     assert hero(text) == "row kernel"
     for in_place in (None, {0: 0}, {1: 0}):
         check_gpu(text, arguments(text), ulp=32, in_place=in_place)
+
+
+@pytest.mark.parametrize("dims, over", [((16384, 1024), (1,)), ((3, 100000), (1,)), ((9000, 40), (0,))])
+def test_the_same_bodies_are_code_of_amd_gpus(dims: tuple[int, ...], over: tuple[int, ...]) -> None:
+    """Warps of 64 threads."""
+    target = gpu_target("rocm:gfx90a")
+    module = new_amdgpu_module("m", target)
+    launches = emit_gpu_kernel(module, as_instruction(reduced(dims, over)), "k", target)
+    assert all(step.shape.threads % 64 == 0 for step in launches.steps if isinstance(step, KernelLaunch))
+    assert emit_amdgpu(module, target).startswith(b"\x7fELF")
