@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from llvmlite import ir
@@ -81,6 +82,15 @@ class GpuFunction:
         return GpuEmitter(self.code, self.function, {i: self.pointer(a) for i, a in leaves.items()})
 
 
+@dataclass
+class _Made:
+    """What there is of a kernel so far: launches, bytes of scratch memory, functions."""
+
+    steps: list[KernelLaunch | Fill] = field(default_factory=list)
+    scratch: int = 0
+    functions: int = 0
+
+
 class GpuKernel:
     """The launches of ``instruction``, being made in ``module``.
 
@@ -102,8 +112,13 @@ class GpuKernel:
         self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
         self.operands = [Argument("operand", n) for n in range(len(shapes))]
         self.results = [Argument("result", n) for n in range(len(self.result_shapes))]
-        self._steps: list[KernelLaunch | Fill] = []
-        self._scratch = self._functions = 0
+        self._made = _Made()
+
+    def part(self, instruction: Instruction, operands: Sequence[Argument], results: Sequence[Argument]) -> GpuKernel:
+        """A kernel whose launches belong to this one's, on arrays of this one."""
+        kernel = GpuKernel(self.module, instruction, self.name, self.target, self.aliased, self.tuning)
+        kernel.operands, kernel.results, kernel._made = list(operands), list(results), self._made
+        return kernel
 
     @cached_property
     def computation(self) -> Computation:
@@ -125,18 +140,19 @@ class GpuKernel:
 
     def scratch(self, nbytes: int) -> Argument:
         """Uninitialised memory for what one launch leaves to the next."""
-        begin = self._scratch
-        self._scratch += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        begin = self._made.scratch
+        self._made.scratch += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return Argument("scratch", begin)
 
     def fill(self, place: Argument, byte: int, nbytes: int) -> None:
         """Set memory before the next launch."""
-        self._steps.append(Fill(place, byte, nbytes))
+        self._made.steps.append(Fill(place, byte, nbytes))
 
     def function(self, arrays: Sequence[Argument], threads: int) -> GpuFunction:
         """A new kernel function on ``arrays`` (each once), for blocks of ``threads``."""
-        symbol = self.name if not self._functions else f"{self.name}_{self._functions}"
-        self._functions += 1
+        number = self._made.functions
+        symbol = f"{self.name}_{number}" if number else self.name
+        self._made.functions += 1
         return GpuFunction(self, symbol, arrays, threads)
 
     def launch(
@@ -145,7 +161,7 @@ class GpuKernel:
         """Launch a finished function on a grid of up to three dimensions, behind what was launched before; on
         ``arrays`` instead of those that it was made for, none of which is an operand."""
         x, y, z = (*grid, 1, 1, 1)[:3]
-        self._steps.append(
+        self._made.steps.append(
             KernelLaunch(
                 function.symbol,
                 LaunchShape((x, y, z), function.threads, shared_bytes),
@@ -154,4 +170,4 @@ class GpuKernel:
         )
 
     def launches(self) -> Launches:
-        return Launches(tuple(self._steps), self._scratch)
+        return Launches(tuple(self._made.steps), self._made.scratch)

@@ -25,6 +25,7 @@ from shardc.compiler.gpu.row_reduction import emit_row_reduction, takes_row_redu
 from shardc.compiler.gpu.scatter import emit_scatter, takes_scatter
 from shardc.compiler.gpu.select_scatter import emit_select_and_scatter, takes_select_and_scatter
 from shardc.compiler.gpu.sorting import emit_sort, takes_sort
+from shardc.compiler.gpu.staged import emit_staged, takes_staged
 from shardc.compiler.gpu.top_k import emit_topk, takes_topk
 from shardc.compiler.gpu.updates import emit_update, takes_update
 from shardc.compiler.tuning import DEFAULT, Tuning
@@ -59,6 +60,7 @@ HEROES: tuple[Hero, ...] = (
     Hero("product", takes_product, emit_products),
     Hero("convolution", takes_convolution, emit_convolution),
     Hero("cumulative", takes_cumulative, emit_cumulative),
+    Hero("staged", takes_staged, emit_staged),
     Hero("loop", takes_loop, emit_loop),
 )
 
