@@ -29,10 +29,11 @@ FAULT = MappingProxyType({"none": 0, "diverged": 1, "shared": 2, "copies": 3, "m
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record, or the first of several."""
+    """A field of a record, or ``count`` of them."""
 
     at: int
     type: ir.Type
+    count: int = 1
 
 
 def _fields(rows: Sequence[tuple[str, ir.Type, int]]) -> tuple[Mapping[str, Field], int]:
@@ -41,7 +42,7 @@ def _fields(rows: Sequence[tuple[str, ir.Type, int]]) -> tuple[Mapping[str, Fiel
     for name, t, count in rows:
         size = 4 if t == I32 else 8
         at = -(-at // size) * size
-        found[name] = Field(at, t)
+        found[name] = Field(at, t, count)
         at += size * count
     return MappingProxyType(found), at
 

@@ -51,6 +51,7 @@ def scheduler_module() -> ir.Module:
     store_field(b, launch, LAUNCH["frames"], _NULL)
     x, y, z = (b.zext(load_field(b, launch, LAUNCH["grid"], n), I64) for n in range(3))
     count = b.mul(b.mul(x, y), z)
+    _prepare_launch(b, launch)
     order = load_field(b, launch, LAUNCH["block_order"])
     b.call(permute, [launch, order, b.trunc(count, I32)])
     with counted(b, number(0), count) as k:
@@ -211,17 +212,27 @@ def _settle(module: ir.Module) -> ir.Function:
     return function
 
 
-def _prepare(b: ir.IRBuilder, launch: ir.Value, threads: ir.Value) -> ir.Value:
-    """Fresh threads, and shared memory that holds nothing useful; its bytes with those of the guard."""
-    copies = load_field(b, launch, LAUNCH["copies"])
+def _prepare_launch(b: ir.IRBuilder, launch: ir.Value) -> None:
+    """What is the same for all blocks. Lanes that a last warp lacks show nothing useful to the others."""
+    threads = b.zext(load_field(b, launch, LAUNCH["threads"]), I64)
+    contexts, copies = (load_field(b, launch, LAUNCH[n]) for n in ("contexts", "copies"))
+    whole = b.and_(b.add(threads, number(WARP - 1)), number(-WARP))
+    nothing = [constant(I8, 0xFF), b.mul(whole, number(THREAD_BYTES)), constant(I1, 0)]
+    intrinsic(b, "llvm.memset", ir.VoidType(), [contexts, *nothing])
     with counted(b, number(0), threads) as k:
         thread = _context(b, launch, k)
         store_field(b, thread, THREAD["number"], b.trunc(k, I32))
+        store_field(b, thread, THREAD["launch"], launch)
+        store_field(b, thread, THREAD["copies"], at_byte(b, copies, b.mul(k, number(MOST_COPIES * COPY_BYTES))))
+
+
+def _prepare(b: ir.IRBuilder, launch: ir.Value, threads: ir.Value) -> ir.Value:
+    """Fresh threads, and shared memory that holds nothing useful; its bytes with those of the guard."""
+    with counted(b, number(0), threads) as k:
+        thread = _context(b, launch, k)
         for name in ("state", "site", "meetings", "first_copy", "next_copy", "group"):
             store_field(b, thread, THREAD[name], constant(I32, 0))
-        store_field(b, thread, THREAD["launch"], launch)
         store_field(b, thread, THREAD["handle"], _NULL)
-        store_field(b, thread, THREAD["copies"], at_byte(b, copies, b.mul(k, number(MOST_COPIES * COPY_BYTES))))
     sizes = [b.zext(load_field(b, launch, LAUNCH[n]), I64) for n in ("shared_bytes", "guard_bytes")]
     size = b.add(*sizes)
     place = load_field(b, launch, LAUNCH["shared"])
@@ -266,10 +277,25 @@ def _run_block(module: ir.Module, permute: ir.Function, step: ir.Function, settl
 
 
 def _check_guard(b: ir.IRBuilder, launch: ir.Value, size: ir.Value) -> None:
-    """Nobody wrote behind the block's shared memory."""
+    """Nobody wrote behind the block's shared memory: all bytes there are still set."""
     place = load_field(b, launch, LAUNCH["shared"])
     begin = b.zext(load_field(b, launch, LAUNCH["shared_bytes"]), I64)
-    with counted(b, begin, size) as k:
-        wrong = b.icmp_unsigned("!=", b.load(at_byte(b, place, k), typ=I8), constant(I8, 0xFF))
-        with b.if_then(wrong, likely=False):
+    wide = ir.VectorType(I64, 8)
+    before = b.block
+    head, body, done = (b.append_basic_block(n) for n in ("head", "guard", "guarded"))
+    b.branch(head)
+    b.position_at_end(head)
+    at, kept = b.phi(I64), b.phi(wide)
+    at.add_incoming(begin, before)
+    kept.add_incoming(constant(wide, -1), before)
+    b.cbranch(b.icmp_unsigned("<", at, size), body, done)
+    b.position_at_end(body)
+    kept.add_incoming(b.and_(kept, b.load(at_byte(b, place, at), typ=wide, align=1)), body)
+    at.add_incoming(b.add(at, number(64)), body)
+    b.branch(head)
+    b.position_at_end(done)
+    wrong = b.icmp_unsigned("!=", intrinsic(b, "llvm.vector.reduce.and", I64, [kept]), number(-1))
+    with b.if_then(wrong, likely=False), counted(b, begin, size) as k:
+        changed = b.icmp_unsigned("!=", b.load(at_byte(b, place, k), typ=I8), constant(I8, 0xFF))
+        with b.if_then(changed):
             _fail(b, launch, "shared", b.trunc(k, I32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,10 +29,13 @@ from shardc.native.gpu.runtime import LaunchShape
 from shardc.native.jit import Loaded, defined_symbols, load_object
 from shardc.native.target import host_target, target_machine
 from shardc.native.unlocked import emit_object, run_passes
+from shardc.native.vector import I32
 
 __all__ = ["FORWARD", "REVERSE", "EmulatedModule", "GridFault", "Order", "compile_emulated", "load_emulated"]
 
-_GUARD_BYTES = 1024
+_GUARD_BYTES, _ALIGN = 1024, 128
+#: The record of a launch: fields lie as C's would.
+_RECORD = struct.Struct("@" + "".join(f.count * ("i" if f.type == I32 else "q") for f in LAUNCH.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,51 +104,57 @@ class EmulatedModule:
             raise ValueError(f"no launch of {symbol}: {shape}")
         launch = _Launch(shape, self._loaded.address(symbol), pointers, device, order)
         loaded, run = _scheduler()  # held: threads that come first together have one each
-        run(launch.record.ctypes.data)
+        run(launch.address)
         del loaded
         launch.check(symbol)
 
 
+def _repeated(name: str, value: int) -> list[int]:
+    return [value] * LAUNCH[name].count
+
+
 class _Launch:
-    """The record of a launch, and the memory that it points to."""
+    """The record of a launch, and all that it points to, in one piece of memory."""
 
     def __init__(self, shape: LaunchShape, start: int, pointers: Sequence[int], device: int, order: Order) -> None:
         blocks = shape.grid[0] * shape.grid[1] * shape.grid[2]
-        threads = -(-shape.threads // WARP) * WARP
-        self._shape = shape
-        self._keep: list[Any] = []
-        self.record = np.zeros(LAUNCH_BYTES, np.uint8)
-        self._put("grid", *shape.grid)
-        self._put("threads", shape.threads)
-        self._put("device", device)
-        self._put("shared_bytes", shape.shared_bytes)
-        self._put("guard_bytes", _GUARD_BYTES)
-        self._put("order", ORDERS[order.kind])
-        self._put("random", (order.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**63)
-        self._put("start", start)
-        self._put("arrays", self._memory(np.array([*pointers, 0], np.uint64)))
-        contexts = np.full(threads * THREAD_BYTES + 64, 0xFF, np.uint8)
-        self._put("contexts", self._aligned(contexts, 64))
-        self._put("copies", self._memory(np.empty(threads * MOST_COPIES * COPY_BYTES, np.uint8)))
-        self._put("shared", self._aligned(np.empty(shape.shared_bytes + _GUARD_BYTES + 128, np.uint8), 128))
-        for name, count in (("block_order", blocks), ("warp_order", threads // WARP), ("lane_order", WARP)):
-            self._put(name, self._memory(np.empty(count, np.int32)))
+        warps = -(-shape.threads // WARP)
+        room = {
+            "contexts": warps * WARP * THREAD_BYTES,
+            "copies": warps * WARP * MOST_COPIES * COPY_BYTES,
+            "shared": shape.shared_bytes + _GUARD_BYTES,
+            "arrays": 8 * len(pointers),
+            "block_order": 4 * blocks,
+            "warp_order": 4 * warps,
+            "lane_order": 4 * WARP,
+        }
+        places, end = {}, -(-LAUNCH_BYTES // _ALIGN) * _ALIGN
+        for name, nbytes in room.items():
+            places[name] = end
+            end += -(-nbytes // _ALIGN) * _ALIGN
+        self._shape, self._keep = shape, np.empty(end + _ALIGN, np.uint8)
+        self.address = -(-self._keep.ctypes.data // _ALIGN) * _ALIGN
+        values = dict.fromkeys(LAUNCH, 0) | {
+            "threads": shape.threads,
+            "device": device,
+            "shared_bytes": shape.shared_bytes,
+            "guard_bytes": _GUARD_BYTES,
+            "order": ORDERS[order.kind],
+            "random": (order.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**63,
+            "start": start,
+            **{name: self.address + at for name, at in places.items()},
+        }
+        self._put(_RECORD.pack(*(v for n in LAUNCH for v in (shape.grid if n == "grid" else _repeated(n, values[n])))))
+        self._put(struct.pack(f"<{len(pointers)}Q", *pointers), places["arrays"])
 
-    def _memory(self, array: Any) -> int:
-        self._keep.append(array)
-        return int(array.ctypes.data)
+    def _put(self, data: bytes, at: int = 0) -> None:
+        ctypes.memmove(self.address + at, data, len(data))
 
-    def _aligned(self, array: Any, align: int) -> int:
-        return -(-self._memory(array) // align) * align
-
-    def _put(self, name: str, *values: int) -> None:
-        kind = np.int32 if str(LAUNCH[name].type) == "i32" else np.int64
-        data = np.array(values, kind).view(np.uint8)
-        self.record[LAUNCH[name].at : LAUNCH[name].at + data.size] = data
-
-    def _get(self, name: str, count: int) -> list[int]:
-        at = LAUNCH[name].at
-        return [int(x) for x in self.record[at : at + 4 * count].view(np.int32)]
+    def _get(self, name: str, count: int) -> tuple[int, ...]:
+        found: tuple[int, ...] = struct.unpack(
+            f"<{count}i", ctypes.string_at(self.address + LAUNCH[name].at, 4 * count)
+        )
+        return found
 
     def check(self, kernel: str) -> None:
         """`GridFault` when something went wrong."""
