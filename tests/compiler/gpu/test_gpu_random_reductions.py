@@ -1,4 +1,4 @@
-"""Random kernels that reduce any dimensions of arrays read in any order, with work before and after, in place or not."""
+"""Random kernels that reduce: any dimensions, arrays read in any order, work before and after, in place or not."""
 
 from __future__ import annotations
 
