@@ -65,7 +65,7 @@ def _problem(i: Instruction, roles: Roles) -> Problem:
         roles.row_count,
         roles.features,
         roles.depth_count,
-        Operand(i.operands[0], windows.read, *windows.input_runs()),
+        Operand(i.operands[0], windows.read, *windows.input_runs(), windowed=True),
         Operand(i.operands[1], windows.weight, *windows.kernel_runs()),
         windows.place,
         *windows.output_runs(),

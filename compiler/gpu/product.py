@@ -143,8 +143,9 @@ class _TiledProduct:
         self.steps = -(-problem.k // tile.depth)
         leaves = kernel.leaves()
         self.function = kernel.function([*leaves.values(), *(o.array for o in outputs)], plan.threads)
-        if min(problem.left.run, problem.right.run) > 1:
-            # So many blocks fit in the registers of a multiprocessor: some multiply while others wait.
+        if min(problem.left.run, problem.right.run) > 1 and not problem.left.windowed:
+            # So many blocks fit in the registers of a multiprocessor: some multiply while others wait. Where addresses
+            # take registers themselves, nobody is made to spill for it.
             blocks = min(plan.tile.blocks, _RESIDENT // plan.threads)
             set.add(self.function.function.attributes, f'"nvvm.minctasm"="{blocks}"')
         self.code = self.function.code

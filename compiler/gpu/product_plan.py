@@ -87,6 +87,8 @@ _WARP_TILES = {
 
 #: Parts of the depth that are tried, and the fewest tiles of a part.
 _SPLITS, _FEWEST_STEPS = (1, 2, 4, 8, 16, 32, 64), 4
+#: Most bytes of scratch memory for sums of parts.
+_MOST_SUMS = 64 << 20
 #: Cycles of a launch, cycles until what is asked for is there, bytes per cycle and multiprocessor: of the memory that
 #: parts are summed up in, and of the caches that tiles come from.
 _LAUNCH, _LATENCY, _MEMORY, _CACHES = 5000.0, 900.0, 12.0, 32.0
@@ -111,9 +113,10 @@ def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning, may_split:
 
 
 def _useful(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> bool:
-    """Does a tile's result fit in shared memory, and has a part of the depth enough to do?"""
+    """Does a tile's result fit in shared memory, and has a part of the depth enough to do, at a bearable cost?"""
     fits = tile.rows * (tile.columns + 4) * problem.kind.nbytes <= target.chip.shared_bytes
-    return fits and (splits == 1 or _up(problem.k, tile.depth) >= splits * _FEWEST_STEPS)
+    sums = problem.product.shape.size * problem.kind.nbytes * splits
+    return fits and (splits == 1 or (_up(problem.k, tile.depth) >= splits * _FEWEST_STEPS and sums <= _MOST_SUMS))
 
 
 def _cycles(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> float:

@@ -27,13 +27,14 @@ class Operand:
     """One side. ``at(source, batch, free, depth)`` is the place of the element in row (or column) ``free``.
 
     Neighbours in memory are neighbours in depth (``along_depth``) or in rows; aligned runs of ``run`` of them, a power
-    of two, lie together.
+    of two, lie together. ``windowed``: rows are read through a window, at places that take some arithmetic.
     """
 
     value: Instruction
     at: Callable[[VarSource, Index, Expr, Expr], Where]
     along_depth: bool
     run: int
+    windowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def agrees(i: Instruction, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", pytest.param("f64", marks=FULL), pytest.param("c64", marks=FULL)])
 def test_random_convolutions(dtype: str) -> None:
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=6, deadline=None)
     @given(convolutions(dtype), st.integers(0, 99))
     def run(i: Instruction, seed: int) -> None:
         check_gpu(i, [small(o.shape, seed + n) for n, o in enumerate(i.operands)], orders=FEW)
@@ -55,14 +55,14 @@ def test_features_first_or_last(dtype: str, labels: ConvDims) -> None:
     agrees(instruction("convolution", f(dtype, *left), f(dtype, *right), window=SAME, dim_labels=labels))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "s32"])
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("f32", marks=FULL), pytest.param("s32", marks=FULL)])
 def test_strides_and_groups(dtype: str) -> None:
     window = Window((WindowDim(3, 2, 1, 1), WindowDim(3, 2, 0, 1, 1, 2)))
     operands = f(dtype, 2, 9, 11, 16), f(dtype, 3, 3, 4, 32)
     agrees(instruction("convolution", *operands, window=window, dim_labels=NHWC, feature_group_count=4))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=FULL)])
 def test_gradient_of_weights(dtype: str) -> None:
     """A small result over a long depth, in parts."""
     window = Window((WindowDim(13, 1, 1, 1), WindowDim(16, 1, 1, 1)))
@@ -121,6 +121,7 @@ Sizes = tuple[int, ...]
 LARGE: list[tuple[Sizes, Sizes, ConvDims]] = [
     ((32, 56, 56, 64), (3, 3, 64, 64), NHWC),
     ((32, 64, 56, 56), (64, 64, 3, 3), NCHW),
+    ((32, 28, 28, 128), (3, 3, 128, 128), NHWC),
 ]
 
 
@@ -128,4 +129,4 @@ LARGE: list[tuple[Sizes, Sizes, ConvDims]] = [
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_large_convolutions_stay_in_registers(dtype: str, left: Sizes, right: Sizes, labels: ConvDims) -> None:
     i = instruction("convolution", f(dtype, *left), f(dtype, *right), window=SAME, dim_labels=labels)
-    assert_light(assemble_kernel(i), 128)
+    assert_light(assemble_kernel(i, archs=("sm_80",)), 160 if dtype == "f32" else 255)

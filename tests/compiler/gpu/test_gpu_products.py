@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from shardc.compiler.gpu import product
 from shardc.compiler.gpu.product_plan import Plan, plan_product
@@ -31,6 +32,10 @@ FEW = (FORWARD, Order("random", 3))
 ORDERS = [("bmk", "bkn"), ("bkm", "bkn"), ("bmk", "bnk"), ("bkm", "bnk"), ("mbk", "kbn"), ("mkb", "nkb")]
 
 
+def in_full(*rows: object) -> list[ParameterSet]:
+    return [pytest.param(row, marks=FULL) for row in rows]
+
+
 def whole(i: Instruction, seed: int = 0) -> list[np.ndarray]:
     """Small whole numbers, so that sums in any order are exact."""
     rng = np.random.default_rng(seed)
@@ -53,7 +58,11 @@ def agrees(i: Instruction, tuning: Tuning = DEFAULT) -> None:
     check_gpu(i, whole(i), tuning=tuning, orders=FEW)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+#: Both sides by depth, neither, and batches inside: what makes other code; all of them in full.
+SOME = [o if n in (0, 3, 5) else pytest.param(o, marks=FULL) for n, o in enumerate(ORDERS)]
+
+
+@pytest.mark.parametrize("order", SOME)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", pytest.param("f64", marks=FULL), pytest.param("c64", marks=FULL)])
 def test_orders_of_dimensions(dtype: str, order: tuple[str, str]) -> None:
     agrees(dot(dtype, (2, 40, 36, 50), order, "f32" if dtype == "bf16" else None))
@@ -67,7 +76,7 @@ TYPES = ["f8e5m2", "f16", "bf16", "f32", "f64", "c64", "c128", "s8", "u16", "s32
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("dtype", ["f32", pytest.param("f16", marks=FULL)])
 def test_ragged_sizes(dtype: str, sizes: Sizes) -> None:
     agrees(dot(dtype, sizes, ("bmk", "bkn"), "f32"))
 
@@ -84,8 +93,8 @@ def test_results_of_other_types(dtype: str, result: str) -> None:
     agrees(dot(dtype, (1, 20, 40, 24), ("bmk", "bnk"), result))
 
 
-@pytest.mark.parametrize("order", ORDERS[:4])
-@pytest.mark.parametrize("sizes", [(1, 64, 40, 64), (1, 61, 67, 41)])
+@pytest.mark.parametrize("order", SOME[:4])
+@pytest.mark.parametrize("sizes", [(1, 64, 40, 64), pytest.param((1, 61, 67, 41), marks=FULL)])
 def test_tf32_where_it_is_allowed(order: tuple[str, str], sizes: Sizes) -> None:
     """Whole numbers of few bits are exact in tf32."""
     i = dot("f32", sizes, order)
@@ -94,7 +103,9 @@ def test_tf32_where_it_is_allowed(order: tuple[str, str], sizes: Sizes) -> None:
     agrees(i, TF32)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "c64", "f64", "s32", "pred"])
+@pytest.mark.parametrize(
+    "dtype", ["f32", "bf16", "pred", *(pytest.param(t, marks=FULL) for t in ("c64", "f64", "s32"))]
+)
 def test_parts_of_the_depth(dtype: str) -> None:
     """Few tiles and a long sum: the parts are added up by a second launch."""
     i = dot(dtype, (1, 24, 20, 6000), ("bmk", "bkn"))
@@ -184,13 +195,18 @@ LARGE: list[tuple[str, Tuning, int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "tuning", "registers"), LARGE)
+@pytest.mark.parametrize(
+    ("dtype", "tuning", "registers"), [row if n < 3 else pytest.param(*row, marks=FULL) for n, row in enumerate(LARGE)]
+)
 @pytest.mark.parametrize("order", [ORDERS[0], pytest.param(ORDERS[3], marks=FULL)])
 def test_large_products_stay_in_registers(dtype: str, tuning: Tuning, registers: int, order: tuple[str, str]) -> None:
     assert_light(assemble_kernel(dot(dtype, (1, 2048, 2048, 2048), order), tuning=tuning), registers)
 
 
-@pytest.mark.parametrize("sizes", [(1, 8, 4096, 4096), (1, 4096, 8, 4096), (1, 1001, 999, 1003), (64, 128, 128, 64)])
+OTHERS = [(1, 8, 4096, 4096), (1, 1001, 999, 1003), *in_full((1, 4096, 8, 4096), (64, 128, 128, 64))]
+
+
+@pytest.mark.parametrize("sizes", OTHERS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_other_sizes_stay_in_registers(dtype: str, sizes: Sizes) -> None:
     assert_light(assemble_kernel(dot(dtype, sizes, ("bmk", "bkn")), archs=("sm_90",)), 160)
