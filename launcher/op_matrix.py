@@ -137,7 +137,7 @@ def _gpu(op: Op) -> str:
 
     cpu = _cpu(op)
     if op.opcode == "custom-call":
-        return f"host, {cpu}"
+        return f"host (small factors and solves: kernels), {cpu}"
     if expansion_of(op.opcode, batch_norm=True) is not None:
         return "as simpler ops"
     if cpu != "kernel":

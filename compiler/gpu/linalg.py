@@ -1,7 +1,7 @@
 """Triangular solves and Cholesky factorisation of small matrices on a GPU: a block per matrix.
 
-Both look ahead: when a row (or column) is done, all threads take it off what is left. Bigger matrices go to LAPACK on
-the host.
+Both look ahead: when a row (or column) is done, all threads take it off what is left. LAPACK's ``trsm`` and ``potrf``
+as custom calls are the same. Bigger matrices go to LAPACK on the host.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from shardc.compiler.kernels.frames import Val
 from shardc.compiler.kernels.linalg import Scalars
 from shardc.compiler.kernels.loops import power_above
 from shardc.compiler.kernels.registers import is_small_float
+from shardc.hlo.ir import Instruction
+from shardc.hlo.lapack import LAPACK, Argument, attributes_of, letter
 from shardc.hlo.types import DTYPES, DType
 from shardc.native.vector import I1, I32, I64, constant
 
@@ -31,16 +33,34 @@ _THREADS = 256
 _SHARED_BYTES = 48 << 10
 #: Columns of right-hand sides that a block solves.
 _COLUMNS = 32
+#: LAPACK's letters.
+_OPERATIONS = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
 
 
 def takes_triangular_solve(kernel: GpuKernel) -> bool:
+    """Solves with few rows, as an op or as LAPACK's."""
     i = kernel.instruction
-    return i.opcode == "triangular-solve" and i.operands[0].shape.dims[-1] <= _MOST_ROWS
+    if i.opcode != "triangular-solve" and _routine(i) != "trsm":
+        return False
+    return i.operands[0].shape.dims[-1] <= _MOST_ROWS
 
 
 def takes_cholesky(kernel: GpuKernel) -> bool:
+    """Factors with few rows, as an op or as LAPACK's."""
     i = kernel.instruction
-    return i.opcode == "cholesky" and i.shape.dims[-1] <= _MOST_ROWS
+    return (i.opcode == "cholesky" or _routine(i) == "potrf") and i.operands[0].shape.dims[-1] <= _MOST_ROWS
+
+
+def _routine(i: Instruction) -> str:
+    """LAPACK's name of a custom call, without the letter of the type; empty for others."""
+    routine = LAPACK.get(i.attrs.get("custom_call_target", ""))
+    return "" if routine is None else routine.target.removesuffix("_ffi").removeprefix("lapack_")[1:]
+
+
+def _word(i: Instruction, name: str) -> str:
+    """The letter that a custom call has as an attribute."""
+    routine = LAPACK[i.attrs["custom_call_target"]]
+    return chr(letter(routine, Argument("letter", name=name), attributes_of(i), i.place))
 
 
 def _held(dtype: DType) -> DType:
@@ -54,9 +74,12 @@ class _Solve:
     def __init__(self, kernel: GpuKernel) -> None:
         i = self.instruction = kernel.instruction
         self.kernel = kernel
-        attrs = i.attrs
-        left, lower = attrs.get("left_side", False), attrs.get("lower", False)
-        operation = attrs.get("transpose_a", "NO_TRANSPOSE")
+        if i.opcode == "custom-call":
+            left, lower, self.unit = (_word(i, n) == yes for n, yes in (("side", "L"), ("uplo", "L"), ("diag", "U")))
+            operation = _OPERATIONS[_word(i, "trans_x")]
+        else:
+            left, lower, self.unit = (i.attrs.get(n, False) for n in ("left_side", "lower", "unit_diagonal"))
+            operation = i.attrs.get("transpose_a", "NO_TRANSPOSE")
         turned = (operation in ("TRANSPOSE", "ADJOINT")) != (not left)
         rows, columns = i.shape.dims[-2:]
         self.n = i.operands[0].shape.dims[-1]
@@ -108,7 +131,7 @@ class _Solve:
         b, s, last = self.b, self.s, constant(I64, self.n - 1)
         with counted(b, 0, self.n) as step:
             k = step if self.forward else b.sub(last, step)
-            if not self.instruction.attrs.get("unit_diagonal", False):
+            if not self.unit:
                 with b.if_then(b.icmp_unsigned("==", self.row, constant(I64, 0))):
                     self._put(k, s.op("divide", self._get(k), self._factor(k, k)))
                 self.e.code.barrier(b)
@@ -153,20 +176,25 @@ def emit_triangular_solve(kernel: GpuKernel) -> None:
 class _Cholesky:
     """A block's matrix in memory: the result's, or scratch where that is too narrow. Only the triangle of rows r and
     columns c <= r is used; for an upper factor it lies transposed, and is the conjugate. Columns are divided by the
-    roots of their pivots at the end, so that a step is one division and one barrier."""
+    roots of their pivots at the end, so that a step is one division and one barrier.
+
+    The op gives NaN for a matrix that is not positive definite, and zeros in the other triangle; LAPACK says which
+    pivot was not positive, and leaves the other triangle alone."""
 
     def __init__(self, kernel: GpuKernel) -> None:
-        self.kernel, self.shape = kernel, kernel.instruction.shape
+        i = kernel.instruction
+        self.kernel, self.shape = kernel, kernel.result_shapes[0]
         self.n = self.shape.dims[-1]
-        self.lower = kernel.instruction.attrs.get("lower", False)
+        self.lapack = i.opcode == "custom-call"
+        self.lower = _word(i, "uplo") == "L" if self.lapack else i.attrs.get("lower", False)
         self.held = _held(self.shape.dtype)
         self.strides = (self.n, 1) if self.lower else (1, self.n)
 
     def emit(self) -> None:
         kernel = self.kernel
-        (source,), (out,) = kernel.operands, kernel.results
+        source, out = kernel.operands[0], kernel.results[0]
         room = out if self.held is self.shape.dtype else kernel.scratch(self.shape.size * self.held.nbytes)
-        function = kernel.function(list(dict.fromkeys([source, out, room])), _THREADS)
+        function = kernel.function(list(dict.fromkeys([source, *kernel.results, room])), _THREADS)
         e = self.e = function.emitter({})
         b = self.b = e.entry.builder
         s = self.s = Scalars(e, self.shape.dtype)
@@ -175,29 +203,37 @@ class _Cholesky:
         self.lane = b.zext(b.urem(thread, constant(I32, warp)), I64)
         self.warp = b.zext(b.udiv(thread, constant(I32, warp)), I64)
         self.lanes, self.warps = warp, _THREADS // warp
-        self.base = b.mul(b.zext(e.code.block(b), I64), constant(I64, self.n * self.n))
-        self.room, self.results = function.pointer(room), function.pointer(out)
+        block = b.zext(e.code.block(b), I64)
+        self.base = b.mul(block, constant(I64, self.n * self.n))
+        self.source, self.room, self.results = (function.pointer(a) for a in (source, room, out))
 
         def take(r: ir.Value, c: ir.Value) -> None:
-            value = s.load(function.pointer(source), self._at(r, c))
+            value = s.load(self.source, self._at(r, c))
             self._put(r, c, value if self.lower else s.conjugate(value))
 
         self._triangle(constant(I64, 0), take)
         e.code.barrier(b)
-        self._give(self._eliminate())
+        failed = self._eliminate()
+        self._give(failed)
+        if self.lapack:
+            with b.if_then(b.icmp_unsigned("==", thread, constant(I32, 0))):
+                b.store(failed, b.gep(function.pointer(kernel.results[1]), [block], source_etype=I32), align=4)
         e.finish()
         kernel.launch(function, (math.prod(self.shape.dims[:-2]),))
 
     def _eliminate(self) -> ir.Value:
-        """Take every column off the columns behind it; whether a pivot was not positive, which all threads see."""
-        b, s = self.b, self.s
-        bad = self.e.slot(I1)
-        b.store(constant(I1, 0), bad)
+        """Take every column off the columns behind it; the first pivot that was not positive, counted from 1, or 0.
+        All threads see it."""
+        b, s, none = self.b, self.s, constant(I32, 0)
+        failed = self.e.slot(I32)
+        b.store(none, failed)
         one = self.e.constant(1, s.real)
         with counted(b, 0, self.n) as j:
             pivot = self._pivot(j)
             positive = b.fcmp_ordered(">", pivot.value, constant(pivot.value.type, 0.0))
-            b.store(b.or_(b.load(bad, typ=I1), b.not_(positive)), bad)
+            known = b.load(failed, typ=I32)
+            first = b.and_(b.not_(positive), b.icmp_unsigned("==", known, none))
+            b.store(b.select(first, b.add(b.trunc(j, I32), constant(I32, 1)), known), failed)
             inverse = self.e.elementwise(scalar_op("divide", s.real, s.real, s.real), [one, pivot], wide=True)
 
             def take_off(r: ir.Value, c: ir.Value) -> None:
@@ -206,11 +242,12 @@ class _Cholesky:
 
             self._triangle(b.add(j, constant(I64, 1)), take_off)
             self.e.code.barrier(b)
-        return b.load(bad, typ=I1)
+        return b.load(failed, typ=I32)
 
-    def _give(self, bad: ir.Value) -> None:
+    def _give(self, failed: ir.Value) -> None:
         """The result from what is left: below the diagonal first, since everybody needs that."""
         b, s, one = self.b, self.s, constant(I64, 1)
+        bad = constant(I1, 0) if self.lapack else b.icmp_unsigned("!=", failed, constant(I32, 0))
         nan = self.e.constant(math.nan, self.shape.dtype)
 
         def write(r: ir.Value, c: ir.Value, value: Val) -> None:
@@ -222,7 +259,8 @@ class _Cholesky:
             with self._share(b.add(c, one), self.n, self.lane, self.lanes) as r:
                 value = self._scaled(self._get(r, c), root)
                 write(r, c, value if self.lower else s.conjugate(value))
-                s.store(self.e.constant(0, self.shape.dtype), self.results, self._at(c, r))
+                other = s.load(self.source, self._at(c, r)) if self.lapack else self.e.constant(0, self.shape.dtype)
+                s.store(other, self.results, self._at(c, r))
         self.e.code.barrier(b)
         number = b.add(b.mul(self.warp, constant(I64, self.lanes)), self.lane)
         with self._share(constant(I64, 0), self.n, number, _THREADS) as k:

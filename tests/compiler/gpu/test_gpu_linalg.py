@@ -9,10 +9,12 @@ import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
+from shardc.hlo.lapack import PREFIXES
 from shardc.hlo.types import array_shape as f
+from shardc.hlo.types import tuple_shape
 from shardc.native.gpu.target import gpu_target
 from shardc.native.jit import new_module
-from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu
+from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu, run_gpu_kernel
 from tests.compiler.kernel_runner import instruction, random
 from tests.compiler.test_kernels_linalg import positive
 
@@ -73,3 +75,33 @@ def test_code_is_light() -> None:
     )  # fmt: skip
     assert_light(assemble_kernel(solve), registers=96)
     assert_light(assemble_kernel(instruction("cholesky", f("c128", 8, 64, 64), lower=False)), registers=128)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "c64"])
+@pytest.mark.parametrize("uplo", ["L", "U"])
+def test_lapacks_factor_tells_the_pivot_and_leaves_the_other_triangle(dtype: str, uplo: str) -> None:
+    shape = f(dtype, 3, 9, 9)
+    i = instruction(
+        "custom-call", shape, shape=tuple_shape(shape, f("s32", 3)), backend_config=f"{{uplo = {ord(uplo)} : ui8}}",
+        custom_call_target=f"lapack_{PREFIXES[dtype]}potrf_ffi",
+    )  # fmt: skip
+    x = positive(dtype, 3, 9, 9)
+    check_gpu(i, [x], ulp=32, orders=FEW)
+    check_gpu(i, [x], ulp=32, orders=FEW[:1], in_place={0: 0})
+    x[1, 3, 3] = -1
+    factor, info = run_gpu_kernel(i, [x], orders=FEW)
+    assert info.tolist() == [0, 4, 0]
+    assert np.isfinite(factor[[0, 2]]).all()
+
+
+@pytest.mark.parametrize(("side", "uplo", "trans", "diag"), ["LLNN", "RUTU", "LUCN", "RLNN"])
+def test_lapacks_solve(side: str, uplo: str, trans: str, diag: str) -> None:
+    a = random(f("c64", 2, 6, 6)) * 0.1 + np.eye(6, dtype=np.complex64)
+    dims = (2, 6, 4) if side == "L" else (2, 4, 6)
+    words = {"diag": diag, "side": side, "trans_x": trans, "uplo": uplo}
+    config = ", ".join(f"{name} = {ord(word)} : ui8" for name, word in words.items())
+    i = instruction(
+        "custom-call", f("c64", 2, 6, 6), f("c64", *dims), shape=f("c64", *dims), backend_config=f"{{{config}}}",
+        custom_call_target="lapack_ctrsm_ffi",
+    )  # fmt: skip
+    check_gpu(i, [a.astype(np.complex64), random(f("c64", *dims), 1)], ulp=64, orders=FEW)
