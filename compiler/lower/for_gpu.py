@@ -18,6 +18,7 @@ from shardc.compiler.lower.fuse_products import FuseProducts
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import lower_with, tuned_passes
+from shardc.compiler.lower.swap_products import SwapProducts
 from shardc.compiler.measured import program_key, read_measured
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
@@ -56,7 +57,7 @@ def gpu_passes(module: Module, target: GpuTarget, config: Config) -> tuple[Pass,
         if isinstance(p, ExpandOps):
             out.append(replace(p, batch_norm=True))
         elif isinstance(p, FuseProducts):
-            out += [ExpandVectorProducts(), replace(p, leaders=frozenset({"dot", "convolution"}))]
+            out += [SwapProducts(), ExpandVectorProducts(), replace(p, leaders=frozenset({"dot", "convolution"}))]
         else:
             out.append(p)
     return tuple(out)
