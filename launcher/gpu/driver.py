@@ -143,7 +143,7 @@ class GpuDriver(StepDriver):
         kernels: dict[str, Kernel] = {}
         launched = [s for s in steps if isinstance(s, LaunchStep)]
         if launched:
-            module = runtime.load(images_here(program, runtime.target, executable.name))
+            module = runtime.load(images_here(program, runtime.target, executable.name), program.ptx)
             shared: dict[str, int] = {}
             for step in launched:
                 shared[step.symbol] = max(shared.get(step.symbol, 0), step.shape.shared_bytes)

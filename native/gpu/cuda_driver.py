@@ -67,6 +67,7 @@ ENUMS: Mapping[str, Mapping[str, int]] = MappingProxyType(
             "CUDA_ERROR_INVALID_VALUE": 1,
             "CUDA_ERROR_OUT_OF_MEMORY": 2,
             "CUDA_ERROR_NO_DEVICE": 100,
+            "CUDA_ERROR_INVALID_IMAGE": 200,
             "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
             "CUDA_ERROR_INVALID_PTX": 218,
             "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": 221,

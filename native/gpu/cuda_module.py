@@ -17,6 +17,7 @@ _LOG_BYTES = 16 << 10
 _STATUS = ENUMS["CUresult"]
 #: What the driver answers to code that it cannot run, and what to do.
 _REFUSALS = {
+    _STATUS["CUDA_ERROR_INVALID_IMAGE"]: "update NVIDIA's driver, or compile without nvidia-nvjitlink and ptxas",
     _STATUS["CUDA_ERROR_NO_BINARY_FOR_GPU"]: "compile the program for this GPU (`shardc devices` names it)",
     _STATUS["CUDA_ERROR_INVALID_PTX"]: "this is a mistake of shardc; please report it with the log",
     _STATUS["CUDA_ERROR_UNSUPPORTED_PTX_VERSION"]: "update NVIDIA's driver, or install nvidia-nvjitlink",
@@ -89,22 +90,37 @@ class CudaModule:
             self._unload(handle)
 
 
-def load_image(driver: CudaDriver, image: Image, device: str) -> Any:
-    """The handle of a loaded cubin or PTX (which the driver then assembles). GpuProblem, with the driver's log, when
-    it does not run on ``device``."""
+def load_image(driver: CudaDriver, image: Image, text: bytes, device: str) -> Any:
+    """The handle of a loaded cubin or PTX, which the driver assembles. A cubin that it refuses, as an older driver does
+    with that of a newer assembler, gives place to its PTX ``text``, if there is any.
+
+    GpuProblem, with the driver's log, for code that does not run on ``device``.
+    """
     if image.kind not in ("cubin", "ptx"):
         raise GpuProblem(f"a GPU runs no {image.kind} code", where=device, fix="compile the program for cuda")
-    data = ctypes.create_string_buffer(image.data)  # ends with a zero, as PTX must
+    if image.kind == "cubin" and text:
+        status, handle, _ = _load(driver, image.data)
+        if status == 0:
+            return handle
+        if status == _STATUS["CUDA_ERROR_OUT_OF_MEMORY"]:
+            raise driver.error("cuModuleLoadDataEx", status, device)
+        image = Image("ptx", text)
+    status, handle, said = _load(driver, image.data)
+    if status == 0:
+        return handle
+    if status not in _REFUSALS:
+        raise driver.error("cuModuleLoadDataEx", status, device)
+    what = f"the driver does not load the {image.kind}: {driver.status_name(status)}"
+    raise GpuProblem(f"{what}\n{said}" if said else what, where=device, fix=_REFUSALS[status])
+
+
+def _load(driver: CudaDriver, code: bytes) -> tuple[int, Any, str]:
+    """Status, handle, and what the driver's assembler complained of."""
+    data = ctypes.create_string_buffer(code)  # ends with a zero, as PTX must
     log = bytearray(_LOG_BYTES)
     names = "CU_JIT_ERROR_LOG_BUFFER", "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES"
     options = [driver.value("CUjit_option", name) for name in names]
     status, handle = driver.attempt(
         "cuModuleLoadDataEx", ctypes.addressof(data), len(options), options, [log, len(log)]
     )
-    if status == 0:
-        return handle
-    said = log.split(b"\0")[0].decode(errors="replace").strip()
-    if status not in _REFUSALS:
-        raise driver.error("cuModuleLoadDataEx", status, device)
-    what = f"the driver does not load the {image.kind}: {driver.status_name(status)}"
-    raise GpuProblem(f"{what}\n{said}" if said else what, where=device, fix=_REFUSALS[status])
+    return status, handle, log.split(b"\0")[0].decode(errors="replace").strip()

@@ -145,10 +145,12 @@ class CudaRuntime:
             raise GpuProblem(f"the host cannot pin {nbytes:,} bytes of memory", fix="look at ulimit -l")
         return PinnedMemory(self._pinned, address, nbytes).array()
 
-    def load(self, images: Sequence[Image]) -> CudaModule:
+    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> CudaModule:
         self.make_current()
         self._clear()
-        handles = [load_image(self.driver, image, self._where) for image in images]
+        texts = texts or [b""] * len(images)
+        pairs = zip(images, texts, strict=True)
+        handles = [load_image(self.driver, image, text, self._where) for image, text in pairs]
         return CudaModule(self.driver, handles, self._device.shared_bytes, self._retire)
 
     def stream(self) -> _Stream:

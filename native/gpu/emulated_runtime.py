@@ -138,7 +138,7 @@ class EmulatedRuntime:
         self._sweep()
         return Pinned(self._heap, nbytes).array()
 
-    def load(self, images: Sequence[Image]) -> _Module:
+    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> _Module:
         for image in images:
             if image.kind != "emulated":
                 raise GpuProblem(f"the emulated GPU runs no {image.kind}", fix="compile the program for cuda-emulated")

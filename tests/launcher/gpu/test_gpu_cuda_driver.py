@@ -72,7 +72,7 @@ class CudaOverEmulation(CudaRuntime):
     def target(self) -> GpuTarget:
         return gpu_target("cuda-emulated")
 
-    def load(self, images: Sequence[Image]) -> CudaModule:
+    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> CudaModule:
         texts = []
         for image in images:
             lines = [f"// {len(self.fake.objects)}", *(f".entry {s}()" for s in load_emulated([image.data]).symbols)]

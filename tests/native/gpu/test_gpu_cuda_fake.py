@@ -108,6 +108,19 @@ def test_code_that_the_driver_refuses() -> None:
     assert "shardc devices" in str(caught.value.fix)
 
 
+def test_a_cubin_that_is_too_new_gives_place_to_its_ptx() -> None:
+    fake = fake_cuda()
+    runtime = cuda_runtime(fake)
+    fake.statuses["cuModuleLoadDataEx"] = [200]
+    runtime.load([Image("cubin", b"ELF")], [sample_ptx().data]).kernel("add")
+    fake.statuses["cuModuleLoadDataEx"] = [200, 222]
+    with pytest.raises(GpuProblem, match="does not load the ptx: CUDA_ERROR_UNSUPPORTED_PTX_VERSION"):
+        runtime.load([Image("cubin", b"ELF")], [sample_ptx().data])
+    fake.statuses["cuModuleLoadDataEx"] = [200]
+    with pytest.raises(GpuProblem, match="does not load the cubin: CUDA_ERROR_INVALID_IMAGE"):
+        runtime.load([Image("cubin", b"ELF")], [b""])
+
+
 def test_much_shared_memory_is_asked_for() -> None:
     fake = fake_cuda()
     runtime = cuda_runtime(fake)
