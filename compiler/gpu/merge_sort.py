@@ -25,8 +25,10 @@ __all__ = ["Cut", "Source", "Target", "cut_rows", "sort_rows", "sort_tiles"]
 
 #: What all GPUs give a block without being asked; 16 bytes of it are for the ends of a merge.
 _SHARED_BYTES = (48 << 10) - 16
-#: Threads of a block: where rows are short, where a row fits, and where it is cut.
-_FEW, _MOST, _USUAL = 128, 512, 256
+#: Threads of a block: where rows are short, and at most.
+_FEW, _MOST = 128, 512
+#: Places for the numbers of passes, in bytes: launches are given places of scratch memory at multiples of this.
+_LEVEL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,6 @@ def cut_rows(dtypes: Sequence[DType], length: int, total: int, warp: int = 32) -
             return None
     needed = power_above(-(-length // items))
     if needed > threads:
-        threads = min(threads, _USUAL)
         return Cut(threads, items, 1, threads * items, -(-length // (threads * items)))
     rows = max(warp // needed, min(_FEW, threads) // needed, 1)
     return Cut(needed * rows, items, rows, needed * items, 1)
@@ -101,16 +102,15 @@ def sort_rows(kernel: GpuKernel, types: ItemTypes, source: Source, target: Targe
         far = [kernel.scratch(d.nbytes * total * length) for d in types.dtypes]
     # The last pass reads ``near``; the others take turns.
     held, other = (near, far) if passes % 2 else (far, near)
-    sort_tiles(kernel, types, source, Target(dense, held), total, cut)
-    level = kernel.scratch(1)
+    first = kernel.scratch(_LEVEL * passes)
+    levels = [Argument("scratch", first.index + _LEVEL * n) for n in range(passes)]
+    sort_tiles(kernel, types, source, Target(dense, held), total, cut, levels)
     merge: GpuFunction | None = None
-    for n in range(passes):
-        kernel.fill(level, n, 1)
-        if n == passes - 1 and not direct:
+    for level in levels:
+        if level is levels[-1] and not direct:
             _launch_merge(kernel, types, Source(dense, held), target, total, cut, level)
         elif merge is None:
-            between = Target(dense, other)
-            merge = _launch_merge(kernel, types, Source(dense, held), between, total, cut, level)
+            merge = _launch_merge(kernel, types, Source(dense, held), Target(dense, other), total, cut, level)
         else:
             kernel.launch(merge, (cut.blocks(total),), _shared(types, cut, 16), [*held, *other, level])
         held, other = other, held
@@ -133,9 +133,9 @@ class _Block:
         self.b: ir.IRBuilder = self.e.entry.builder
         b, code = self.b, self.e.code
         self.tile = Tile(self.e, types, cut.threads, cut.items)
-        self.thread, block = code.thread(b), code.block(b)
-        self.tile_number = b.urem(block, constant(I32, cut.tiles))
-        self.row = b.mul(b.udiv(block, constant(I32, cut.tiles)), constant(I32, cut.rows))
+        self.thread, self.block = code.thread(b), code.block(b)
+        self.tile_number = b.urem(self.block, constant(I32, cut.tiles))
+        self.row = b.mul(b.udiv(self.block, constant(I32, cut.tiles)), constant(I32, cut.rows))
         self.start = b.mul(self.tile_number, constant(I32, cut.tile))
         self.first = b.mul(self.thread, constant(I32, cut.items))
 
@@ -191,15 +191,31 @@ class _Block:
                 values.append((result, dtype, load(b, self.function.pointer(operand), source, dtype)))
         return values
 
+    def number(self, place: ir.Value, count: int) -> None:
+        """The first block writes the numbers below ``count`` to their places."""
+        b = self.b
+        index = b.add(b.mul(self.block, constant(I32, self.cut.threads)), self.thread)
+        with b.if_then(b.icmp_unsigned("<", index, constant(I32, count))):
+            at = b.mul(index, constant(I32, _LEVEL))
+            b.store(b.trunc(index, I8), b.gep(place, [at], source_etype=I8), align=1)
+
     def launch(self, kernel: GpuKernel, more: int = 0) -> GpuFunction:
         self.e.finish()
         kernel.launch(self.function, (self.cut.blocks(self.total),), _shared(self.types, self.cut, more))
         return self.function
 
 
-def sort_tiles(kernel: GpuKernel, types: ItemTypes, source: Source, target: Target, total: int, cut: Cut) -> None:
-    """A launch that sorts every tile of every row."""
-    arrays = [a for a in source.arrays if a is not None] + target.all_arrays()
+def sort_tiles(
+    kernel: GpuKernel,
+    types: ItemTypes,
+    source: Source,
+    target: Target,
+    total: int,
+    cut: Cut,
+    levels: Sequence[Argument] = (),
+) -> None:
+    """A launch that sorts every tile of every row; and numbers the passes that follow, in ``levels``."""
+    arrays = [a for a in source.arrays if a is not None] + target.all_arrays() + list(levels[:1])
     length = source.rows.length
     block = _Block(kernel, types, arrays, total, length, cut)
     b, tile = block.b, block.tile
@@ -220,6 +236,8 @@ def sort_tiles(kernel: GpuKernel, types: ItemTypes, source: Source, target: Targ
     block.e.code.barrier(b)
     _merge_tile(block, own, count)
     block.write(target, count)
+    if levels:
+        block.number(block.function.pointer(levels[0]), len(levels))
     block.launch(kernel)
 
 

@@ -89,6 +89,11 @@ KINDS = (
         z = s32[] constant(0)
         n = f32[3,64] negate(u)
         ROOT d = f32[50,64] dynamic-update-slice(x, n, i, z)""", in_place=((0, 0),)),
+    Kind("many arrays joined", "concatenation", """
+        x = bf16[9,20] parameter(0)
+        y = bf16[9,5] parameter(1)
+        n = bf16[9,20] negate(x)
+        ROOT c = bf16[9,90] concatenate(x, y, n, x, y, n), dimensions={1}"""),
     Kind("rows added to a table", "scatter", """
         x = f32[9,32] parameter(0)
         i = s32[40] parameter(1)
@@ -195,11 +200,11 @@ KINDS = (
         ROOT c = f32[2,13,13,8] convolution(x, w), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2},
             dim_labels=b01f_01io->b01f""", fused="", registers=255, ulp=64),
     Kind("long rows sorted with what goes along", "sort", """
-        x = f32[2100] parameter(0)
-        y = f64[2100] parameter(1)
-        ROOT s = (f32[2100], f64[2100]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
+        x = f32[4200] parameter(0)
+        y = f64[4200] parameter(1)
+        ROOT s = (f32[4200], f64[4200]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
     Kind("the best of long rows", "top-k", """
-        x = f32[2,2100] parameter(0)
+        x = f32[2,4200] parameter(0)
         ROOT t = (f32[2,7], s32[2,7]) topk(x), k=7, largest=true""", fused=""),
     Kind("factors of doubles", "cholesky", """
         x = f64[3,20,20] parameter(0)
