@@ -138,6 +138,11 @@ class GpuKernel:
         """The computation's parameters, and the arrays that they are."""
         return dict(zip(self.computation.parameters, self.operands, strict=True))
 
+    def in_place(self, i: Instruction) -> bool:
+        """Does ``i`` of the computation lie in the memory of a result?"""
+        array = self.leaves().get(i)
+        return array is not None and array.role == "operand" and array.index in self.aliased
+
     def scratch(self, nbytes: int) -> Argument:
         """Uninitialised memory for what one launch leaves to the next."""
         begin = self._made.scratch

@@ -27,7 +27,7 @@ from shardc.compiler.gpu.select_scatter import emit_select_and_scatter, takes_se
 from shardc.compiler.gpu.sorting import emit_sort, takes_sort
 from shardc.compiler.gpu.staged import emit_staged, takes_staged
 from shardc.compiler.gpu.top_k import emit_topk, takes_topk
-from shardc.compiler.gpu.updates import emit_update, takes_update
+from shardc.compiler.gpu.updates import emit_concatenation, emit_update, takes_concatenation, takes_update
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
@@ -48,6 +48,7 @@ class Hero:
 #: The first that takes a kernel makes it: special ways before general ones.
 HEROES: tuple[Hero, ...] = (
     Hero("update", takes_update, emit_update),
+    Hero("concatenation", takes_concatenation, emit_concatenation),
     Hero("scatter", takes_scatter, emit_scatter),
     Hero("select and scatter", takes_select_and_scatter, emit_select_and_scatter),
     Hero("sort", takes_sort, emit_sort),

@@ -45,7 +45,7 @@ def emit_scatter(kernel: GpuKernel) -> None:
     copied = [
         GridOutput(result, shape, value_of(operand))
         for result, shape, operand in zip(kernel.results, kernel.result_shapes, places.operands, strict=True)
-        if operand not in leaves or leaves[operand].index not in kernel.aliased
+        if not kernel.in_place(operand)
     ]
     emit_maps(kernel, leaves, copied)
     if not places.size or 0 in places.dims:

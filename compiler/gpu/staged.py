@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
-from shardc.compiler.gpu.loop import emit_maps
-from shardc.compiler.gpu.maps import GridOutput, computed_by_rules
+from shardc.compiler.gpu.maps import computed_by_rules
 from shardc.compiler.kernels.affine import LoopVar, VarSource
 from shardc.compiler.kernels.elements import Elements, FoldUse, bases
 from shardc.compiler.kernels.folds import FOLDS
@@ -23,7 +22,7 @@ from shardc.compiler.kernels.rules import RULES
 from shardc.compiler.lower.row_space import roots_of
 from shardc.hlo.ir import Computation, Instruction
 
-__all__ = ["emit_staged", "takes_staged"]
+__all__ = ["emit_staged", "folds_to_stage", "takes_staged"]
 
 #: Elements of a fold from which on a thread does not do it alone, and those where many threads would do the same.
 _LONG, _REPEATED = 64, 4
@@ -31,10 +30,10 @@ _PRODUCTS = ("dot", "convolution")
 
 
 def takes_staged(kernel: GpuKernel) -> bool:
-    return computed_by_rules(kernel.computation) and bool(_folds(kernel.computation))
+    return computed_by_rules(kernel.computation) and bool(folds_to_stage(kernel.computation))
 
 
-def _folds(computation: Computation) -> list[Instruction]:
+def folds_to_stage(computation: Computation) -> list[Instruction]:
     """The folds to do beforehand, in order. What a result itself is cannot be done earlier."""
     inside = [i for i in computation if i.opcode in FOLDS]
     roots = roots_of(computation)
@@ -60,11 +59,10 @@ def _worth(use: FoldUse, elements: int) -> bool:
 
 
 def emit_staged(kernel: GpuKernel) -> None:
-    """The folds first, each with what it is made of, then the map."""
+    """The folds first, each with what it is made of, then what is left, by whoever takes that."""
     stages = _Stages(kernel)
-    computation = stages.rewritten(set(_folds(kernel.computation)))
-    rows = zip(kernel.results, kernel.result_shapes, elements_of(computation), strict=True)
-    emit_maps(kernel, stages.leaves, [GridOutput(*row) for row in rows])
+    root = stages.rewritten(set(folds_to_stage(kernel.computation)))
+    stages.launch(root, kernel.results)
 
 
 class _Stages:
@@ -75,8 +73,8 @@ class _Stages:
         #: Where the parameters of the rewritten computation lie.
         self.leaves: dict[Instruction, Argument] = dict(kernel.leaves())
 
-    def rewritten(self, folds: set[Instruction]) -> Computation:
-        """The computation that reads ``folds``."""
+    def rewritten(self, folds: set[Instruction]) -> Instruction:
+        """The root of the computation that reads ``folds``."""
         now: dict[Instruction, Instruction] = {}
         parts: dict[Instruction, list[Instruction]] = {}
         for i in self.kernel.computation:
@@ -85,30 +83,32 @@ class _Stages:
                 continue
             again = i if not i.operands else i.replace(operands=tuple(now.get(o, o) for o in i.operands))
             if i in folds:
-                made = self._made(again)
-                parts[i] = made
-                again = made[0] if i.shape.is_array else again
+                parts[i] = self._made(again)
+                again = parts[i][0] if i.shape.is_array else again
             now[i] = again
-        root = now[self.kernel.computation.root]
-        return Computation(self.kernel.computation.name, _inside(root, self.leaves), root)
+        return now[self.kernel.computation.root]
 
     def _made(self, fold: Instruction) -> list[Instruction]:
         """Launch a fold; parameters that stand for its results."""
-        inside = _inside(fold, self.leaves)
-        used = [i for i in inside if i in self.leaves]
         results = [self.kernel.scratch(s.nbytes) for s in fold.shape.leaves()]
-        part = self.kernel.part(_instruction(fold, inside, used), [self.leaves[i] for i in used], results)
-        from shardc.compiler.gpu.kernel import hero_of
-
-        hero = hero_of(part)
-        assert hero is not None, f"a fold that element rules compute is taken by the loop: {fold}"
-        hero.emit(part)
+        self.launch(fold, results)
         made = []
         for shape, place in zip(fold.shape.leaves(), results, strict=True):
             parameter = Instruction("parameter", shape, attrs={"index": len(self.leaves)})
             self.leaves[parameter] = place
             made.append(parameter)
         return made
+
+    def launch(self, root: Instruction, results: Sequence[Argument]) -> None:
+        """Launch ``root`` with what it is made of, down to the leaves."""
+        from shardc.compiler.gpu.kernel import hero_of
+
+        inside = _inside(root, self.leaves)
+        used = [i for i in inside if i in self.leaves]
+        part = self.kernel.part(_instruction(root, inside, used), [self.leaves[i] for i in used], results)
+        hero = hero_of(part)
+        assert hero is not None, f"what element rules compute is taken by the loop: {root}"
+        hero.emit(part)
 
 
 def _inside(root: Instruction, leaves: dict[Instruction, Argument]) -> list[Instruction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
@@ -95,6 +96,27 @@ def test_sums_that_many_elements_need_are_made_once(body: str, ulp: float) -> No
     assert hero.name == "staged"
     assert len(emulated(i)[1].steps) == 1 + (HEAD + body).count(" reduce(") + body.count(" dot(")
     check_gpu(i, [random(o.shape, n) for n, o in enumerate(i.operands)], ulp=ulp)
+
+
+UPDATED = """
+  x = f32[50,40] parameter(0)
+  y = f32[8,40,90] parameter(1)
+  k = s32[] parameter(2)
+  n = s32[] constant(0)
+  t = f32[8,40] reduce(y, z), dimensions={2}, to_apply=add
+  m = f32[8,40] negate(t)
+  ROOT r = f32[50,40] dynamic-update-slice(x, m, k, n)"""
+
+
+@pytest.mark.parametrize("in_place", [{}, {0: 0}])
+def test_the_rest_is_whatever_it_is(in_place: dict[int, int]) -> None:
+    """An update in place of sums, for instance: nothing but the part is written."""
+    i = as_instruction(HEAD + UPDATED + "\n}")
+    given = [random(o.shape, n) for n, o in enumerate(i.operands[:2])]
+    check_gpu(i, [*given, np.int32(17)], ulp=32, in_place=in_place)
+    steps = emulated(i, in_place)[1].steps
+    assert len(steps) == 2
+    assert (steps[1].shape.grid[0] * steps[1].shape.threads < 50 * 40) == bool(in_place)
 
 
 def test_short_sums_of_one_element_are_its_threads() -> None:

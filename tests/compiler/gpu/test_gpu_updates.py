@@ -55,6 +55,17 @@ def test_the_part_may_depend_on_what_it_replaces() -> None:
     check_gpu(text, [random(f("f32", 30, 20)), random(f("f32", 4, 20), 1), np.int32(11)], in_place={0: 0})
 
 
+@pytest.mark.parametrize("d", [0, 1, 2])
+def test_many_arrays_joined(d: int) -> None:
+    """A launch for each, none for empty ones."""
+    sizes = (3, 1, 4, 0, 5, 9)
+    shapes = [f("s16", *(n if k == d else (6, 10, 4)[k] for k in range(3))) for n in sizes]
+    i = instruction("concatenate", *shapes, dimensions=(d,))
+    check_gpu(i, [random(s, n) for n, s in enumerate(shapes)])
+    target = gpu_target("cuda:sm_90")
+    assert len(emit_gpu_kernel(new_nvptx_module("m", target), i, "k", target).steps) == 5
+
+
 WINDOWS = {
     "tiles": ((1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0), (1, 1, 1, 1)),
     "overlap": ((1, 3, 3, 1), (1, 2, 2, 1), (0, 1, 1, 0), (1, 1, 1, 1)),
