@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from _pytest.mark.structures import ParameterSet
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardc.compiler.gpu import product
 from shardc.compiler.gpu.product_plan import Plan, plan_product
@@ -12,6 +14,7 @@ from shardc.compiler.gpu.product_problem import dot_problem
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES
+from shardc.hlo.types import array_shape as f
 from shardc.native.gpu.emulated import FORWARD, REVERSE, Order
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (
@@ -22,6 +25,7 @@ from tests.compiler.gpu.gpu_runner import (
     kernel_ptx,
     run_gpu_kernel,
 )
+from tests.compiler.kernel_runner import instruction
 from tests.compiler.test_products import Sizes, dot
 
 FULL = pytest.mark.full
@@ -73,6 +77,30 @@ SIZES: list[Sizes] = [
     (1, 9, 10, 11), (1, 130, 70, 40), (1, 1, 200, 90), (1, 200, 1, 90), (3, 33, 13, 257), (5, 8, 32, 32), (1, 1, 1, 9),
 ]  # fmt: skip
 TYPES = ["f8e5m2", "f16", "bf16", "f32", "f64", "c64", "c128", "s8", "u16", "s32", "s64", "pred"]
+
+
+@st.composite
+def dots(draw: st.DrawFn) -> Instruction:
+    """Up to two batch, contracted and free dimensions a side, in any order."""
+    sizes = {name: draw(st.sampled_from([1, 2, 3, 4, 5, 8, 16, 24])) for name in "bcklmnop"}
+    names = [draw(st.sampled_from(["", *both])) for both in (("b", "bc"), ("l", "lm"), ("n", "no"))]
+    depth = draw(st.sampled_from(["k", "kp"]))
+    left = "".join(draw(st.permutations(names[0] + names[1] + depth)))
+    right = "".join(draw(st.permutations(names[0] + names[2] + depth)))
+    shapes = [f(draw(st.sampled_from(["f32", "bf16"])), *(sizes[d] for d in side)) for side in (left, right)]
+    fields = {
+        f"{side}_{role}_dims": tuple(order.index(d) for d in dims)
+        for side, order in (("lhs", left), ("rhs", right))
+        for role, dims in (("batch", names[0]), ("contracting", depth))
+    }
+    kept = [d for d in left if d in names[1]] + [d for d in right if d in names[2]]
+    return instruction("dot", *shapes, shape=f("f32", *(sizes[d] for d in (*names[0], *kept))), **fields)
+
+
+@settings(max_examples=10, deadline=None)
+@given(dots())
+def test_any_dimensions(i: Instruction) -> None:
+    agrees(i)
 
 
 @pytest.mark.parametrize("sizes", SIZES)
