@@ -30,8 +30,10 @@ class CudaKernel:
     the device's number."""
 
     def __init__(self, module: CudaModule, function: Any, name: str, shared_bytes: int) -> None:
-        self.name = name
+        self.name, self.names = name, (name,)
         self.shared_bytes = shared_bytes
+        #: The shape that was found to be right: launches of a kernel mostly have the same.
+        self.checked: LaunchShape | None = None
         self._module = module
         self._function = function
         self._values: Any = None

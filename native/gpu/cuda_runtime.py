@@ -178,10 +178,12 @@ class CudaRuntime:
         self._call("cuStreamWaitEvent", stream.raw, event.raw, 0)
 
     def launch(self, kernel: Any, shape: LaunchShape, pointers: Sequence[int], device: int, stream: Any) -> None:
-        check_shape(kernel.name, shape, kernel.shared_bytes)
+        if shape is not kernel.checked:
+            check_shape(kernel.name, shape, kernel.shared_bytes)
+            kernel.checked = shape
         check_arguments(kernel.name, pointers)
         self.make_current()
-        self._launched.append((kernel.name,))
+        self._launched.append(kernel.names)
         status = kernel.launch(self.driver, shape, pointers, device, stream.raw)
         if status != 0:
             raise self._error("cuLaunchKernel", status, kernel.name)
@@ -311,8 +313,11 @@ class CudaRuntime:
         self._idle_streams.append(raw)
 
     def drop(self, graph: _Graph) -> None:
-        """A graph that is not launched again."""
-        self._unused.append(("cuGraphExecDestroy", graph.raw))
+        """A graph that is not launched again; the driver lets one that is under way come to its end."""
+        if self._capture is None:
+            self.driver.attempt("cuGraphExecDestroy", graph.raw)
+        else:
+            self._unused.append(("cuGraphExecDestroy", graph.raw))
 
     def _retire(self, module: Any) -> None:
         self._unused.append(("cuModuleUnload", module))

@@ -30,9 +30,12 @@ def check_shape(name: str, shape: LaunchShape, shared_bytes: int) -> None:
 
 def check_arguments(name: str, pointers: Sequence[int]) -> None:
     """GpuFault for an array that is not where vectors of 16 bytes can be read."""
-    for number, pointer in enumerate(pointers):
-        if pointer % 16:
-            raise GpuFault(f"array {number} lies at {pointer:#x}, which is no multiple of 16", where=name)
+    together = 0
+    for pointer in pointers:
+        together |= pointer
+    if together % 16:
+        number, pointer = next((n, p) for n, p in enumerate(pointers) if p % 16)
+        raise GpuFault(f"array {number} lies at {pointer:#x}, which is no multiple of 16", where=name)
 
 
 def check_shared(name: str, shared_bytes: int, most: int) -> None:
