@@ -48,7 +48,7 @@ class Xla:
             if self._donates:
                 self._arguments[0], value = value
         jax.block_until_ready(value)
-        return {"seconds": (time.perf_counter() - start) / steps, "value": _sum(value)}
+        return {"seconds": (time.perf_counter() - start) / steps, **_sums(value)}
 
 
 class Ours:
@@ -83,7 +83,7 @@ class Ours:
         start = time.perf_counter()
         value = self._steps(steps)
         self._step.driver.home.runtime.synchronize()
-        return {"seconds": (time.perf_counter() - start) / steps, "value": _sum(value)}
+        return {"seconds": (time.perf_counter() - start) / steps, **_sums(value)}
 
     def _steps(self, steps: int) -> Any:
         for _ in range(steps):
@@ -160,9 +160,10 @@ class Ours:
         return {"equal": bool(equal), "version": nccl_version()}
 
 
-def _sum(value: Any) -> float:
-    """Something to compare, outside of what is measured: the sum of a thousand elements."""
-    return float(np.asarray(value, np.float64).ravel()[:1000].sum())
+def _sums(value: Any) -> dict[str, float]:
+    """Something to compare, outside of what is measured: of the first thousand elements the sum, and that of sizes."""
+    some = np.asarray(value).ravel()[:1000].astype(np.float64)
+    return {"value": float(some.sum()), "size": float(np.abs(some).sum())}
 
 
 def main() -> None:
