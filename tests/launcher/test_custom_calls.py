@@ -66,13 +66,14 @@ def buffers(address: int, count: int) -> Any:
     return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (count,))
 
 
-def test_a_c_function_by_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["cpu", "cuda-emulated"])
+def test_a_c_function_by_address(tmp_path: Path, target: str) -> None:
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
     def scale(out: int, operands: Any) -> None:
         buffers(out, 12)[:] = buffers(operands[0], 12) * buffers(operands[1], 12) + 1
 
     own = {"my_scale": shardc.CustomCall(address=ctypes.cast(scale, ctypes.c_void_p).value or 0, keep=scale)}
-    compiled = program(tmp_path).with_custom_calls(own).compile()
+    compiled = program(tmp_path).with_custom_calls(own).compile(target)
     np.testing.assert_array_equal(np.asarray(compiled(X)), 2 * X * X + 1)
     compiled.save(tmp_path / "own.shardc")
     again = shardc.load_executable(tmp_path / "own.shardc", custom_calls=own)

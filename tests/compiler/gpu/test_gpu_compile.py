@@ -250,3 +250,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for options, message in refused:
         assert main(["compile", str(source), "-o", str(tmp_path / "no"), *options]) == 2
         assert message in capsys.readouterr().err and not (tmp_path / "no").exists()
+
+
+def test_sites_for_profiles(config: Config) -> None:
+    module = program(FOURIER)
+    timed = compile_module(module, config, target="cuda-emulated", profile=True)
+    assert timed.gpu is not None and timed.profile is not None
+    steps = list(leaf_steps(timed.gpu.steps))
+    assert len(timed.gpu.sites) == len(steps)
+    for step, number in zip(steps, timed.gpu.sites, strict=True):
+        if isinstance(step, LaunchStep | HostStep):
+            assert timed.profile.sites[number].name == step.name
+    assert {timed.profile.sites[n].kernel for n, s in zip(timed.gpu.sites, steps, strict=True) if hosts(timed)} >= {
+        s.symbol for s in steps if isinstance(s, HostStep)
+    }
+    plain = compile_module(module, config, target="cuda-emulated")
+    assert plain.profile is None and plain.gpu is not None and not plain.gpu.sites
