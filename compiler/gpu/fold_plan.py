@@ -147,7 +147,8 @@ def _alike(use: FoldUse, first: FoldUse) -> bool:
     same = use.index == first.index and use.fold.sizes == first.fold.sizes
     dims = next(use.key.shape.leaves()).dims
     inside = all(x.range[0] >= 0 and x.range[1] <= n for x, n in zip(use.index, dims, strict=True))
-    return same and inside and use.key.opcode == "reduce" and use.fold.order in ("any", "runs") and use.fold.taken is None
+    plain = use.key.opcode == "reduce" and use.fold.order in ("any", "runs") and use.fold.taken is None
+    return same and inside and plain
 
 
 def size_of(groups: Iterable[Group]) -> int:

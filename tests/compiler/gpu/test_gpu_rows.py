@@ -12,7 +12,15 @@ from shardc.compiler.gpu.row_reduction import row_shape
 from shardc.native.gpu.amdgpu import emit_amdgpu, new_amdgpu_module
 from shardc.native.gpu.emulated import new_emulated_module
 from shardc.native.gpu.target import gpu_target
-from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu, emulated
+from tests.compiler.gpu.gpu_runner import (
+    ORDERS,
+    as_instruction,
+    assemble_kernel,
+    assert_light,
+    check_gpu,
+    emulated,
+    run_gpu_kernel,
+)
 from tests.compiler.gpu.reduction_texts import REDUCERS, reduced
 from tests.compiler.kernel_runner import random
 
@@ -122,6 +130,14 @@ ENTRY main {
     assert hero(text) == "row reduction"
     check_gpu(text, arguments(text), ulp=32)
     check_gpu(text, arguments(text), ulp=32, in_place={2: 0})
+
+
+@pytest.mark.parametrize(("dims", "over"), [((1 << 19,), (0,)), ((1 << 16, 4), (0,)), ((2, 1 << 17), (1,))])
+def test_long_sums_lose_nothing(dims: tuple[int, ...], over: tuple[int, ...]) -> None:
+    """Trees, not one accumulator, which would be wrong in the fourth digit."""
+    x = np.random.default_rng(4).uniform(0, 1, dims).astype(np.float32)
+    (got,) = run_gpu_kernel(reduced(dims, over), [x], orders=ORDERS[:1])
+    np.testing.assert_allclose(got, x.sum(over, dtype=np.float64), rtol=4e-7)
 
 
 def test_rows_are_shared_by_size_and_number() -> None:
