@@ -104,10 +104,10 @@ class Shards:
         return Shards(arrangement.devices, addresses, firsts, None, piece, nbytes, home)
 
     def rewritten(self) -> Shards:
-        """Shards that something else will be written to: what was read of these is not what is in them."""
-        if self.home is None:
-            return self
-        return Shards(self.devices, self.addresses, self.firsts, None, self._lease, self._shard_bytes, self.home)
+        """These, about to be written over: what was read of them is not what will be in them."""
+        if self.home is not None:
+            self._blocks = None
+        return self
 
     @property
     def blocks(self) -> dict[int, Block]:

@@ -59,6 +59,8 @@ class _Result:
         self.told = None if not self.followers.any() else ~self.followers
         #: The addresses of all shards by where their memory begins: it is mostly the same as some steps before.
         self._known: dict[int, NDArray[np.int64]] = {}
+        #: The addresses that the table of results has.
+        self.written: NDArray[np.int64] | None = None
         #: What `fits` was asked about last and did: mostly the same object again.
         self._fitting = arrangement.firsts
         self.takes_over = source >= 0 and (shared or bool(arrangement.firsts.all()))
@@ -193,10 +195,12 @@ class StepTables:
             shards = held[result.source].rewritten()
         else:
             shards = self._fresh(result)
-        if result.told is None:
-            column[:] = shards.addresses
-        else:
-            np.copyto(column, shards.addresses, where=result.told)
+        if shards.addresses is not result.written:
+            result.written = shards.addresses
+            if result.told is None:
+                column[:] = shards.addresses
+            else:
+                np.copyto(column, shards.addresses, where=result.told)
         return shards
 
     def put(self, number: int, value: Any) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardc.launcher.gpu.devices import gpu_errors
 from shardc.native.gpu.problems import GpuProblem
-from shardc.native.gpu.runtime import Memory, Runtime
+from shardc.native.gpu.runtime import Memory, Runtime, Stream
 
 __all__ = ["DeviceLease", "DevicePool", "GpuHome"]
 
@@ -90,8 +90,15 @@ class GpuHome:
         with gpu_errors():
             #: Where steps begin and end.
             self.main = runtime.stream()
+        self._streams: list[Stream] = []
         self._stage: Block = np.empty(0, np.uint8)
         self._staged = 0
+
+    def streams(self, count: int) -> list[Stream]:
+        """Streams beside the main one, the same for all programs: steps come one after another."""
+        while len(self._streams) < count:
+            self._streams.append(self.runtime.stream())
+        return self._streams[:count]
 
     def wait(self) -> None:
         """Until all that was started is done; `RunError` when it went wrong."""

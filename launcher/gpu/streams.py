@@ -69,11 +69,12 @@ class Streams:
     _used: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        runtime, asynchronous = self.home.runtime, any(c.asynchronous for c in self.code.calls.values())
-        for number, device in enumerate(self.places):
-            self._lanes[device] = _Lane(self.home.main if not number else runtime.stream(), runtime.event())
-            if asynchronous:
-                self._beside[device] = _Lane(runtime.stream(), runtime.event())
+        runtime, count = self.home.runtime, len(self.places)
+        asynchronous = any(c.asynchronous for c in self.code.calls.values())
+        others = self.home.streams(2 * count - 1 if asynchronous else count - 1)
+        self._lanes = _lanes(runtime, self.places, [self.home.main, *others])
+        if asynchronous:
+            self._beside = _lanes(runtime, self.places, others[count - 1 :])
 
     @property
     def all(self) -> list[Stream]:
@@ -191,6 +192,10 @@ class Streams:
             elif members & here:
                 raise diverged(call, sorted(members & here), sorted(members - here))
         return found
+
+
+def _lanes(runtime: Runtime, devices: Collection[int], streams: Sequence[Stream]) -> dict[int, _Lane]:
+    return {d: _Lane(stream, runtime.event()) for d, stream in zip(devices, streams, strict=False)}
 
 
 def diverged(call: CollectiveCall, came: Sequence[int], stayed: Sequence[int]) -> RunError:

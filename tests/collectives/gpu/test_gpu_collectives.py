@@ -19,7 +19,7 @@ from shardc.native.gpu.assemble import assemble, can_assemble
 from shardc.native.gpu.emulated_runtime import EmulatedRuntime
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.target import gpu_target
-from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, memory_for
+from tests.collectives.oracle import OPS, Case, DeviceMemory, assert_same, expected, make_case, memory_for
 from tests.collectives.oracle import perform as perform_on_cpu
 
 NOT_ARRAYS = ("token", "tuple", "opaque")
@@ -57,19 +57,19 @@ def check(case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("axes", range(len(AXES)))
+@pytest.mark.parametrize("axes", [1, 2, 4, 6, 9])
 def test_every_op_over_every_kind_of_groups(op: str, axes: int) -> None:
     dtypes = ("f32", "bf16", "s8", "c64") + (() if "reduce" in op else ("pred", "f64"))
     check(make_case(axes, op, axes, dtypes, 37), axes)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 4, 64, 1000])
+@pytest.mark.parametrize("n", [0, 1, 4, 1000])
 @pytest.mark.parametrize("op", OPS)
 def test_every_length(op: str, n: int) -> None:
     check(make_case(n, op, 0, ("f32", "s8"), n), n)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("reduction", ["add", *(pytest.param(r, marks=pytest.mark.full) for r in REDUCTIONS[1:])])
 def test_every_reduction_of_every_type(reduction: str) -> None:
     """The bytes that the CPU's virtual devices get, padding of sub-byte numbers included."""
     names = [n for n, t in DTYPES.items() if t.kind not in NOT_ARRAYS and supports_reduction(reduction, t)]
@@ -94,7 +94,7 @@ def test_an_all_reduce_in_place(n: int) -> None:
 
 
 def test_many_members_and_long_strips() -> None:
-    check(make_case(3, "all-gather", 0, ("f32",), 300_000), 1)
+    check(make_case(3, "all-gather", 0, ("f32",), 280_000), 1)
     check(make_case(4, "all-reduce", 1, ("bf16",), 70_001), 2)
 
 

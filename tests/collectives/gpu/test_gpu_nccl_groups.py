@@ -53,13 +53,13 @@ def check(monkeypatch: pytest.MonkeyPatch, case: Case) -> World:
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("axes", [2, 4, 7, 9])
+@pytest.mark.parametrize("axes", [2, 7])
 def test_short_ones_have_the_bits_of_all_transports(monkeypatch: pytest.MonkeyPatch, op: str, axes: int) -> None:
     world = check(monkeypatch, make_case(axes, op, axes, ("f32", "bf16", "s8"), 37))
     assert not {"all_reduce", "reduce_scatter"} & set(world.called)
 
 
-@pytest.mark.parametrize("reduction", ["maximum", "minimum", "and", "or"])
+@pytest.mark.parametrize("reduction", ["maximum", "and"])
 def test_what_nccl_has_no_reduction_for_is_reduced_here(monkeypatch: pytest.MonkeyPatch, reduction: str) -> None:
     dtypes = ("s32", "pred") if reduction in ("and", "or") else ("f32", "bf16")
     check(monkeypatch, make_case(1, "all-reduce", 7, dtypes, 20_000, reduction))

@@ -36,7 +36,7 @@ def _virtual(folder: Path, devices: int) -> list[np.ndarray]:
     return computed(folder / f"virtual{devices}.npz", 0, devices)
 
 
-@pytest.mark.parametrize(("ranks", "devices"), [(2, 4), (4, 4)])
+@pytest.mark.parametrize(("ranks", "devices"), [(2, 4), pytest.param(4, 4, marks=pytest.mark.full)])
 def test_ranks_compute_what_virtual_devices_do(
     ranks: int, devices: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
