@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from _pytest.mark.structures import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ FEW = (FORWARD, Order("random", 3))
 ORDERS = [("bmk", "bkn"), ("bkm", "bkn"), ("bmk", "bnk"), ("bkm", "bnk"), ("mbk", "kbn"), ("mkb", "nkb")]
 
 
-def in_full(*rows: object) -> list[ParameterSet]:
+def in_full(*rows: object) -> list[Any]:
     return [pytest.param(row, marks=FULL) for row in rows]
 
 
