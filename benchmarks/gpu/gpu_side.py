@@ -29,9 +29,18 @@ class Xla:
         self._small = small
 
     def describe(self) -> dict[str, Any]:
-        return {"name": jax.devices()[0].device_kind, "jax": jax.__version__}
+        self._need_device()
+        return {"jax": jax.__version__}
+
+    @staticmethod
+    def _need_device() -> None:
+        try:
+            jax.devices()
+        except (AssertionError, RuntimeError) as error:  # it has several ways to say it
+            raise RuntimeError(f"JAX has no such device here: pip install 'jax[cuda13]' ({error})") from None
 
     def compile(self, program: str) -> dict[str, Any]:
+        self._need_device()
         made = build(program, self._small)
         self._donates = made.donates
         start = time.perf_counter()
