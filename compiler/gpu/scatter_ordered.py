@@ -25,7 +25,7 @@ __all__ = ["emit_ordered"]
 
 _THREADS = 256
 #: Rows that a thread looks at before the block combines what it found.
-_KEYS = 8
+_KEYS = 4
 #: Blocks that a multiprocessor may have at once.
 _RESIDENT = 8
 

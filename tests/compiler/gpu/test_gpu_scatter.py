@@ -201,6 +201,13 @@ def test_many_updates_of_few_elements() -> None:
     check_gpu(text, given_for(text, places(40, 5000)), orders=ORDERS[1:3])
 
 
+@pytest.mark.parametrize("dtype", ["s8", "u16", "bf16", "s32", "f32", "u64", "f64"])
+@pytest.mark.parametrize("step", ["add", "maximum", "multiply"])
+def test_atomics_of_every_width_assemble(dtype: str, step: str) -> None:
+    text = table(dtype, f"{step}(a, b)", 5000, 64, 8192)
+    assert_light(assemble_kernel(text, ["sm_80"], {0: 0}, FREE), 64)
+
+
 def test_registers() -> None:
     for text in (
         table("f32", "add(a, b)", 50000, 1024, 8192),
