@@ -2,7 +2,8 @@
 
 A kernel is written once, against `GridCode`. The same body becomes PTX (`nvptx.py`), AMD code (`amdgpu.py`), or, for
 tests, x86 code in which every GPU thread is a coroutine and a barrier suspends it (`emulated.py`): whatever order the
-threads then run in between barriers, the results must be the same.
+threads then run in between barriers, the results must be the same. Blocks run in any order, one after another too: none
+may wait for another.
 
 Blocks are one-dimensional, grids have up to three dimensions. Pointers are generic; kernels get one per array, aligned
 to 16 bytes, and the device's number.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.native.gpu.amdgpu import new_amdgpu_module
 from shardc.native.gpu.emulated import compile_emulated, new_emulated_module
 from shardc.native.gpu.nvptx import emit_ptx, new_nvptx_module
 from shardc.native.gpu.problems import GpuProblem
@@ -17,6 +18,8 @@ def new_gpu_module(name: str, target: GpuTarget) -> ir.Module:
     """An empty module for kernels of ``target``."""
     if target.kind == "emulated":
         return new_emulated_module(name)
+    if target.kind == "amdgpu":
+        return new_amdgpu_module(name, target)
     return new_nvptx_module(name, target)
 
 
