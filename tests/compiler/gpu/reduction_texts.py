@@ -1,10 +1,21 @@
-"""HLO of kernels that reduce, for the tests of reductions."""
+"""Kernels that reduce, as HLO, for the tests of reductions on GPUs; who makes them, and arguments for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["REDUCERS", "layer_norm", "reduced", "softmax"]
+import numpy as np
+
+from shardc.compiler.gpu.function import GpuKernel
+from shardc.compiler.gpu.kernel import hero_of
+from shardc.hlo.ir import Instruction
+from shardc.hlo.text.reader import read_hlo
+from shardc.native.gpu.emulated import new_emulated_module
+from shardc.native.gpu.target import gpu_target
+from tests.compiler.gpu.gpu_runner import as_instruction
+from tests.compiler.kernel_runner import random
+
+__all__ = ["REDUCERS", "arguments", "hero", "layer_norm", "reduced", "root_of", "softmax", "totals"]
 
 #: Reducers whose order matters: the last number that is no NaN; the first greatest, or NaN, with its position.
 REDUCERS = """
@@ -102,3 +113,38 @@ ENTRY main {{
   ROOT out = ({full}, {row}, {row}) tuple(o, mean, last)
 }}
 """
+
+
+def arguments(text: str, seed: int = 0) -> list[np.ndarray]:
+    """Random arrays for the parameters."""
+    return [random(o.shape, seed + n) for n, o in enumerate(as_instruction(text).operands)]
+
+
+def hero(what: Instruction | str) -> str:
+    """The name of who makes a kernel."""
+    kernel = GpuKernel(new_emulated_module("m"), as_instruction(what), "k", gpu_target("cuda-emulated"))
+    found = hero_of(kernel)
+    assert found is not None
+    return found.name
+
+
+def root_of(text: str) -> Instruction:
+    """The last instruction alone, over parameters."""
+    root = read_hlo(text).entry.root
+    operands = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(root.operands)]
+    return root.replace(operands=tuple(operands))
+
+
+def totals(
+    dims: tuple[int, ...], d: int, dtype: str = "f32", opcode: str = "add", *, backwards: bool = False
+) -> Instruction:
+    """``opcode`` of all elements up to each (``backwards``: from each on) along ``d``, from an initial value."""
+    size, shape = dims[d], f"{dtype}[{','.join(map(str, dims))}]"
+    low, high = (0, size - 1) if backwards else (size - 1, 0)
+    sizes = "x".join(str(size if k == d else 1) for k in range(len(dims)))
+    pads = "x".join(f"{low}_{high}" if k == d else "0_0" for k in range(len(dims)))
+    return root_of(
+        f"HloModule m\n{_one_op('op', opcode, dtype)}ENTRY main {{\nx = {shape} parameter(0)\n"
+        f"z = {dtype}[] parameter(1)\n"
+        f"ROOT r = {shape} reduce-window(x, z), window={{size={sizes} pad={pads}}}, to_apply=op\n}}\n"
+    )

@@ -10,8 +10,7 @@ from shardc.compiler.gpu.column_reduction import column_shape
 from shardc.compiler.gpu.launches import KernelLaunch
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
-from tests.compiler.gpu.reduction_texts import REDUCERS, reduced
-from tests.compiler.gpu.test_gpu_rows import arguments, hero
+from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, hero, reduced
 
 
 @pytest.mark.parametrize("dims", [(1, 40), (3, 1000), (64, 96), (257, 7), (100, 1), (40, 129), (600, 36)])

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.gpu.cumulative import takes_cumulative
-from shardc.compiler.gpu.function import GpuKernel
 from shardc.hlo.ir import Instruction
-from shardc.hlo.text.reader import read_hlo
-from shardc.native.gpu.emulated import new_emulated_module
-from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated
+from tests.compiler.gpu.reduction_texts import hero, root_of, totals
 from tests.compiler.kernel_runner import random
 
-BODY = """
-op {{ a = {0}[] parameter(0)
-  b = {0}[] parameter(1)
-  ROOT r = {0}[] {1}(a, b) }}
-"""
 TWO = """
 op { a = f32[] parameter(0)
   n = s32[] parameter(1)
@@ -29,29 +20,8 @@ op { a = f32[] parameter(0)
 """
 
 
-def root_of(text: str) -> Instruction:
-    """The last instruction alone, over parameters."""
-    root = read_hlo(text).entry.root
-    operands = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(root.operands)]
-    return root.replace(operands=tuple(operands))
-
-
-def totals(
-    dims: tuple[int, ...], d: int, dtype: str = "f32", opcode: str = "add", *, backwards: bool = False
-) -> Instruction:
-    size, shape = dims[d], f"{dtype}[{','.join(map(str, dims))}]"
-    low, high = (0, size - 1) if backwards else (size - 1, 0)
-    sizes = "x".join(str(size if k == d else 1) for k in range(len(dims)))
-    pads = "x".join(f"{low}_{high}" if k == d else "0_0" for k in range(len(dims)))
-    return root_of(
-        f"HloModule m\n{BODY.format(dtype, opcode)}ENTRY main {{\nx = {shape} parameter(0)\n"
-        f"z = {dtype}[] parameter(1)\n"
-        f"ROOT r = {shape} reduce-window(x, z), window={{size={sizes} pad={pads}}}, to_apply=op\n}}\n"
-    )
-
-
 def check_totals(i: Instruction, ulp: float = 64) -> None:
-    assert takes_cumulative(GpuKernel(new_emulated_module("m"), i, "k", gpu_target("cuda-emulated")))
+    assert hero(i) == "cumulative"
     check_gpu(i, [random(o.shape, n) for n, o in enumerate(i.operands)], ulp=ulp)
 
 
@@ -104,11 +74,11 @@ def test_other_reducers_are_applied_in_order(dims: str) -> None:
 
 def test_pooling_windows_are_no_totals() -> None:
     i = root_of(
-        f"HloModule m\n{BODY.format('f32', 'maximum')}ENTRY main {{\nx = f32[4,9] parameter(0)\n"
-        "z = f32[] parameter(1)\n"
+        "HloModule m\nop { a = f32[] parameter(0)\nb = f32[] parameter(1)\nROOT r = f32[] maximum(a, b) }\n"
+        "ENTRY main {\nx = f32[4,9] parameter(0)\nz = f32[] parameter(1)\n"
         "ROOT r = f32[4,7] reduce-window(x, z), window={size=1x3}, to_apply=op\n}\n"
     )
-    assert not takes_cumulative(GpuKernel(new_emulated_module("m"), i, "k", gpu_target("cuda-emulated")))
+    assert hero(i) == "loop"
 
 
 @pytest.mark.parametrize(("dims", "d"), [((64, 1 << 20), 1), ((1 << 24,), 0), ((1 << 20, 64), 0), ((16384, 128), 1)])

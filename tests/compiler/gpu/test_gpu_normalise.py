@@ -8,8 +8,7 @@ import pytest
 from shardc.compiler.gpu import row_kernel
 from shardc.compiler.gpu.launches import KernelLaunch
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
-from tests.compiler.gpu.reduction_texts import layer_norm, softmax
-from tests.compiler.gpu.test_gpu_rows import arguments, hero
+from tests.compiler.gpu.reduction_texts import arguments, hero, layer_norm, softmax
 
 
 @pytest.mark.parametrize("dims", [(300, 2), (70, 17), (40, 128), (5, 1000), (3, 777), (2, 6000)])

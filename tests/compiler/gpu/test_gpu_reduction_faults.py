@@ -8,8 +8,7 @@ from llvmlite import ir
 from shardc.hlo.ir import Instruction
 from shardc.native.gpu.emulated import EmulatedCode
 from tests.compiler.gpu.gpu_runner import as_instruction, check_gpu
-from tests.compiler.gpu.reduction_texts import layer_norm, reduced, softmax
-from tests.compiler.gpu.test_gpu_cumulative import totals
+from tests.compiler.gpu.reduction_texts import layer_norm, reduced, softmax, totals
 from tests.compiler.kernel_runner import random
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import emit_gpu_kernel, hero_of
+from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import KernelLaunch
 from shardc.compiler.gpu.row_reduction import row_shape
 from shardc.native.gpu.amdgpu import emit_amdgpu, new_amdgpu_module
-from shardc.native.gpu.emulated import new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (
     ORDERS,
@@ -21,19 +19,7 @@ from tests.compiler.gpu.gpu_runner import (
     emulated,
     run_gpu_kernel,
 )
-from tests.compiler.gpu.reduction_texts import REDUCERS, reduced
-from tests.compiler.kernel_runner import random
-
-
-def arguments(text: str, seed: int = 0) -> list[np.ndarray]:
-    return [random(o.shape, seed + n) for n, o in enumerate(as_instruction(text).operands)]
-
-
-def hero(text: str) -> str:
-    kernel = GpuKernel(new_emulated_module("m"), as_instruction(text), "k", gpu_target("cuda-emulated"))
-    found = hero_of(kernel)
-    assert found is not None
-    return found.name
+from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, hero, reduced
 
 
 @pytest.mark.parametrize(
