@@ -47,6 +47,11 @@ class ScatterPlaces:
         self.columns = math.prod(self.update_dims[d] for d in self.column_dims)
         self.size = self.positions * self.columns
 
+    @property
+    def apart(self) -> bool:
+        """Does the program say that no two windows meet? Their starts may differ and windows overlap all the same."""
+        return bool(self.attrs.get("unique_indices", False)) and self.position_dims == self.batch
+
     def extent(self, d: int) -> int:
         """The width of windows along dimension ``d`` of the operand."""
         return next((self.update_dims[u] for u, o in self.window.items() if o == d), 1)

@@ -143,6 +143,9 @@ def test_windows_that_start_anywhere_and_overlap() -> None:
     indices = np.stack([rng.integers(-1, 10, 7), rng.integers(-1, 4, 7)]).astype(np.int32)
     check_gpu(text, given_for(text, indices))
     check_gpu(text, given_for(text, indices), in_place={0: 0})
+    apart = text.replace("to_apply=step\n    }", "to_apply=step, unique_indices=true\n    }")
+    starts = np.stack([np.arange(7), np.zeros(7)]).astype(np.int32)
+    check_gpu(apart, given_for(apart, starts))
 
 
 def test_batches_of_operand_and_indices() -> None:
