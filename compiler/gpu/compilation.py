@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llvmlite import ir
 
+from shardc.native.gpu.assemble import assemble
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.problems import GpuProblem
 from shardc.native.gpu.runtime import Image
@@ -61,8 +62,6 @@ class GpuCompilation:
         image = gpu_image(module, self._target)
         if not self._assembled:
             return image, b""
-        from shardc.native.gpu.assemble import assemble
-
         try:
             cubin = assemble(image.data, self._target.arch)
         except GpuProblem:  # no assembler here: the driver assembles it when it is loaded

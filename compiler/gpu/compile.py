@@ -40,7 +40,8 @@ def build_gpu_executable(
     processor ``machine``. Without ``fold`` nothing is computed before the program runs; ``tuning`` is by default what
     ``config`` says; with ``profile`` drivers time the steps. Raises `UnsupportedError` for what neither can do."""
     need_computable(module, config.custom_calls)
-    machine = machine or host_target()
+    emulated = target.kind == "emulated"
+    machine = host_target() if emulated or machine is None else machine
     tuning = tuning or replace(DEFAULT, tf32=config.tf32, deterministic=config.deterministic)
     clock = Clock()
     lowered = lower_for_gpu(module, target, config, fold=fold, tuning=tuning)
@@ -53,7 +54,6 @@ def build_gpu_executable(
         codes = compilation.codes()
     objects = host.objects()
     clock.mark("gpu")
-    emulated = target.kind == "emulated"
     program = GpuProgram(
         target=str(target),
         images=tuple(image for image, _ in codes),

@@ -266,3 +266,21 @@ def test_sites_for_profiles(config: Config) -> None:
     }
     plain = compile_module(module, config, target="cuda-emulated")
     assert plain.profile is None and plain.gpu is not None and not plain.gpu.sites
+
+
+def test_without_an_assembler_the_driver_gets_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardc.compiler.gpu import compilation
+    from shardc.native.gpu.problems import GpuFault, GpuProblem
+
+    def refuse(problem: Exception) -> None:
+        def assemble(ptx: bytes, arch: str) -> None:
+            raise problem
+
+        monkeypatch.setattr(compilation, "assemble", assemble)
+
+    refuse(GpuProblem("there is no assembler"))
+    made = build_gpu_executable(program(MAPS), Config(), gpu_target("cuda:sm_90")).gpu
+    assert made is not None and {i.kind for i in made.images} == {"ptx"} and not made.ptx
+    refuse(GpuFault("the assembler refuses the text"))
+    with pytest.raises(GpuFault, match="refuses"):
+        build_gpu_executable(program(MAPS), Config(), gpu_target("cuda:sm_90"))
