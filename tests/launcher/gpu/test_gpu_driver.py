@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,23 @@ def test_a_forgotten_event_shows(monkeypatch: pytest.MonkeyPatch, forgotten: int
         if not all(np.allclose(a, b, rtol=2e-5, atol=1e-5) for a, b in zip(got, want, strict=True)):
             return
     pytest.fail("no order of the streams shows that a wait is missing")
+
+
+def test_checkpoints_and_other_libraries_read_arrays_of_the_gpu(tmp_path: Path) -> None:
+    driver = gpu_driver(mlp(4))
+    w, loss = driver([W, X])
+    shardc.save_checkpoint(tmp_path, {"w": w, "loss": loss}, step=1)
+    back = shardc.load_checkpoint(tmp_path, like={"w": w, "loss": loss}).tree
+    np.testing.assert_array_equal(np.asarray(back["w"]), np.asarray(w))
+    np.testing.assert_allclose(np.asarray(driver([back["w"], X])[0]), np.asarray(driver([w, X])[0]))
+    np.testing.assert_array_equal(np.from_dlpack(loss), np.asarray(loss))
+    assert w.astype("int32").dtype == np.int32
+
+
+def test_results_without_elements() -> None:
+    spec = ShapeDtype((8, 4), "float32")
+    program = shardc.trace(lambda x: (x[:0], x.sum(), x), spec, mesh=Mesh({"d": 2}), in_shardings=P("d"))
+    empty, total, same = values(gpu_driver(program)([X[:8, :4]]))
+    assert empty.shape == (0, 4)
+    np.testing.assert_allclose(total, X[:8, :4].sum(), rtol=1e-5)
+    np.testing.assert_array_equal(same, X[:8, :4])
