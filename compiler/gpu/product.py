@@ -16,7 +16,7 @@ from llvmlite import ir
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.loop import emit_maps
-from shardc.compiler.gpu.maps import GridOutput
+from shardc.compiler.gpu.maps import GridOutput, computed_by_rules
 from shardc.compiler.gpu.product_loaders import Loader, Side, loader
 from shardc.compiler.gpu.product_plan import Plan, plan_product
 from shardc.compiler.gpu.product_problem import Problem, dot_problem
@@ -25,7 +25,7 @@ from shardc.compiler.gpu.product_warps import WarpProduct
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Condition, Expr, LoopVar, condition, delinearise, linear
 from shardc.compiler.kernels.elements import Element
-from shardc.compiler.kernels.folds import converted
+from shardc.compiler.kernels.folds import FOLDS, converted
 from shardc.compiler.kernels.frames import Branch, Frame, Loop, Val, deepest
 from shardc.compiler.kernels.registers import decode, memory_type
 from shardc.compiler.lower.fusion_rules import is_alias, is_elementwise
@@ -60,8 +60,13 @@ def only(kernel: GpuKernel, opcode: str) -> Instruction | None:
 
 
 def reads_in_place(kernel: GpuKernel, product: Instruction) -> bool:
-    """Do all results take the product's element at their own place, and nothing else of it?"""
+    """Do all results take the product's element at their own place, and nothing else of it? Everything else must be
+    what a thread can compute on the way, without sums of its own."""
     root = kernel.computation.root
+    if not computed_by_rules(kernel.computation) or any(
+        i.opcode in FOLDS for i in kernel.computation if i is not product
+    ):
+        return False
     made = {product}
     for i in kernel.computation:
         if any(o in made for o in i.operands):

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.compiler.gpu import product
+from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.product_plan import Plan, plan_product
 from shardc.compiler.gpu.product_problem import dot_problem
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DTYPES
 from shardc.hlo.types import array_shape as f
-from shardc.native.gpu.emulated import FORWARD, REVERSE, Order
+from shardc.native.gpu.emulated import FORWARD, REVERSE, Order, new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (
     as_instruction,
@@ -211,6 +212,28 @@ ENTRY main {
 }
 """
     i = as_instruction(text)
+    check_gpu(i, whole(i), orders=FEW)
+
+
+def test_sums_beside_a_product_are_not_done_by_every_tile() -> None:
+    """Rows scaled by their sums before the product: other launches make them."""
+    text = """
+HloModule m
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY main {
+  x = f32[64,32] parameter(0)
+  w = f32[32,48] parameter(1)
+  z = f32[] constant(0)
+  s = f32[64] reduce(x, z), dimensions={1}, to_apply=sum
+  b = f32[64,32] broadcast(s), dimensions={0}
+  a = f32[64,32] multiply(x, b)
+  ROOT y = f32[64,48] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    i = as_instruction(text)
+    assert not product.takes_product(GpuKernel(new_emulated_module("test"), i, "k", gpu_target("cuda-emulated")))
     check_gpu(i, whole(i), orders=FEW)
 
 
