@@ -14,7 +14,7 @@ add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
 max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }
 add64 { a = f64[] parameter(0) b = f64[] parameter(1) ROOT r = f64[] add(a, b) }
 larger { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=GE }
-less { a = f32[] parameter(0) b = f32[] parameter(1) p = f64[] parameter(2) q = f64[] parameter(3)
+less { a = f64[] parameter(0) b = f64[] parameter(1) p = u64[] parameter(2) q = u64[] parameter(3)
   ROOT r = pred[] compare(a, b), direction=LT, type=TOTALORDER }
 """
 
@@ -200,12 +200,12 @@ KINDS = (
         ROOT c = f32[2,13,13,8] convolution(x, w), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2},
             dim_labels=b01f_01io->b01f""", fused="", registers=255, ulp=64),
     Kind("long rows sorted with what goes along", "sort", """
-        x = f32[4200] parameter(0)
-        y = f64[4200] parameter(1)
-        ROOT s = (f32[4200], f64[4200]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
+        x = f64[2100] parameter(0)
+        y = u64[2100] parameter(1)
+        ROOT s = (f64[2100], u64[2100]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less""", fused=""),
     Kind("the best of long rows", "top-k", """
-        x = f32[2,4200] parameter(0)
-        ROOT t = (f32[2,7], s32[2,7]) topk(x), k=7, largest=true""", fused=""),
+        x = f64[2,2100] parameter(0)
+        ROOT t = (f64[2,7], s32[2,7]) topk(x), k=7, largest=true""", fused=""),
     Kind("factors of doubles", "cholesky", """
         x = f64[3,20,20] parameter(0)
         ROOT c = f64[3,20,20] cholesky(x), lower=false""", fused="", ulp=64),

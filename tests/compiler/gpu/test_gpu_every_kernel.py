@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import HEROES, emit_gpu_kernel, hero_of
-from shardc.compiler.gpu.launches import KernelLaunch
+from shardc.compiler.gpu.kernel import HEROES, hero_of
 from shardc.compiler.gpu.samples import sample
 from shardc.compiler.gpu.support import gpu_hero
 from shardc.compiler.kernels.support import KERNELS
 from shardc.hlo.ir import Instruction
-from shardc.native.gpu.amdgpu import emit_amdgpu, new_amdgpu_module
 from shardc.native.gpu.emulated import EmulatedCode
 from shardc.native.gpu.target import gpu_target
-from shardc.native.jit import defined_symbols, new_module
+from shardc.native.jit import new_module
 from tests.compiler.gpu.gpu_kinds import KINDS, Kind, instruction_of
 from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu
 from tests.compiler.kernel_runner import Array, random
@@ -67,18 +65,6 @@ def test_kind(kind: Kind) -> None:
     assert maker(i, in_place) == kind.hero
     check_gpu(i, arguments(i), ulp=kind.ulp, in_place=in_place)
     assert_light(assemble_kernel(i, in_place=in_place), kind.registers)
-
-
-@pytest.mark.parametrize("hero", [h.name for h in HEROES])
-def test_amd_code(hero: str) -> None:
-    """The same bodies become code for another vendor's chips: an ELF object with the kernel."""
-    target = gpu_target("rocm:gfx90a")
-    module = new_amdgpu_module("m", target)
-    kind = next(k for k in KINDS if k.hero == hero)
-    launches = emit_gpu_kernel(module, instruction_of(kind), "k", target, frozenset(dict(kind.in_place)))
-    code = emit_amdgpu(module, target)
-    assert code.startswith(b"\x7fELF")
-    assert {s.symbol for s in launches.steps if isinstance(s, KernelLaunch)} <= set(defined_symbols(code))
 
 
 def test_a_sort_without_barriers_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
