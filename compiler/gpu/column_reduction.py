@@ -85,6 +85,7 @@ def column_shape(
 
 
 def takes_column_reduction(kernel: GpuKernel) -> bool:
+    """Any kernel of reductions, one of each per result, whose memory lies along the results."""
     plan = kernel_plan(kernel)
     return plan is not None and plan.by_columns
 

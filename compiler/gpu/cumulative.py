@@ -11,6 +11,7 @@ __all__ = ["emit_cumulative", "takes_cumulative"]
 
 
 def takes_cumulative(kernel: GpuKernel) -> bool:
+    """A reduce-window whose windows reach from one end to their own position."""
     return scan_of(kernel) is not None
 
 

@@ -113,7 +113,7 @@ def _registers(i: Instruction) -> int:
 
 
 def takes_row_kernel(kernel: GpuKernel) -> bool:
-    """Any kernel with a row plan whose rows read nothing that depends on calls."""
+    """Any fusion with a row plan: its reductions run over the last dimensions of what its results lie in."""
     if kernel.instruction.opcode != "fusion" or kernel.instruction.attrs["kind"] == "kOutput":
         return False
     return plan_rows(kernel.computation) is not None

@@ -69,6 +69,7 @@ def row_shape(target: GpuTarget, rows: int, units: int, *, split: bool = True, s
 
 
 def takes_row_reduction(kernel: GpuKernel) -> bool:
+    """Any kernel of reductions, one of each per result, whose memory does not lie along the results."""
     plan = kernel_plan(kernel)
     return plan is not None and not plan.by_columns
 
