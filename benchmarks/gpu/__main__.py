@@ -31,6 +31,7 @@ from tables import insert
 FOLDER = Path(__file__).resolve().parent
 DOCS = FOLDER.parents[1] / "docs"
 PROGRAMS = (*BOUND_BY_MEMORY, *PRODUCTS, STEP)
+FIGURES = ("demo", "nccl", *PROGRAMS, "host")
 _PATIENCE_SECONDS = 1200
 _COPY_BYTES = 512 << 20
 #: How much sums of results may differ, of the sum of what is added.
@@ -98,22 +99,26 @@ class Results:
         return {"machine": self.machine, "measured": self.measured, "missing": self.missing}
 
 
-def measure(ours: Side, xla: Side, results: Results, programs: Sequence[str], rounds: int, small: bool) -> None:
-    """All figures of ``programs``, and those that belong to none."""
-    with results.trying("demo"):
-        results.measured["demo"] = ours.ask("demo")["difference"]
-    with results.trying("nccl"):
-        results.measured["nccl"] = float(not ours.ask("nccl", count=1 << 20)["equal"])
+def measure(ours: Side, xla: Side, results: Results, wanted: Sequence[str], rounds: int, small: bool) -> None:
+    """The figures of ``wanted``: programs, and what belongs to none of them."""
+    programs = [name for name in PROGRAMS if name in wanted]
+    if "demo" in wanted:
+        with results.trying("demo"):
+            results.measured["demo"] = ours.ask("demo")["difference"]
+    if "nccl" in wanted:
+        with results.trying("nccl"):
+            results.measured["nccl"] = float(not ours.ask("nccl", count=1 << 20)["equal"])
     rate: float | None = None
     with results.trying(*(f"share {name}" for name in programs if name in BOUND_BY_MEMORY)):
         rate = ours.ask("copy", nbytes=1 << 16 if small else _COPY_BYTES)["rate"]
     for name in programs:
         with results.trying(f"share {name}", f"xla {name}", *(["compile"] if name == STEP else [])):
             _one_program(results, ours, xla, name, rounds, rate)
-    with results.trying("host"):
-        ours.ask("compile", program=TINY)
-        ours.ask("host", steps=20)
-        results.measured["host"] = 1e6 * ours.ask("host", steps=20 if small else 200)["seconds"]
+    if "host" in wanted:
+        with results.trying("host"):
+            ours.ask("compile", program=TINY)
+            ours.ask("host", steps=20)
+            results.measured["host"] = 1e6 * ours.ask("host", steps=20 if small else 200)["seconds"]
 
 
 def _one_program(results: Results, ours: Side, xla: Side, name: str, rounds: int, rate: float | None) -> None:
@@ -154,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--emulated", action="store_true", help="a tiny run on the emulated GPU")
     parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
     parser.add_argument("--show", action="store_true", help="only show what was measured before")
-    parser.add_argument("--only", nargs="+", choices=PROGRAMS, metavar="PROGRAM", help="not all of the programs")
+    parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="FIGURE", help=f"some of: {', '.join(FIGURES)}")
     parser.add_argument("--verbose", action="store_true", help="tracebacks of what fails")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="runs of each side, in turn")
     options = parser.parse_args(arguments)
@@ -168,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         ours, xla = sides("cuda-emulated" if options.emulated else "cuda", cache, options.verbose)
         try:
             results = Results(_machine(ours, xla, options.emulated))
-            measure(ours, xla, results, options.only or PROGRAMS, options.rounds, options.emulated)
+            measure(ours, xla, results, options.only or FIGURES, options.rounds, options.emulated)
         except Unanswered as error:
             print(f"Nothing was measured: {error}", file=sys.stderr)
             return 1
