@@ -74,7 +74,7 @@ def need_machine(executable: Executable, made_for: str) -> None:
     machine = host_target()
     wanted = {f for f in executable.features.split(",") if f.startswith("+")}
     missing = sorted(wanted - set(machine.features.split(",")))
-    if made_for.split(" ")[0] != machine.triple or missing:
+    if made_for.partition(" ")[0] != machine.triple or missing:
         lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
         raise EnvironmentProblem(
             f"{executable.name} was compiled for {made_for}, this machine is {machine}{lacking}",
