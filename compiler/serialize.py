@@ -38,6 +38,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, Lis
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.types import DTYPES, DType, Layout, Shape
+from shardc.native.gpu.product import Product
 from shardc.native.gpu.runtime import Image, LaunchShape
 
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
@@ -80,6 +81,7 @@ _CLASSES: Mapping[str, Any] = MappingProxyType(
             ListPairs,
             Mesh,
             Perform,
+            Product,
             ProductStep,
             ProfilePlan,
             Repeat,

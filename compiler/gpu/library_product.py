@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from shardc.compiler.kernels.product_sides import Side, Sides
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir import Instruction
 from shardc.hlo.types import DType
+from shardc.native.gpu.product import Product
 
 __all__ = ["LibraryProduct", "library_product"]
 
@@ -24,18 +26,9 @@ _FEWEST = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """``d = epilogue(a @ b + bias)`` as `ProductStep` has it; ``a``, ``b`` and ``bias`` number operand leaves."""
+    """A product of the operand leaves ``a``, ``b`` and ``bias``."""
 
-    m: int
-    n: int
-    k: int
-    batch: int
-    transpose_a: bool
-    transpose_b: bool
-    dtype: str
-    result: str
-    precision: str
-    epilogue: str
+    product: Product
     a: int
     b: int
     bias: int | None = None
@@ -65,20 +58,10 @@ def library_product(instruction: Instruction, tuning: Tuning = DEFAULT) -> Libra
     bias = _bias(inside, dot, len(sides.right.free))
     if (inside is not dot and bias is None) or (root is not dot and result == "f64"):
         return None
-    return LibraryProduct(
-        sides.m,
-        sides.n,
-        sides.k,
-        sides.batches,
-        bool(turned[0]),
-        bool(turned[1]),
-        dtype,
-        result,
-        "tf32" if dtype == "f32" and may_round(dot, tuning) else "highest",
-        epilogue,
-        *numbers,
-        bias,
-    )
+    precision: Literal["tf32", "highest"] = "tf32" if dtype == "f32" and may_round(dot, tuning) else "highest"
+    size = (sides.m, sides.n, sides.k, sides.batches)
+    product = Product(*size, bool(turned[0]), bool(turned[1]), dtype, result, precision, epilogue)
+    return LibraryProduct(product, *numbers, bias)
 
 
 def _product(instruction: Instruction) -> tuple[Instruction, tuple[int, int], Instruction] | None:
@@ -105,7 +88,7 @@ def _turned(side: Side, rows_first: bool) -> bool | None:
     return None
 
 
-def _activation(root: Instruction) -> tuple[str, Instruction] | None:
+def _activation(root: Instruction) -> tuple[Literal["", "relu", "gelu"], Instruction] | None:
     """What is applied last, and to what: ``""`` where nothing is."""
     if root.opcode == "maximum":
         for x, other in (root.operands, root.operands[::-1]):

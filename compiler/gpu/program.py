@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shardc.collectives.call import BufferRef
+from shardc.native.gpu.product import Product
 from shardc.native.gpu.runtime import Image, LaunchShape
 
 __all__ = [
@@ -53,23 +54,10 @@ class CopyStep:
 
 @dataclass(frozen=True, slots=True)
 class ProductStep:
-    """``d = epilogue(a @ b + bias)`` by cuBLASLt. Dense row-major arrays: a [batch, m, k] ([batch, k, m] where
-    ``transpose_a``), b [batch, k, n] ([batch, n, k] where ``transpose_b``), d [batch, m, n]; bias [n] or none.
+    """A product by cuBLASLt on arrays at ``a``, ``b``, ``bias`` and ``d``. ``workspace`` is memory of the arena for the
+    library."""
 
-    ``dtype`` is that of a and b, ``result`` of d and bias; ``epilogue`` is ``""``, ``"relu"`` or ``"gelu"`` (tanh);
-    ``precision`` is ``"highest"`` (f32 as f32) or ``"tf32"``. ``workspace`` is memory of the arena for the library.
-    """
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    transpose_a: bool
-    transpose_b: bool
-    dtype: str
-    result: str
-    precision: str
-    epilogue: str
+    product: Product
     a: BufferRef
     b: BufferRef
     bias: BufferRef | None

@@ -114,16 +114,7 @@ class GpuSteps:
 
     def _product(self, made: LibraryProduct, places: KernelPlaces, name: str) -> ProductStep:
         return ProductStep(
-            m=made.m,
-            n=made.n,
-            k=made.k,
-            batch=made.batch,
-            transpose_a=made.transpose_a,
-            transpose_b=made.transpose_b,
-            dtype=made.dtype,
-            result=made.result,
-            precision=made.precision,
-            epilogue=made.epilogue,
+            product=made.product,
             a=places.operands[made.a],
             b=places.operands[made.b],
             bias=None if made.bias is None else places.operands[made.bias],

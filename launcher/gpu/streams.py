@@ -143,7 +143,7 @@ class Streams:
                 0 if ref is None else self.places[d].address(ref)
                 for ref in (step.a, step.b, step.bias, step.d, step.workspace)
             )
-            self.code.products.run(step, a, b, bias, out, workspace, self._lanes[d].stream)
+            self.code.products.run(step.product, a, b, bias, out, workspace, self._lanes[d].stream, step.name)
 
     def _check(self, step: CheckStep, devices: Sequence[int]) -> None:
         assert self.code.checks is not None

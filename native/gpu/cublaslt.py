@@ -10,13 +10,14 @@ import ctypes
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from shardc.native.gpu.c_library import CLibrary, find_library, open_library
 from shardc.native.gpu.problems import GpuFault, GpuProblem
+from shardc.native.gpu.product import Product
 from shardc.native.gpu.runtime import Runtime, Stream
 
-__all__ = ["Product", "Products", "find_cublaslt"]
+__all__ = ["Products", "find_cublaslt"]
 
 _INSTALL = "pip install nvidia-cublas (or nvidia-cublas-cu12, as the driver)"
 _P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -72,33 +73,6 @@ _EPILOGUES: Mapping[tuple[str, bool], int] = MappingProxyType(
 _ALIGNED = 256
 
 
-class Product(Protocol):
-    """What is asked of a product; `ProductStep` has it, and says what each means."""
-
-    @property
-    def m(self) -> int: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def k(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def transpose_a(self) -> bool: ...
-    @property
-    def transpose_b(self) -> bool: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def result(self) -> str: ...
-    @property
-    def precision(self) -> str: ...
-    @property
-    def epilogue(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
 def find_cublaslt() -> str | None:
     """Where the library is; None where there is none. Loads nothing."""
     return find_library(["cu*/lib/libcublasLt.so.*", "cublas/lib/libcublasLt.so.*"], "cublasLt")
@@ -124,23 +98,26 @@ class Products:
     """cuBLASLt on the GPU of ``runtime``; algorithms may use ``workspace_bytes`` of memory that each call names.
 
     GpuProblem when the library is not there. ``library``: what stands in for it, for tests.
-    Example: ``Products(runtime, 32 << 20).run(step, a, b, bias, d, workspace, stream)``.
+    Example: ``Products(runtime, 32 << 20).run(product, a, b, bias, d, workspace, stream)``.
     """
 
     def __init__(self, runtime: Runtime, workspace_bytes: int, library: Any = None) -> None:
         self._runtime = runtime
         self._workspace_bytes = workspace_bytes
         self._calls = _opened(library)
-        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._plans: dict[tuple[Product, bool, int], _Plan] = {}
         runtime.make_current()
         handle = _P()
         self._calls.call("cublasLtCreate", ctypes.byref(handle))
         self._handle = handle
 
-    def run(self, step: Product, a: int, b: int, bias: int, d: int, workspace: int, stream: Stream) -> None:
-        """Put the product of the arrays at ``a`` and ``b`` into ``stream``; ``bias`` is 0 where there is none."""
+    def run(
+        self, product: Product, a: int, b: int, bias: int, d: int, workspace: int, stream: Stream, name: str = ""
+    ) -> None:
+        """Put the product of the arrays at ``a`` and ``b`` into ``stream``; ``bias`` is 0 where there is none, ``name``
+        is for messages."""
         self._runtime.make_current()
-        plan = self._plan(step, bool(bias), min(_alignment(address) for address in (a, b, d)))
+        plan = self._plan(product, name, bool(bias), min(_alignment(address) for address in (a, b, d)))
         if bias:
             plan.set_bias(bias)
         self._calls.call(
@@ -150,14 +127,11 @@ class Products:
             *(ctypes.byref(plan.algorithm), workspace, self._workspace_bytes, stream.handle),
         )
 
-    def _plan(self, step: Product, with_bias: bool, alignment: int) -> _Plan:
-        key = (
-            *(step.m, step.n, step.k, step.batch, step.transpose_a, step.transpose_b),
-            *(step.dtype, step.result, step.precision, step.epilogue, with_bias, alignment),
-        )
+    def _plan(self, product: Product, name: str, with_bias: bool, alignment: int) -> _Plan:
+        key = (product, with_bias, alignment)
         if key not in self._plans:
-            plan = _Plan(self._calls, step, with_bias)
-            plan.choose(self._handle, self._workspace_bytes, alignment, step)
+            plan = _Plan(self._calls, product, with_bias)
+            plan.choose(self._handle, self._workspace_bytes, alignment, name)
             self._plans[key] = plan
         return self._plans[key]
 
@@ -170,27 +144,30 @@ class Products:
 class _Plan:
     """The library's description of one product, and the algorithm for it."""
 
-    def __init__(self, calls: CLibrary, step: Product, with_bias: bool) -> None:
-        self._calls = calls
+    def __init__(self, calls: CLibrary, asked: Product, with_bias: bool) -> None:
+        self._calls, self._asked = calls, asked
         self._made: list[tuple[str, Any]] = []
-        compute = _F64 if step.dtype == "f64" else _TF32 if step.precision == "tf32" and step.dtype == "f32" else _F32
+        compute = (
+            _F64 if asked.dtype == "f64" else _TF32 if asked.precision == "tf32" and asked.dtype == "f32" else _F32
+        )
         scale = _TYPES["f64" if compute == _F64 else "f32"]
         number = ctypes.c_double if compute == _F64 else ctypes.c_float
         self.one, self.zero = number(1), number(0)
         self.algorithm = _Algorithm()
         self.product = self._make("MatmulDesc", compute, scale)
-        self._set("MatmulDesc", self.product, _TURN_A, ctypes.c_int32(step.transpose_b))
-        self._set("MatmulDesc", self.product, _TURN_B, ctypes.c_int32(step.transpose_a))
-        self._set("MatmulDesc", self.product, _EPILOGUE, ctypes.c_uint32(_EPILOGUES[step.epilogue, with_bias]))
+        self._set("MatmulDesc", self.product, _TURN_A, ctypes.c_int32(asked.transpose_b))
+        self._set("MatmulDesc", self.product, _TURN_B, ctypes.c_int32(asked.transpose_a))
+        self._set("MatmulDesc", self.product, _EPILOGUE, ctypes.c_uint32(_EPILOGUES[asked.epilogue, with_bias]))
         if with_bias:
-            self._set("MatmulDesc", self.product, _BIAS_TYPE, ctypes.c_int32(_TYPES[step.result]))
-        m, n, k = step.m, step.n, step.k
-        self.first = self._layout(step.dtype, (k, n) if step.transpose_b else (n, k), step.batch)
-        self.second = self._layout(step.dtype, (m, k) if step.transpose_a else (k, m), step.batch)
-        self.third = self._layout(step.result, (n, m), step.batch)
+            self._set("MatmulDesc", self.product, _BIAS_TYPE, ctypes.c_int32(_TYPES[asked.result]))
+        m, n, k = asked.m, asked.n, asked.k
+        self.first = self._layout(asked.dtype, (k, n) if asked.transpose_b else (n, k), asked.batch)
+        self.second = self._layout(asked.dtype, (m, k) if asked.transpose_a else (k, m), asked.batch)
+        self.third = self._layout(asked.result, (n, m), asked.batch)
 
-    def choose(self, handle: Any, workspace_bytes: int, alignment: int, step: Product) -> None:
+    def choose(self, handle: Any, workspace_bytes: int, alignment: int, name: str) -> None:
         """Ask the library how; GpuProblem when it does not know a way."""
+        asked = self._asked
         preference = self._make("MatmulPreference")
         self._set("MatmulPreference", preference, _WORKSPACE, ctypes.c_uint64(workspace_bytes))
         for attribute in _ALIGNMENTS:
@@ -207,9 +184,9 @@ class _Plan:
             problem = fault.what
         if problem or not count.value or self.algorithm.state:
             raise GpuProblem(
-                f"cuBLASLt has no algorithm for {step.m} x {step.k} x {step.n} in {step.dtype}"
+                f"cuBLASLt has no algorithm for {asked.m} x {asked.k} x {asked.n} in {asked.dtype}"
                 + (f": {problem}" if problem else ""),
-                where=step.name or None,
+                where=name or None,
                 fix="update nvidia-cublas",
             )
 

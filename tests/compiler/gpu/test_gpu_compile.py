@@ -22,6 +22,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
 from shardc.native.gpu.assemble import can_assemble
+from shardc.native.gpu.product import Product
 from shardc.native.gpu.target import GpuTarget, gpu_target
 from shardc.native.target import host_target
 from tests.compiler.checking import assert_close, program, random_arguments
@@ -179,8 +180,8 @@ def test_products_of_libraries_where_the_target_has_them() -> None:
     executable = build_gpu_executable(module, Config(), target)
     assert executable.gpu is not None and not executable.gpu.images
     (step,) = (s for s in leaf_steps(executable.gpu.steps) if isinstance(s, ProductStep))
-    assert (step.m, step.n, step.k, step.batch, step.transpose_a, step.transpose_b) == (64, 32, 96, 1, False, True)
-    assert (step.a.index, step.b.index, step.d.space, step.bias, step.precision) == (0, 1, "result", None, "highest")
+    assert step.product == Product(64, 32, 96, transpose_b=True)
+    assert (step.a.index, step.b.index, step.d.space, step.bias) == (0, 1, "result", None)
     assert step.workspace.offset + step.workspace.nbytes == executable.arena_bytes
     without = build_gpu_executable(module, Config(), replace(target, libraries=False))
     assert executable.memory["peak_bytes"] - without.memory["peak_bytes"] >= step.workspace.nbytes

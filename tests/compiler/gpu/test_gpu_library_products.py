@@ -55,19 +55,31 @@ d = T[64,48] dot(x, w), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
 
 def computed(p: LibraryProduct, arrays: list[Array]) -> Array:
     """What the library would give, in float64."""
-    a = arrays[p.a].reshape(p.batch, *((p.k, p.m) if p.transpose_a else (p.m, p.k))).astype(np.float64)
-    b = arrays[p.b].reshape(p.batch, *((p.n, p.k) if p.transpose_b else (p.k, p.n))).astype(np.float64)
-    x = (a.swapaxes(1, 2) if p.transpose_a else a) @ (b.swapaxes(1, 2) if p.transpose_b else b)
+    a = (
+        arrays[p.a]
+        .reshape(
+            p.product.batch, *((p.product.k, p.product.m) if p.product.transpose_a else (p.product.m, p.product.k))
+        )
+        .astype(np.float64)
+    )
+    b = (
+        arrays[p.b]
+        .reshape(
+            p.product.batch, *((p.product.n, p.product.k) if p.product.transpose_b else (p.product.k, p.product.n))
+        )
+        .astype(np.float64)
+    )
+    x = (a.swapaxes(1, 2) if p.product.transpose_a else a) @ (b.swapaxes(1, 2) if p.product.transpose_b else b)
     if p.bias is not None:
         x = x + arrays[p.bias].astype(np.float64)
     gelu = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    return {"": x, "relu": np.maximum(x, 0), "gelu": gelu}[p.epilogue]
+    return {"": x, "relu": np.maximum(x, 0), "gelu": gelu}[p.product.epilogue]
 
 
 def agrees(i: Instruction, p: LibraryProduct) -> None:
     arrays = [a / np.asarray(4, a.dtype) for a in numbers(i)]
     (wanted,) = expected(i, arrays)
-    tolerance = 2e-5 if p.result == "f32" else 0.1
+    tolerance = 2e-5 if p.product.result == "f32" else 0.1
     got = computed(p, arrays).reshape(wanted.shape)
     np.testing.assert_allclose(got, wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
 
@@ -78,8 +90,8 @@ def test_layouts(dtype: str, order: tuple[str, str]) -> None:
     i = dot(dtype, (3, 40, 48, 24), order, "f32")
     p = library_product(i)
     assert p is not None
-    assert (p.m, p.n, p.k, p.batch) == (40, 48, 24, 3)
-    assert (p.transpose_a, p.transpose_b) == (order[0] == "bkm", order[1] == "bnk")
+    assert (p.product.m, p.product.n, p.product.k, p.product.batch) == (40, 48, 24, 3)
+    assert (p.product.transpose_a, p.product.transpose_b) == (order[0] == "bkm", order[1] == "bnk")
     agrees(i, p)
 
 
@@ -89,7 +101,7 @@ def test_epilogues(dtype: str, epilogue: str) -> None:
     i = fused(dtype, EPILOGUES[epilogue])
     p = library_product(i)
     assert p is not None
-    assert (p.epilogue, p.bias, p.transpose_a, p.result) == (epilogue, 2, True, dtype)
+    assert (p.product.epilogue, p.bias, p.product.transpose_a, p.product.result) == (epilogue, 2, True, dtype)
     agrees(i, p)
 
 
@@ -124,4 +136,8 @@ def test_tf32_only_where_it_is_allowed() -> None:
         i.replace(attrs={**i.attrs, "operand_precision": ("highest", "highest")}), Tuning(tf32=True)
     )
     assert exact is not None and rounded is not None and asked is not None
-    assert (exact.precision, rounded.precision, asked.precision) == ("highest", "tf32", "highest")
+    assert (exact.product.precision, rounded.product.precision, asked.product.precision) == (
+        "highest",
+        "tf32",
+        "highest",
+    )

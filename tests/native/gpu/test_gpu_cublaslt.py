@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -14,25 +13,11 @@ from numpy.typing import NDArray
 from shardc.native.gpu.cublaslt import _FUNCTIONS, Products
 from shardc.native.gpu.emulated_runtime import EmulatedRuntime
 from shardc.native.gpu.problems import GpuFault, GpuProblem
+from shardc.native.gpu.product import Product
 from tests.native.gpu.stand_in import stand_in
 
 DTYPES: dict[int, Any] = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 NAMES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
-
-
-@dataclass(frozen=True)
-class Step:
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    transpose_a: bool = False
-    transpose_b: bool = False
-    dtype: str = "f32"
-    result: str = "f32"
-    precision: str = "highest"
-    epilogue: str = ""
-    name: str = "dot.1"
 
 
 class FakeLt:
@@ -121,23 +106,23 @@ def _placed(values: NDArray[Any], align: int = 256) -> NDArray[Any]:
 
 
 STEPS = [
-    Step(3, 5, 7),
-    Step(3, 5, 7, transpose_a=True),
-    Step(3, 5, 7, transpose_b=True),
-    Step(4, 6, 2, batch=3, transpose_a=True, transpose_b=True),
-    Step(4, 6, 2, epilogue="relu"),
-    Step(4, 6, 2, batch=2, epilogue="gelu"),
-    Step(4, 6, 8, dtype="bf16", result="bf16", epilogue="gelu"),
-    Step(4, 6, 8, dtype="bf16", result="f32"),
-    Step(4, 6, 8, dtype="f16", result="f16", epilogue="relu", transpose_b=True),
-    Step(4, 6, 8, dtype="f64", result="f64"),
-    Step(4, 6, 8, precision="tf32"),
+    Product(3, 5, 7),
+    Product(3, 5, 7, transpose_a=True),
+    Product(3, 5, 7, transpose_b=True),
+    Product(4, 6, 2, batch=3, transpose_a=True, transpose_b=True),
+    Product(4, 6, 2, epilogue="relu"),
+    Product(4, 6, 2, batch=2, epilogue="gelu"),
+    Product(4, 6, 8, dtype="bf16", result="bf16", epilogue="gelu"),
+    Product(4, 6, 8, dtype="bf16", result="f32"),
+    Product(4, 6, 8, dtype="f16", result="f16", epilogue="relu", transpose_b=True),
+    Product(4, 6, 8, dtype="f64", result="f64"),
+    Product(4, 6, 8, precision="tf32"),
 ]
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("step", STEPS, ids=str)
-def test_what_the_library_is_told_is_the_product(step: Step, with_bias: bool) -> None:
+def test_what_the_library_is_told_is_the_product(step: Product, with_bias: bool) -> None:
     fake, runtime = FakeLt(), EmulatedRuntime()
     random = np.random.default_rng(0)
     dtype, result = (np.dtype(DTYPES[NAMES[name]]) for name in (step.dtype, step.result))
@@ -165,7 +150,7 @@ def test_the_algorithm_is_chosen_once() -> None:
     products = Products(runtime, 1 << 20, fake.library)
     arrays = [_placed(np.ones((4, 4), np.float32)) for _ in range(3)]
     a, b, d = (x.ctypes.data for x in arrays)
-    step = Step(4, 4, 4)
+    step = Product(4, 4, 4)
     for _ in range(3):
         products.run(step, a, b, 0, d, 0, runtime.stream())
     assert fake.asked == [{1: 1 << 20, 5: 256, 6: 256, 7: 256, 8: 256}]
@@ -178,7 +163,7 @@ def test_everything_is_given_back() -> None:
     fake = FakeLt()
     products = Products(EmulatedRuntime(), 0, fake.library)
     x = _placed(np.ones((4, 4), np.float32)).ctypes.data
-    products.run(Step(4, 4, 4, epilogue="relu"), x, x, 0, x, 0, EmulatedRuntime().stream())
+    products.run(Product(4, 4, 4, epilogue="relu"), x, x, 0, x, 0, EmulatedRuntime().stream())
     del products
     assert all(value.get("gone") for value in fake.values.values())
 
@@ -188,7 +173,7 @@ def test_no_algorithm() -> None:
     fake.refuses = 15
     products = Products(runtime, 0, fake.library)
     with pytest.raises(GpuProblem, match=r"no algorithm for 4 x 8 x 6 in bf16: .*words 15") as caught:
-        products.run(Step(4, 6, 8, dtype="bf16", result="bf16"), 256, 256, 0, 256, 0, runtime.stream())
+        products.run(Product(4, 6, 8, dtype="bf16", result="bf16"), 256, 256, 0, 256, 0, runtime.stream(), "dot.1")
     assert caught.value.where == "dot.1"
 
 
