@@ -73,16 +73,6 @@ class AmdgpuCode(DeviceCode):
         call(b, "llvm.amdgcn.wave.barrier", VOID)
         b.fence("acquire", "wavefront")
 
-    def _lane(self, b: ir.IRBuilder) -> ir.Value:
-        return b.and_(self.thread(b), constant(I32, self.warp - 1))
-
-    def shuffle_xor(self, b: ir.IRBuilder, value: ir.Value, mask: int) -> ir.Value:
-        return self.shuffle_from(b, value, b.xor(self._lane(b), constant(I32, mask)))
-
-    def shuffle_up(self, b: ir.IRBuilder, value: ir.Value, distance: int) -> ir.Value:
-        lane, step = self._lane(b), constant(I32, distance)
-        return self.shuffle_from(b, value, b.select(b.icmp_unsigned("<", lane, step), lane, b.sub(lane, step)))
-
     def shuffle_from(self, b: ir.IRBuilder, value: ir.Value, lane: ir.Value) -> ir.Value:
         place = b.shl(lane, constant(I32, 2))
         moved = [call(b, "llvm.amdgcn.ds.bpermute", I32, place, w) for w in to_words(b, value)]

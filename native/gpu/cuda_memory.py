@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from shardc.native.gpu.host_bytes import HostBytes
 
 __all__ = ["Blocks", "CudaMemory", "Marks", "PinnedMemory"]
 
@@ -108,21 +107,12 @@ class CudaMemory:
         self._blocks.release(self.address, self.nbytes)
 
 
-class PinnedMemory:
+class PinnedMemory(HostBytes):
     """Memory of the host that the device copies from and to; an array over it keeps it."""
 
     def __init__(self, blocks: Blocks, address: int, nbytes: int) -> None:
+        super().__init__(address, nbytes)
         self._blocks = blocks
-        self._address = address
-        self._nbytes = nbytes
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self._nbytes,), "typestr": "|u1", "data": (self._address, False), "version": 3}
-
-    def array(self) -> NDArray[np.uint8]:
-        """[nbytes] uint8 over the memory."""
-        return np.asarray(self)
 
     def __del__(self) -> None:
-        self._blocks.release(self._address, self._nbytes)
+        self._blocks.release(self.address, self.nbytes)

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from shardc.native.flow import at_byte
 from shardc.native.gpu.emulated_copies import finish_copies, start_copy
-from shardc.native.gpu.emulated_layout import LAUNCH, STATE, THREAD, WARP, load_field, site_number, store_field
+from shardc.native.gpu.emulated_layout import LAUNCH, STATE, THREAD, load_field, site_number, store_field
 from shardc.native.gpu.emulated_threads import (
     FORWARD,
     REVERSE,
@@ -181,16 +181,6 @@ class EmulatedCode(GridCode):
     def warp_barrier(self, b: ir.IRBuilder) -> None:
         self._meet(b, "warp_barrier")
 
-    def _lane(self, b: ir.IRBuilder) -> ir.Value:
-        return b.and_(self.thread(b), constant(I32, WARP - 1))
-
-    def shuffle_xor(self, b: ir.IRBuilder, value: ir.Value, mask: int) -> ir.Value:
-        return self.shuffle_from(b, value, b.xor(self._lane(b), constant(I32, mask)))
-
-    def shuffle_up(self, b: ir.IRBuilder, value: ir.Value, distance: int) -> ir.Value:
-        lane, step = self._lane(b), constant(I32, distance)
-        return self.shuffle_from(b, value, b.select(b.icmp_unsigned("<", lane, step), lane, b.sub(lane, step)))
-
     def shuffle_from(self, b: ir.IRBuilder, value: ir.Value, lane: ir.Value) -> ir.Value:
         found = self._meet(b, "shuffle", to_words(b, value))
         count = len(found.types)
@@ -203,7 +193,7 @@ class EmulatedCode(GridCode):
         return multiply(b, kind, found, c)
 
     def load_matrix(self, b: ir.IRBuilder, place: ir.Value, count: int, transposed: bool = False) -> list[ir.Value]:
-        return matrices(b, self._meet(b, "load_matrix", [place]), self._lane(b), count, transposed)
+        return matrices(b, self._meet(b, "load_matrix", [place]), self.lane(b), count, transposed)
 
     # Copies: they arrive when somebody waits for them, so that who does not wait sees it.
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardc.native.gpu.host_bytes import HostBytes
 from shardc.native.gpu.problems import GpuFault, GpuProblem, out_of_memory
 
 __all__ = ["EmulatedMemory", "Heap", "Pinned"]
@@ -103,22 +102,13 @@ class EmulatedMemory:
             self._heap.release(self.address)
 
 
-class Pinned:
+class Pinned(HostBytes):
     """Memory of the host; an array over it keeps it."""
 
     def __init__(self, heap: Heap, nbytes: int) -> None:
-        self._nbytes = nbytes
-        self._address = heap.allocate(nbytes, on_device=False)
+        super().__init__(heap.allocate(nbytes, on_device=False), nbytes)
         self._heap = heap
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self._nbytes,), "typestr": "|u1", "data": (self._address, False), "version": 3}
-
-    def array(self) -> NDArray[np.uint8]:
-        """[nbytes] uint8 over the memory."""
-        return np.asarray(self)
 
     def __del__(self) -> None:
         if hasattr(self, "_heap"):
-            self._heap.release(self._address)
+            self._heap.release(self.address)

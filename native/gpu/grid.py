@@ -108,14 +108,19 @@ class GridCode(ABC):
     def warp_barrier(self, b: ir.IRBuilder) -> None:
         """The same for the threads of a warp."""
 
-    @abstractmethod
+    def lane(self, b: ir.IRBuilder) -> ir.Value:
+        """This thread in its warp, i32."""
+        return b.and_(self.thread(b), constant(I32, self.warp - 1))
+
     def shuffle_xor(self, b: ir.IRBuilder, value: ir.Value, mask: int) -> ir.Value:
         """``value`` (any scalar of 1, 2, 4 or 8 bytes) of the lane whose number differs by ``mask``. All lanes of the
         warp come here."""
+        return self.shuffle_from(b, value, b.xor(self.lane(b), constant(I32, mask)))
 
-    @abstractmethod
     def shuffle_up(self, b: ir.IRBuilder, value: ir.Value, distance: int) -> ir.Value:
         """``value`` of the lane ``distance`` before; lanes that have none get their own."""
+        lane, step = self.lane(b), constant(I32, distance)
+        return self.shuffle_from(b, value, b.select(b.icmp_unsigned("<", lane, step), lane, b.sub(lane, step)))
 
     @abstractmethod
     def shuffle_from(self, b: ir.IRBuilder, value: ir.Value, lane: ir.Value) -> ir.Value:

@@ -21,6 +21,36 @@ from shardc.native.gpu.emulated_runtime import EmulatedRuntime
 
 CONFIG = Config()
 
+#: tanh of x[64], as often as START, which defines the s32 ``start``, says.
+WHILE = """HloModule while
+
+body {
+  p = (s32[], f32[64]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  x = f32[64] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  m = s32[] subtract(n, one)
+  t = f32[64] tanh(x)
+  ROOT r = (s32[], f32[64]) tuple(m, t)
+}
+
+condition {
+  p = (s32[], f32[64]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  zero = s32[] constant(0)
+  ROOT c = pred[] compare(n, zero), direction=GT
+}
+
+ENTRY main {
+  n = s32[] parameter(0)
+  x = f32[64] parameter(1)
+  START
+  init = (s32[], f32[64]) tuple(start, x)
+  w = (s32[], f32[64]) while(init), condition=condition, body=body
+  ROOT y = f32[64] get-tuple-element(w), index=1
+}
+"""
+
 
 def module_of(program: Program | Module) -> Module:
     """The per-device program."""

@@ -25,40 +25,11 @@ from shardc.native.gpu.cuda_runtime import CudaRuntime
 from shardc.native.gpu.emulated import load_emulated
 from shardc.native.gpu.runtime import Image
 from shardc.native.gpu.target import GpuTarget, gpu_target
-from tests.launcher.gpu.gpu_driving import CONFIG, cpu_driver, gpu_executable, values
+from tests.launcher.gpu.gpu_driving import CONFIG, WHILE, cpu_driver, gpu_executable, values
 from tests.native.gpu.fake_cuda import FakeCuda
 
 X = np.random.default_rng(0).standard_normal((16, 12)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((12, 8)).astype(np.float32)
-
-LOOP = """HloModule loop
-
-body {
-  p = (s32[], f32[64]) parameter(0)
-  n = s32[] get-tuple-element(p), index=0
-  x = f32[64] get-tuple-element(p), index=1
-  one = s32[] constant(1)
-  m = s32[] subtract(n, one)
-  t = f32[64] tanh(x)
-  ROOT r = (s32[], f32[64]) tuple(m, t)
-}
-
-condition {
-  p = (s32[], f32[64]) parameter(0)
-  n = s32[] get-tuple-element(p), index=0
-  zero = s32[] constant(0)
-  ROOT c = pred[] compare(n, zero), direction=GT
-}
-
-ENTRY main {
-  n = s32[] parameter(0)
-  x = f32[64] parameter(1)
-  start = s32[] copy(n)
-  init = (s32[], f32[64]) tuple(start, x)
-  w = (s32[], f32[64]) while(init), condition=condition, body=body
-  ROOT y = f32[64] get-tuple-element(w), index=1
-}
-"""
 
 
 class CudaOverEmulation(CudaRuntime):
@@ -123,7 +94,7 @@ def test_steps_become_graphs_and_equal_the_cpu(devices: int, seed: int | None) -
 @pytest.mark.parametrize("turns", [0, 3])
 def test_a_loop_that_the_host_drives(turns: int) -> None:
     runtime = CudaOverEmulation(1)
-    driver = driver_of(read_hlo(LOOP), runtime)
+    driver = driver_of(read_hlo(WHILE.replace("START", "start = s32[] copy(n)")), runtime)
     x = np.linspace(-2, 2, 64, dtype=np.float32)
     wanted = x
     for _ in range(turns):

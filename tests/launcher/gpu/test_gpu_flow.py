@@ -16,36 +16,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.gpu.plan import Loop, Segment, cut
 from tests.compiler.test_overlap import KINDS
 from tests.compiler.test_overlap import module_of as pair_module
-from tests.launcher.gpu.gpu_driving import Counting, cpu_driver, gpu_driver, gpu_executable, values
-
-WHILE = """HloModule while
-
-body {
-  p = (s32[], f32[64]) parameter(0)
-  n = s32[] get-tuple-element(p), index=0
-  x = f32[64] get-tuple-element(p), index=1
-  one = s32[] constant(1)
-  m = s32[] subtract(n, one)
-  t = f32[64] tanh(x)
-  ROOT r = (s32[], f32[64]) tuple(m, t)
-}
-
-condition {
-  p = (s32[], f32[64]) parameter(0)
-  n = s32[] get-tuple-element(p), index=0
-  zero = s32[] constant(0)
-  ROOT c = pred[] compare(n, zero), direction=GT
-}
-
-ENTRY main {
-  n = s32[] parameter(0)
-  x = f32[64] parameter(1)
-  START
-  init = (s32[], f32[64]) tuple(start, x)
-  w = (s32[], f32[64]) while(init), condition=condition, body=body
-  ROOT y = f32[64] get-tuple-element(w), index=1
-}
-"""
+from tests.launcher.gpu.gpu_driving import WHILE, Counting, cpu_driver, gpu_driver, gpu_executable, values
 
 X = np.linspace(-2, 2, 64, dtype=np.float32)
 

@@ -11,7 +11,8 @@ import shardc
 from shardc import Mesh, P, Program, ShapeDtype
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.gpu.driver import GpuDriver
-from tests.launcher.gpu.test_gpu_flow import FFT, WHILE
+from tests.launcher.gpu.gpu_driving import WHILE
+from tests.launcher.gpu.test_gpu_flow import FFT
 from tests.launcher.gpu.test_gpu_flow import X as START
 
 RNG = np.random.default_rng(0)
