@@ -1,0 +1,1 @@
+"""The other side of the compile service: programs whose stages somebody else works out."""

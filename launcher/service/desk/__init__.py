@@ -1,0 +1,1 @@
+"""The desk: takes orders, has each carried out once, and knows what became of every job."""

@@ -1,0 +1,1 @@
+"""The page of the service: style, script and template; nothing from other servers."""

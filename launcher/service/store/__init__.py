@@ -1,0 +1,1 @@
+"""The store: uploaded programs and finished artifacts by content, in a folder or in object storage."""
