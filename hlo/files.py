@@ -13,10 +13,11 @@ __all__ = ["replacing", "write_atomically"]
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of ``path`` when the block ends, and vanishes when it fails.
 
-    Readers see the old content or the new. The file gets the permissions that a new file has. Raises OSError.
+    Readers see the old content or the new. The file gets the permissions ``mode``, or those that a new file has.
+    Raises OSError.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     temporary = Path(name)
@@ -27,7 +28,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(0o666 & ~umask if mode is None else mode)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):

@@ -46,7 +46,7 @@ def content_kind(data: bytes, file: str = "") -> str:
             fix="give HLO text, MLIR text, MLIR bytecode, or what jax.export.Exported.serialize() returns",
         )
     text = data[:65536].decode("utf-8", "replace")
-    text = re.sub(r"\s+|//[^\n]*\n?|/\*.*?\*/", " ", text, flags=re.DOTALL).lstrip()
+    text = re.sub(r"\s+|//[^\n]*\n?|/\*.*?(?:\*/|\Z)", " ", text, flags=re.DOTALL).lstrip()
     return "mlir" if _MLIR_START.match(text) else "hlo"
 
 
