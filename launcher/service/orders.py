@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from shardc.hlo import plain
+from shardc.hlo.errors import InputError
+from shardc.launcher.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
 
 __all__ = [
     "ORDERS",
@@ -24,20 +28,52 @@ __all__ = [
     "SimulateOrder",
     "SweepOrder",
     "SweepSet",
+    "from_json",
+    "order_key",
+    "order_of",
+    "to_json",
 ]
 
+#: pydantic, like our codec, refuses fields that are not there.
+_CONFIG: Mapping[str, Any] = {"extra": "forbid"}
+
 Choice = Literal["never", "auto", "always"]
+
+Name = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of 1 to 200 characters")]
+Axis = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029=,]{1,200}", "an axis' name")]
+Specs = Annotated[Mapping[Line, Line], Most(10_000), Closed()]
+Mesh = Annotated[Mapping[Axis, Annotated[int, Between(1, 2**24)]], Most(16), Closed()]
+Devices = Annotated[int, Between(1, 2**24)]
+Seconds = Annotated[float, Between(0.0, 3600.0)]
+Count = Annotated[int, Between(0, 1000)]
+
+Thresholds = Annotated[Mapping[Line, Annotated[float, Between(0.0, 1e6)]], Most(20), Closed()]
+
+#: A machine that comes along, with or without a number of devices. Not ``this``, and no path.
+MachineName = Annotated[str, Text(r"(?:[a-z0-9-]+(?::[0-9]{1,9}(?:x[0-9]{1,9}){0,3})?)?", "a machine's name"), Most(80)]
+Mapped = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*", "a mapping of axes"), Most(1000)]
+Target = Annotated[str, Text(r"cpu|cuda-emulated(?::[a-z0-9_]+)?|cuda:[a-z0-9_]+", "a target"), Most(40)]
+
+#: Sizes that an axis may have: one, several, or a range such as ``8..``.
+Sizes = (
+    Annotated[int, Between(1, 2**24)]
+    | Annotated[str, Text(r"[0-9. ]*", "a range of sizes"), Most(40)]
+    | Annotated[tuple[Devices, ...], Most(64)]
+)
+Axes = Annotated[Mapping[Axis, Sizes], Most(16), Closed()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The client's own settings that generated code and schedules depend on, see `shardc.hlo.config.Config`."""
 
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
     overlap: Choice = "auto"
-    overlap_memory: float = 1.1
-    spare_cores: bool = False
-    tf32: bool = False
-    deterministic: bool = True
+    overlap_memory: Annotated[float, Between(1.0, 100.0)] = 1.1
+    spare_cores: Flag = False
+    tf32: Flag = False
+    deterministic: Flag = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +86,19 @@ class Order:
     in its place. ``measured`` is the text of a file of measured times.
     """
 
-    program: str
-    name: str = "program"
-    mesh: Mapping[str, int] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    conservative: bool = False
-    machine: str = ""
-    machine_text: str = ""
-    measured: str = ""
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    program: Digest
+    name: Name = "program"
+    mesh: Mesh = field(default_factory=dict)
+    annotations: Specs = field(default_factory=dict)
+    conservative: Flag = False
+    machine: MachineName = ""
+    machine_text: Annotated[str, Most(200_000)] = ""
+    measured: Annotated[str, Most(2_000_000)] = ""
     windowed_einsum: Choice = "auto"
     pipelined_loops: Choice = "auto"
-    decomposed_rings: bool = False
+    decomposed_rings: Flag = False
     settings: Settings = field(default_factory=Settings)
 
 
@@ -82,9 +120,13 @@ class PartitionOrder(Order):
 class Cpu:
     """An LLVM target, see `shardc.native.target.Target`."""
 
-    triple: str
-    cpu: str
-    features: str
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    triple: Annotated[str, Text(r"[A-Za-z0-9_.-]{1,100}", "a target's triple")]
+    cpu: Annotated[str, Text(r"[A-Za-z0-9_.-]{0,100}", "a processor's name")]
+    features: Annotated[
+        str, Text(r"(?:[+-][A-Za-z0-9_.-]+(?:,[+-][A-Za-z0-9_.-]+)*)?", "a list of features"), Most(8000)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +139,11 @@ class CompileOrder(Order):
     """
 
     kind: Literal["compile"] = "compile"
-    target: str = "cpu"
+    target: Target = "cpu"
     cpu: Cpu | None = None
-    ahead: bool = False
-    profile: bool = False
-    page: bool = True
+    ahead: Flag = False
+    profile: Flag = False
+    page: Flag = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +152,9 @@ class SimulateOrder(Order):
     ``page``, ``report.html``; needs a machine."""
 
     kind: Literal["simulate"] = "simulate"
-    mapping: str = ""
-    ignore_memory: bool = False
-    page: bool = True
+    mapping: Mapped = ""
+    ignore_memory: Flag = False
+    page: Flag = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +164,13 @@ class ExplainOrder(Order):
     ``stories.json``, ``difference.json``), ``report.json``."""
 
     kind: Literal["explain"] = "explain"
-    remedies: int = 3
-    tries: int = 12
-    seconds: float = 30.0
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    values: tuple[str, ...] = ()
-    other_annotations: Mapping[str, str] | None = None
-    other_mesh: Mapping[str, int] = field(default_factory=dict)
+    remedies: Count = 3
+    tries: Count = 12
+    seconds: Seconds = 30.0
+    thresholds: Thresholds = field(default_factory=dict)
+    values: Annotated[tuple[Line, ...], Most(1000)] = ()
+    other_annotations: Specs | None = None
+    other_mesh: Mesh = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +178,20 @@ class ReportOrder(Order):
     """One page about everything. Makes ``report.html``, ``report.json`` and, with a machine, ``simulation.json``."""
 
     kind: Literal["report"] = "report"
-    mapping: str = ""
-    remedies: int = 0
-    seconds: float = 30.0
+    mapping: Mapped = ""
+    remedies: Count = 0
+    seconds: Seconds = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSet:
     """A named set of annotations, and limits for the sizes of its axes."""
 
-    name: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    axes: Mapping[str, Any] = field(default_factory=dict)
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    name: Name
+    annotations: Specs = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +202,16 @@ class SweepOrder(Order):
     """
 
     kind: Literal["sweep"] = "sweep"
-    devices: tuple[int, ...] = ()
-    programs: tuple[str, ...] = ()
-    meshes: bool = True
-    axes: Mapping[str, Any] = field(default_factory=dict)
-    sets: tuple[SweepSet, ...] = ()
-    mapping: str = ""
-    limit: int = 64
-    refine: int = 2
-    uneven: bool = False
-    ignore_memory: bool = False
+    devices: Annotated[tuple[Devices, ...], Most(64)] = ()
+    programs: Annotated[tuple[Digest, ...], Most(64)] = ()
+    meshes: Flag = True
+    axes: Axes = field(default_factory=dict)
+    sets: Annotated[tuple[SweepSet, ...], Most(64)] = ()
+    mapping: Mapped = ""
+    limit: Annotated[int, Between(1, 4096)] = 64
+    refine: Annotated[int, Between(0, 64)] = 2
+    uneven: Flag = False
+    ignore_memory: Flag = False
 
 
 #: By kind.
@@ -180,3 +224,41 @@ ORDERS: Mapping[str, type[Order]] = {
     "report": ReportOrder,
     "sweep": SweepOrder,
 }
+
+
+def to_json(order: Order) -> str:
+    """One line of JSON, all fields in their order; equal orders give equal text."""
+    return plain.to_json(order)
+
+
+def from_json(text: str | bytes) -> Order:
+    """The order that ``text`` says. Raises `InputError` with the place: ``order.mesh['data']``."""
+    return order_of(plain.read_json(text, "order"))
+
+
+def order_of(data: Any) -> Order:
+    """The order of plain data, see `from_json`."""
+    if not isinstance(data, dict):
+        raise InputError("an order is an object with its kind and fields", where="order")
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in ORDERS:
+        raise InputError(
+            f"there is no order of kind {str(kind)[:60]!r}", where="order.kind", fix=f"use one of {', '.join(ORDERS)}"
+        )
+    order = plain.from_plain(ORDERS[kind], data, "order")
+    assert isinstance(order, Order)
+    return order
+
+
+def order_key(order: Order) -> str:
+    """What the order's result is kept under, 64 hexadecimal digits: of the order, shardc's sources and LLVM's binding.
+
+    An order that leaves the processor to the server (`CompileOrder.cpu`) has another key on other processors.
+    """
+    from shardc.compiler.cache import content_key
+
+    if isinstance(order, CompileOrder) and order.cpu is None:
+        from shardc.native.target import host_target
+
+        return content_key("order", to_json(order), host_target())
+    return content_key("order", to_json(order))
