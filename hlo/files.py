@@ -16,8 +16,8 @@ __all__ = ["replacing", "write_atomically"]
 def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of ``path`` when the block ends, and vanishes when it fails.
 
-    Readers see the old content or the new. The file gets the permissions ``mode``, or those that a new file has.
-    Raises OSError.
+    Readers see the old content or the new. The file gets the permissions ``mode``, or those that a new file has;
+    asking for these changes them for a moment, so name a mode where there are other threads. Raises OSError.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     temporary = Path(name)
@@ -26,9 +26,11 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask if mode is None else mode)
+        if mode is None:
+            umask = os.umask(0)
+            os.umask(umask)
+            mode = 0o666 & ~umask
+        temporary.chmod(mode)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
