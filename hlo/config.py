@@ -21,6 +21,8 @@ __all__ = ["OVERLAPS", "Config"]
 #: What `Config.overlap` may be.
 OVERLAPS = ("never", "auto", "always")
 
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -39,6 +41,9 @@ class Config:
 
     On GPUs: ``tf32``: products of f32 may round their operands to TF32, for tensor cores; ``deterministic``: floats
     that a scatter adds up are added in a fixed order, otherwise as they come.
+
+    ``server`` is the URL of a compile service that is asked for executables, ``token`` what it knows this user by,
+    ``server_key`` what signs its answers, in hexadecimal (empty: it is asked for that too).
 
     ``custom_calls`` are not from the environment: the user's own targets, which a program takes along.
     """
@@ -60,6 +65,9 @@ class Config:
     transfer_thread: bool | None = None
     tf32: bool = False
     deterministic: bool = True
+    server: str = ""
+    token: str = field(default="", repr=False)
+    server_key: str = field(default="", repr=False)
     custom_calls: CustomCalls = field(default_factory=dict, hash=False)
 
     @staticmethod
@@ -107,4 +115,34 @@ class Config:
             transfer_thread=thread != "0" if thread else None,
             tf32=environ.get("SHARDC_TF32", "") not in ("", "0"),
             deterministic=environ.get("SHARDC_DETERMINISTIC", "") != "0",
+            server=environ.get("SHARDC_SERVER", ""),
+            token=environ.get("SHARDC_TOKEN", "") or _first_line(environ.get("SHARDC_TOKEN_FILE", "")),
+            server_key=_key(environ.get("SHARDC_SERVER_KEY", "")),
         )
+
+
+def _first_line(file: str) -> str:
+    """The first line of the file that SHARDC_TOKEN_FILE names, if it does."""
+    if not file:
+        return ""
+    return next(iter(_text(file, "SHARDC_TOKEN_FILE").split("\n")), "").strip()
+
+
+def _key(given: str) -> str:
+    """A key in hexadecimal: SHARDC_SERVER_KEY itself, or the contents of the file that it names."""
+    if not given or _KEY.fullmatch(given):
+        return given.lower()
+    text = _text(given, "SHARDC_SERVER_KEY").strip()
+    if not _KEY.fullmatch(text):
+        raise InputError(
+            f"{given} holds no key", where="environment variable SHARDC_SERVER_KEY", fix="64 hexadecimal digits"
+        )
+    return text.lower()
+
+
+def _text(file: str, variable: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is no text"
+        raise InputError(f"{file} cannot be read: {reason}", where=f"environment variable {variable}") from None

@@ -7,6 +7,7 @@ instruction is manually sharded, collectives carry channels and global device id
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module
@@ -29,11 +30,12 @@ __all__ = ["print_instruction", "print_module"]
 _INSIDE = {"parameter": "index", "constant": "literal"}
 
 
-def print_module(module: Module, *, named_shardings: bool = False) -> str:
+def print_module(module: Module, *, named_shardings: bool = False, places: bool = False) -> str:
     """The whole module as text.
 
     Axis-based shardings print as tile assignments, which every XLA reads; with ``named_shardings`` in the named-mesh
-    notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique.
+    notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique. With ``places``
+    instructions that name no source have the line of text that they were read from as theirs.
     """
     if module.partitioned:
         module = separate(module)  # in manual programs XLA takes no others; its own combiners join them again
@@ -42,12 +44,24 @@ def print_module(module: Module, *, named_shardings: bool = False) -> str:
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)
     writer.written = metadata_as_written(module)
+    if places:
+        writer.written |= {
+            i: placed for i in module.instructions() if (placed := _placed(writer.written.get(i, i.metadata)))
+        }
     tails = _tails(module)
     parts = [print_header(module)]
     if writer.frames is not None:
         parts.append(str(writer.frames))
     parts += [writer.computation(c, is_entry=c is module.entry, tail=tails.get(c.name, "")) for c in known]
     return "\n\n".join(parts) + "\n"
+
+
+def _placed(metadata: Metadata | None) -> Metadata | None:
+    """With its place as its source, where it has a place and no source."""
+    if metadata is None or metadata.source_file or not metadata.place:
+        return None
+    file, _, line = metadata.place.rpartition(":")
+    return replace(metadata, source_file=file, source_line=int(line), place="")
 
 
 def print_instruction(instruction: Instruction) -> str:

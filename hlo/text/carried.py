@@ -1,0 +1,66 @@
+"""HLO text that carries all of a module: what the text has no words for stands in the header's frontend attributes.
+
+Programs travel so to a compile service, where the same executable must come of them as of the module itself: names of
+results and the mesh (shardings name its axes) go along, and places in a text become the sources of their instructions.
+XLA ignores frontend attributes that it does not know, so any reader takes such a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardc.hlo.errors import ParseError, ShardcError
+from shardc.hlo.ir import Module
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.plain import from_plain, read_json, to_json
+from shardc.hlo.text.printer import print_module
+
+__all__ = ["carried_text", "with_carried"]
+
+_RESULTS, _MESH = "shardc.results", "shardc.mesh"
+
+#: A mesh as data: axes, and devices if they are in another order.
+_Axes = tuple[tuple[str, int], ...]
+_Devices = tuple[int, ...] | None
+
+
+def carried_text(module: Module) -> str:
+    """``module``, not yet partitioned, as a text that reads as an equal module with equal names and sources.
+
+    It is to be read without a file name, which instructions would else have as their source.
+    """
+    mesh = module.mesh
+    more = {_RESULTS: to_json(module.result_names, tuple[str, ...])}
+    if mesh is not None:
+        more[_MESH] = to_json((mesh.axes, mesh.device_ids, mesh.name), tuple[_Axes, _Devices, str])
+    own = tuple(module.attrs.get("frontend_attributes", ()))
+    attrs = {**module.attrs, "frontend_attributes": (*own, *more.items())}
+    return print_module(module.with_(attrs=attrs), named_shardings=True, places=True)
+
+
+def with_carried(module: Module) -> Module:
+    """The module with what `carried_text` wrote into its header; the same object where nothing is there.
+
+    Raises `ParseError` for what it cannot have written.
+    """
+    header: dict[str, str] = dict(module.attrs.get("frontend_attributes", ()))
+    if _RESULTS not in header:
+        return module
+    changes: dict[str, Any] = {"result_names": _read(header, _RESULTS, tuple[str, ...])}
+    if len(changes["result_names"]) not in (0, len(module.results)):
+        raise ParseError(f"{len(changes['result_names'])} names of {len(module.results)} results", where=_RESULTS)
+    if _MESH in header:
+        try:
+            changes["mesh"] = Mesh(*_read(header, _MESH, tuple[_Axes, _Devices, str]))
+        except ShardcError as e:
+            raise ParseError(e.what, where=_MESH) from None
+    left = tuple((k, v) for k, v in header.items() if k not in (_RESULTS, _MESH))
+    changes["attrs"] = {k: v for k, v in module.attrs.items() if k != "frontend_attributes"}
+    if left:
+        changes["attrs"]["frontend_attributes"] = left
+    return module.with_(**changes)
+
+
+def _read(header: Mapping[str, str], name: str, kind: Any) -> Any:
+    return from_plain(kind, read_json(header[name], name), name)
