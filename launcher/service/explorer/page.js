@@ -1,0 +1,102 @@
+// The page: a program, one or two variants of it, what changes between them, and their reports.
+
+const at = Object.fromEntries(['service', 'token', 'program', 'variants', 'comparison', 'reports'].map((id) => [id, document.getElementById(id)]));
+const reports = reportsSection(at.reports);
+const machine = el('select', { id: 'machine', on: { change: () => cards.forEach((card) => card.edited()) } });
+const remedies = el('input', { type: 'checkbox', on: { change: () => cards.forEach((card) => card.edited()) } });
+const cardsRow = el('div', { class: 'variants' });
+const differences = el('div');
+let cards = [];
+let current = null;
+
+at.variants.append(el('div', { class: 'tools' },
+  el('label', {}, 'Machine ', machine), el('label', {}, remedies, ' look for remedies (takes longer)')), cardsRow);
+at.comparison.append(differences);
+programSection(at.program, begin);
+greet();
+
+async function greet() {
+  try {
+    const [info, { machines }] = await Promise.all([requestJson('v1/info'), requestJson('v1/machines')]);
+    at.service.textContent = `shardc ${info.version}`;
+    machine.replaceChildren(el('option', { value: '' }, 'none: bytes, no seconds'), ...machines.map((found) => el('option', { value: found.name }, `${found.name}: ${found.title}`)));
+    at.token.hidden = true;
+  } catch (error) {
+    if (error.status === 401) return askToken(error);
+    append(at.program, [problemView(error)]);
+  }
+}
+
+// The service wants a token: it stays in this tab and goes with it.
+function askToken(error) {
+  const refused = sessionStorage.getItem(TOKEN) !== null;
+  const field = el('input', { type: 'password', id: 'token-field', autocomplete: 'off', required: true });
+  const form = el('form', { class: 'tools', on: { submit: (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(TOKEN, field.value.trim());
+    greet();
+  } } }, el('label', { for: 'token-field' }, 'Token of this service'), field, el('button', { type: 'submit', class: 'main' }, 'Use it'),
+  el('span', { class: 'quiet' }, 'kept in this tab only'));
+  at.token.replaceChildren(form);
+  if (refused) append(at.token, [problemView(error)]);
+  at.token.hidden = false;
+  field.focus();
+}
+
+function settings() {
+  return { machine: machine.value, remedies: remedies.checked };
+}
+
+function begin(program, start) {
+  cards.forEach((card) => card.end());
+  cards = [];
+  current = program;
+  if (start.machine !== undefined) machine.value = start.machine;
+  const own = Object.entries(program.facts.mesh).map(([axis, size]) => [axis, String(size)]);
+  const proposed = own.length || program.facts.devices > 1 ? own : [['data', '2'], ['model', '2']];
+  addCard('A', { mesh: start.mesh || proposed, annotations: start.annotations || [] });
+  at.variants.hidden = false;
+  update();
+}
+
+function addCard(label, { mesh, annotations }) {
+  const buttons = label === 'A' ? [['Change something', branch]] : [['Keep only B', keep], ['Remove B', drop]];
+  const card = variantCard({ label, mesh, annotations }, current, settings, { done: update, changed: () => {}, buttons });
+  cards.push(card);
+  cardsRow.append(card.element);
+  return card;
+}
+
+// B begins as a copy of A.
+function branch(from) {
+  if (cards.length > 1) cards[1].focus();
+  else addCard('B', from.variant).focus();
+  update();
+}
+
+function drop() {
+  cards.pop().end();
+  cards[0].focus();
+  update();
+}
+
+function keep(kept) {
+  const { mesh, annotations, result, made } = kept.variant;
+  cards[0].end();
+  cards = [];
+  cardsRow.replaceChildren();
+  const card = addCard('A', { mesh, annotations });
+  Object.assign(card.variant, { result, made });
+  card.edited();
+  card.focus();
+  update();
+}
+
+function update() {
+  const made = cards.map((card) => card.variant).filter((variant) => variant.result);
+  reports.show(made);
+  at.comparison.hidden = made.length < 2;
+  differences.replaceChildren();
+  if (made.length === 2) append(differences, comparison(...made));
+  cardsRow.classList.toggle('two', cards.length > 1);
+}

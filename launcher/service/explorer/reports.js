@@ -1,0 +1,44 @@
+// The reports: one, or two beside each other, each in a frame that may touch nothing of this page.
+
+function reportsSection(section) {
+  const chosen = { side: 'both' };
+  const choices = ['both', 'A', 'B'].map((side) => el('button', { type: 'button', 'aria-pressed': String(side === 'both'), on: { click: () => choose(side) } }, side === 'both' ? 'Side by side' : `Only ${side}`));
+  const tools = el('div', { class: 'tools', role: 'group', 'aria-label': 'reports shown' }, choices);
+  const row = el('div', { class: 'reports' });
+  section.append(tools, row);
+
+  function choose(side) {
+    chosen.side = side;
+    choices.forEach((button, n) => button.setAttribute('aria-pressed', String(['both', 'A', 'B'][n] === side)));
+    arrange();
+  }
+
+  function arrange() {
+    const single = row.childElementCount < 2;
+    tools.hidden = single;
+    for (const figure of row.children) figure.hidden = !single && chosen.side !== 'both' && figure.dataset.side !== chosen.side;
+  }
+
+  // A frame whose page did not change stays as it is, scrolled and opened where the reader left it.
+  function show(variants) {
+    const there = new Map([...row.children].map((figure) => [figure.dataset.page, figure]));
+    const wanted = variants.map((variant) => {
+      const figure = there.get(variant.result.page) || reportFigure(variant);
+      figure.dataset.side = variant.label;
+      figure.querySelector('.label').textContent = variant.label;
+      return figure;
+    });
+    for (const figure of [...row.children]) if (!wanted.includes(figure)) figure.remove();
+    for (const figure of wanted) if (!figure.isConnected) row.append(figure);
+    section.hidden = variants.length === 0;
+    arrange();
+  }
+
+  return { show };
+}
+
+function reportFigure({ label, result }) {
+  const frame = el('iframe', { src: result.page, sandbox: 'allow-scripts', title: `report of variant ${label}`, referrerpolicy: 'no-referrer' });
+  const save = el('a', { href: result.page, download: `report-${label}.html` }, 'Save report.html');
+  return el('figure', { 'data-page': result.page }, el('figcaption', {}, el('span', { class: 'label' }, label), ' ', save), frame);
+}

@@ -1,0 +1,90 @@
+// A variant: a mesh and annotations in a form, the job that makes its report, and what came of it.
+
+// `given` is { label, mesh, annotations }; `settings()` what all variants share. Handlers: `done()` after each run,
+// `changed()` after each edit, and `buttons`, more of them for the card.
+function variantCard(given, program, settings, handlers) {
+  const variant = { ...given, mesh: given.mesh.map((row) => [...row]), annotations: given.annotations.map((row) => ({ ...row })), result: null, made: '' };
+  const status = el('p', { class: 'quiet', role: 'status' });
+  const faults = el('div');
+  const run = el('button', { type: 'submit', class: 'main' });
+  const cancel = el('button', { type: 'button', hidden: true, on: { click: () => work && work.abort() } }, 'Cancel');
+  let work = null;
+  const annotations = annotationForm(variant.annotations, program.facts, () => Object.keys(axesOf()), edited);
+  const own = program.facts.devices > 1 ? `as in the program: ${countText(program.facts.devices, 'device')}` : 'no mesh: one device';
+  const mesh = meshForm(variant.mesh, () => (annotations.refresh(), edited()), own);
+  const form = el('form', { class: 'variant', novalidate: true, 'aria-label': `variant ${variant.label}`, on: { submit: (event) => (event.preventDefault(), start()) } },
+    el('h3', {}, el('span', { class: 'label' }, variant.label)), mesh, annotations.element,
+    el('div', { class: 'tools' }, run, cancel, handlers.buttons.map(([title, action]) => el('button', { type: 'button', on: { click: () => action(api) } }, title))), status, faults);
+
+  function axesOf() {
+    return { ...program.facts.mesh, ...meshOf(variant.mesh) };
+  }
+
+  function order() {
+    const { machine, remedies } = settings();
+    return {
+      kind: 'report', program: program.sha256, name: program.name, mesh: meshOf(variant.mesh), annotations: annotationsOf(variant.annotations),
+      machine, remedies: remedies ? 3 : 0,
+    };
+  }
+
+  function edited() {
+    const stale = variant.result !== null && JSON.stringify(order()) !== variant.made;
+    run.textContent = variant.result === null ? 'Make the report' : 'Make the report again';
+    form.classList.toggle('stale', stale);
+    if (!work && variant.result) status.textContent = stale ? 'changed since its report was made' : doneText(variant.result.job);
+    handlers.changed();
+  }
+
+  async function start() {
+    const wrong = [...meshFaults(variant.mesh), ...annotationFaults(variant.annotations)];
+    faults.replaceChildren();
+    if (wrong.length) return append(faults, [el('ul', { class: 'problem', role: 'alert' }, wrong.map((text) => el('li', {}, text)))]);
+    if (work) work.abort();
+    const mine = (work = new AbortController());
+    const asked = order();
+    const focused = document.activeElement === run;
+    cancel.hidden = false;
+    run.disabled = true;
+    try {
+      const job = await carryOut(asked, (now) => (status.textContent = stateText(now)), mine.signal);
+      const result = await resultOf(job, mine.signal);
+      if (variant.result) URL.revokeObjectURL(variant.result.page);
+      Object.assign(variant, { result, made: JSON.stringify(asked) });
+    } catch (error) {
+      status.textContent = error.name === 'AbortError' ? 'cancelled' : '';
+      append(faults, [problemView(error)]);
+    }
+    work = null;
+    cancel.hidden = true;
+    run.disabled = false;
+    if (focused) run.focus();
+    if (faults.childElementCount === 0 && status.textContent !== 'cancelled') edited();
+    handlers.done();
+  }
+
+  function end() {
+    if (work) work.abort();
+    if (variant.result) URL.revokeObjectURL(variant.result.page);
+    form.remove();
+  }
+
+  const api = { variant, element: form, start, end, edited, focus: annotations.focus, asked: order };
+  edited();
+  return api;
+}
+
+// The page (as an address in this tab's memory) and the figures of a job that is done.
+async function resultOf(job, signal) {
+  const named = new Set(job.entry.artifacts.map((artifact) => artifact.name));
+  const read = (name) => (named.has(name) ? requestJson(artifactPath(job.entry, name), { signal }) : null);
+  const [html, report, simulation] = await Promise.all([
+    request(artifactPath(job.entry, 'report.html'), { signal }).then((response) => response.text()), read('report.json'), read('simulation.json'),
+  ]);
+  return { job, report, simulation, page: URL.createObjectURL(new Blob([html], { type: 'text/html' })) };
+}
+
+function doneText(job) {
+  if (job.cached) return 'done: the service had it already';
+  return job.finished > job.started && job.started ? `done in ${secondsText(job.finished - job.started)}` : 'done';
+}
