@@ -26,10 +26,10 @@ TASKS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def find_task(name: str) -> Task:
-    """The task called ``name``; `InputError` for others."""
-    if name not in TASKS:
-        raise InputError(f"no task {name!r}", fix=f"use one of {', '.join(TASKS)}")
-    module, _, function = TASKS[name].partition(":")
+def find_task(name: str, tasks: Mapping[str, str] = TASKS) -> Task:
+    """The task called ``name`` in the table ``tasks``; `InputError` for others."""
+    if name not in tasks:
+        raise InputError(f"no task {name!r}", fix=f"use one of {', '.join(tasks)}")
+    module, _, function = tasks[name].partition(":")
     task: Task = getattr(import_module(module), function)
     return task

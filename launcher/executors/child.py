@@ -1,0 +1,160 @@
+"""A process of our own that does tasks, as its parent sees it.
+
+The parent trusts it with nothing: compilers of native code can crash, hang or fill memory. The child has limits from
+the operating system and the parent a clock; whatever ends a child becomes an error that says which task and why. Only
+names, plain data and bytes go between the two.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.launcher.executors.ends import died, last_lines, stopped, too_slow
+from shardc.launcher.executors.environment import child_environment
+from shardc.launcher.executors.frames import Frame, FrameError, FrameReader, to_bytes
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.pipes import Pipes
+from shardc.launcher.executors.tasks import TASKS, Progress
+from shardc.launcher.problems import from_problem
+
+__all__ = ["Child", "DiedBeforeError", "Stop"]
+
+#: Is the result of a task not wanted any more? Asked some ten times a second.
+Stop = Callable[[], bool]
+
+_START = """
+import sys
+sys.path[:] = {path!r}
+from shardc.launcher.executors.child_main import main
+main({folder!r}, {tasks!r}, {prepare!r})
+"""
+#: Seconds between two looks at ``stop``; and that a process may take to begin, on a machine that is busy.
+_LOOK, _STARTING = 0.1, 120.0
+#: Seconds that a process gets to end by itself.
+_PATIENCE = 2.0
+#: Tasks that a child does, and bytes that it may grow by after its first one, before another takes its place.
+_MOST_TASKS, _GROWTH = 200, 512 << 20
+
+
+class DiedBeforeError(Exception):
+    """The child was gone before it began with the task, which another one can do."""
+
+
+class Child:
+    """A Python of its own in an empty folder of its own, with ``given`` in its environment.
+
+    It imports nothing of the caller's, so a script needs no guard for its main part; it hears no Ctrl-C, and ends when
+    its parent does. It knows ``tasks``, and imports the modules of those that ``prepare`` names before it is asked. One
+    thread at a time uses it.
+    """
+
+    def __init__(self, given: Mapping[str, str], tasks: Mapping[str, str] = TASKS, prepare: Sequence[str] = ()) -> None:
+        self._folder = tempfile.mkdtemp(prefix="shardc-child-")
+        path = [str(Path(p).absolute()) for p in sys.path]
+        code = _START.format(path=path, folder=self._folder, tasks=dict(tasks), prepare=tuple(prepare))
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self._folder,
+                env={**child_environment(given), "TMPDIR": self._folder},
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as e:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise EnvironmentProblem(f"no process can be started: {e.strerror}", where=sys.executable) from None
+        self._pipes = Pipes(self._process)
+        self._tasks, self._first_resident, self._resident = 0, 0, 0
+        self._worn = self._ended = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def worn(self) -> bool:
+        """Should another child do the next task?"""
+        grown = self._resident - self._first_resident > _GROWTH
+        return self._worn or grown or self._tasks >= _MOST_TASKS or self._process.poll() is not None
+
+    def ask(
+        self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None, stop: Stop | None = None
+    ) -> bytes:
+        """The answer to ``payload`` of the task called ``task``; ``progress`` hears how far it is.
+
+        Raises what the task raised of our family, `RunError` when it was stopped, has broken a limit or its process,
+        and `DiedBeforeError`. After any but the first the child is good for nothing: `end` it.
+        """
+        self._worn = True  # unless all ends well
+        self._pipes.send(to_bytes({"task": task, "limits": asdict(limits)}, payload))
+        reader, began = FrameReader(limits.answer_bytes), False
+        until = time.monotonic() + _STARTING
+        while not (stop is not None and stop()):
+            piece = self._pipes.turn(_LOOK)
+            if piece == b"":
+                raise self._gone(task, limits, began)
+            for frame in _frames(reader, piece or b"", task):
+                said = frame.header.get("said")
+                if said == "began":
+                    began, until = True, time.monotonic() + limits.seconds
+                elif said == "progress" and progress is not None:
+                    progress(frame.header["news"])
+                elif said in ("answer", "problem"):
+                    return self._finish(frame)
+            if time.monotonic() > until:
+                raise too_slow(task, limits) if began else self._gone(task, limits, began)
+        raise stopped(task)
+
+    def end(self) -> None:
+        """Kill it, and whatever it started; its folder goes too."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._pipes.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _finish(self, frame: Frame) -> bytes:
+        """The task is over and the child ready for another."""
+        resident = int(frame.header["resident"])
+        self._tasks, self._resident = self._tasks + 1, resident
+        self._first_resident = self._first_resident or resident
+        self._worn = bool(frame.header.get("worn"))
+        if frame.header["said"] == "problem":
+            raise from_problem(frame.header["problem"])
+        return frame.body
+
+    def _gone(self, task: str, limits: Limits, began: bool) -> Exception:
+        """Why there will be no answer."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)
+        self.end()
+        if began:
+            return died(task, self._process.returncode, self._pipes.said, limits)
+        if self._tasks:
+            return DiedBeforeError()
+        return EnvironmentProblem("a process for tasks does not start", where=last_lines(self._pipes.said.splitlines()))
+
+
+def _frames(reader: FrameReader, piece: bytes, task: str) -> list[Frame]:
+    try:
+        return reader.feed(piece)
+    except FrameError as e:
+        raise RunError(f"the process of {task!r} answers what nobody understands: {e}") from None

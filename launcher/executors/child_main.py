@@ -1,0 +1,107 @@
+"""A child's main part: reads tasks from standard input, does them one by one, and answers on standard output.
+
+It ends with its input, also in the middle of a task: whoever started it is gone then.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from shardc.hlo.errors import RunError, ShardcError
+from shardc.launcher.executors.confine import confined, resident_bytes
+from shardc.launcher.executors.ends import too_large, too_much_memory
+from shardc.launcher.executors.frames import Frame, read_frame, to_bytes
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.tasks import TASKS, find_task
+from shardc.launcher.problems import to_problem
+
+__all__ = ["main"]
+
+
+def main(folder: str, tasks: Mapping[str, str] = TASKS, prepare: Sequence[str] = ()) -> None:
+    """Do ``tasks`` until standard input ends; does not return. ``folder`` is this process's own and goes with it when
+    nobody else is left; the modules of the tasks ``prepare`` are imported right away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever is printed must not get between answers
+    requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests, folder), daemon=True).start()
+    _Child(answers, tasks).serve(requests, prepare)
+
+
+def _read(tasks: IO[bytes], requests: queue.SimpleQueue[Frame], folder: str) -> None:
+    while (frame := read_frame(tasks)) is not None:
+        requests.put(frame)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+class _Child:
+    """Answers requests; whatever a task raises becomes plain data."""
+
+    def __init__(self, answers: IO[bytes], tasks: Mapping[str, str]) -> None:
+        self._answers, self._tasks, self._one_at_a_time = answers, tasks, threading.Lock()
+
+    def serve(self, requests: queue.SimpleQueue[Frame], prepare: Sequence[str]) -> None:
+        for name in prepare:
+            with suppress(Exception):  # who asks for the task hears of it
+                find_task(name, self._tasks)
+        while True:
+            frame = requests.get()
+            self._say({"said": "began"})
+            header, body = self._answer(frame.header, frame.body)
+            del frame
+            self._say({**header, "resident": resident_bytes()}, body)
+            del body
+
+    def _answer(self, request: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        name, limits = str(request["task"]), Limits(**request["limits"])
+        try:
+            with confined(limits):
+                answer = find_task(name, self._tasks)(payload, self._progress)
+            if len(answer) > limits.answer_bytes:
+                return _failed(too_large(name, limits))
+            return {"said": "answer"}, answer
+        except ShardcError as e:
+            return _failed(e)
+        except MemoryError:
+            return _failed(too_much_memory(name, limits), worn=True)
+        except RecursionError:
+            what = f"the input of {name!r} is nested too deeply"
+            return _failed(RunError(what, fix="a program with less nesting"))
+        except Exception as e:
+            traceback.print_exc()
+            return _failed(_unexpected(name, e))
+
+    def _progress(self, news: Mapping[str, Any]) -> None:
+        self._say({"said": "progress", "news": dict(news)})
+
+    def _say(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        with self._one_at_a_time:
+            self._answers.writelines(to_bytes(header, body))
+            self._answers.flush()
+
+
+def _failed(error: ShardcError, *, worn: bool = False) -> tuple[dict[str, Any], bytes]:
+    """``worn``: the process should do no further task."""
+    return {"said": "problem", "problem": to_problem(error), "worn": worn}, b""
+
+
+def _unexpected(name: str, error: Exception) -> RunError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    return RunError(
+        f"{name!r} failed in a way that nobody expected: {text}",
+        where=f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}",
+        fix="this is a bug in shardc: please report it with the program",
+    )

@@ -1,0 +1,70 @@
+"""How tasks end badly, in words."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+from shardc.hlo.errors import RunError
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.units import bytes_text
+
+__all__ = ["died", "last_lines", "stopped", "too_large", "too_much_memory", "too_slow"]
+
+#: What allocators say before they end a process: LLVM's, C++'s, and Python's own.
+_NO_MEMORY = re.compile(r"out of memory|bad_alloc|MemoryError|[Cc]annot allocate memory")
+_LAST_LINES, _LINE_LENGTH = 3, 200
+
+
+def stopped(name: str) -> RunError:
+    """Somebody did not want the result any more, or the work is closed."""
+    return RunError(f"{name!r} was stopped")
+
+
+def too_slow(name: str, limits: Limits) -> RunError:
+    """The time is over."""
+    what = f"{name!r} took longer than the {limits.seconds:g} s that it may take, and was ended"
+    return RunError(what, fix="a smaller program, or a larger limit (--time-limit of shardc serve)")
+
+
+def too_large(name: str, limits: Limits) -> RunError:
+    """The answer has more bytes than it may have."""
+    return RunError(f"the result of {name!r} has more than {bytes_text(limits.answer_bytes)}", fix="ask for less")
+
+
+def too_much_memory(name: str, limits: Limits) -> RunError:
+    """The task needs more memory than it may have, or than the machine has."""
+    allowed = f"than the {bytes_text(limits.memory_bytes)} that it may have" if limits.memory_bytes else "than there is"
+    fix = "a smaller program, or a larger limit (--memory-limit of shardc serve)"
+    return RunError(f"{name!r} needs more memory {allowed}", fix=fix)
+
+
+def died(name: str, code: int, said: str, limits: Limits) -> RunError:
+    """The process that did the task ended by itself with exit status ``code`` (negative: a signal); ``said`` is what
+    it wrote on standard error."""
+    if _NO_MEMORY.search(said):
+        return too_much_memory(name, limits)
+    words = last_lines(said.splitlines())
+    if code == -signal.SIGXCPU:
+        return too_slow(name, limits)
+    if code == -signal.SIGKILL:
+        fix = "somebody did it: often the system, short of memory; try again, or a smaller program"
+        return RunError(f"the process of {name!r} was killed", where=words, fix=fix)
+    how = f"exit status {code}" if code >= 0 else _signal_name(-code)
+    fix = "this is a bug in shardc or in LLVM: please report it with the program"
+    return RunError(f"the process of {name!r} crashed ({how})", where=words, fix=fix)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_lines(lines: Sequence[str]) -> str | None:
+    """The last words of a process as one line, None when it said nothing; no control characters."""
+    last = [" ".join(line.split())[:_LINE_LENGTH] for line in lines if line.strip()][-_LAST_LINES:]
+    text = "".join(c if c.isprintable() else "?" for c in " | ".join(last))
+    return f"it last said: {text}" if text else None

@@ -1,0 +1,43 @@
+"""Tasks on children of this process, the default: threads that lend them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from shardc.launcher.executors.children import Children
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.running import Kind, Running, Workers
+from shardc.launcher.executors.tasks import Progress
+
+__all__ = ["on_processes"]
+
+
+class _Processes:
+    kind: Kind = "processes"
+
+    def __init__(self, count: int, children: Children, threads: ThreadPoolExecutor) -> None:
+        self.count, self._children, self._threads = count, children, threads
+
+    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+        running = Running(task)
+        call = self._threads.submit(self._children.call, task, payload, limits, progress, running.stopping)
+        running.follow(call)
+        return running
+
+
+@contextmanager
+def on_processes(
+    count: int, environment: Mapping[str, str], tasks: Mapping[str, str], prepare: Sequence[str]
+) -> Iterator[Workers]:
+    """``count`` children; they end with the block, and what they do then is stopped."""
+    children = Children(environment, tasks, prepare)
+    threads = ThreadPoolExecutor(count, thread_name_prefix="shardc-worker")
+    try:
+        if prepare:
+            children.start(count)
+        yield _Processes(count, children, threads)
+    finally:
+        children.close()
+        threads.shutdown(wait=True, cancel_futures=True)
