@@ -1,0 +1,177 @@
+"""Room: the store keeps its size. What was not used for longest goes first, and never what is in use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.service.store.index import Index
+from shardc.launcher.service.store.leases import Leases
+from shardc.launcher.service.store.manifest import Damaged, manifest_path, read_manifest
+from shardc.launcher.service.store.medium import Medium
+
+__all__ = ["FOLDERS", "Room"]
+
+#: What counts, and may go.
+FOLDERS = ("entries", "programs")
+
+#: Seconds after which a file that no manifest names belongs to nobody: its writer has died.
+_LEFT_OVER = 3600.0
+
+
+@dataclass(slots=True)
+class Evicted:
+    """What went so far."""
+
+    number: int = 0
+    bytes: int = 0
+
+
+class Room:
+    """Keeps what is in ``medium`` within ``limit`` bytes (0: no limit). Safe to use from several threads."""
+
+    def __init__(self, medium: Medium, index: Index, leases: Leases, limit: int) -> None:
+        self.evicted = Evicted()
+        self.limit = limit
+        self._medium = medium
+        self._index = index
+        self._leases = leases
+        self._lock = threading.Lock()
+        self._used: dict[str, float] = {}
+        self._used_lock = threading.Lock()
+
+    def used(self, place: str) -> None:
+        """Note that a thing was used; the index hears of it soon (`note`)."""
+        with self._used_lock:
+            self._used[place] = self._index.now()
+
+    def note(self) -> None:
+        """Write down what was used."""
+        with self._used_lock:
+            used, self._used = self._used, {}
+        if used:
+            self._index.use(used)
+
+    def reserve(self, place: str, size: int) -> None:
+        """Make room for ``size`` bytes at ``place`` and count them from now on.
+
+        Raises `EnvironmentProblem` when there is none, because of the limit or because everything is in use.
+        """
+        with self._lock:
+            if self.limit:
+                self._evict(self.limit - size)
+                if self._index.total() + size > self.limit:
+                    raise self._full(size)
+            self._index.add(place, size)
+
+    def added(self, place: str, size: int) -> None:
+        """What was reserved is there now; a listing in between may have missed it."""
+        self._index.add(place, size)
+
+    def release(self, place: str) -> None:
+        """``place`` has nothing (any more)."""
+        self._index.remove([place])
+
+    def evict(self) -> Evicted:
+        """Bring the store back within its limit, as far as things are not in use; returns what went."""
+        before = Evicted(self.evicted.number, self.evicted.bytes)
+        with self._lock:
+            if self.limit:
+                self._evict(self.limit)
+        return Evicted(self.evicted.number - before.number, self.evicted.bytes - before.bytes)
+
+    def look(self) -> None:
+        """List the store, put the index right, and remove what writers who died have left."""
+        began = time.time()
+        groups: dict[str, list[tuple[str, int, float]]] = defaultdict(list)
+        for folder in FOLDERS:
+            for path, size, changed in self._medium.files_below(folder):
+                groups[_place(path)].append((path, size, changed))
+        whole = {place: files for place, files in groups.items() if any(f[0] == manifest_path(place) for f in files)}
+        sizes = {p: (sum(size for _, size, _ in f), max(changed for _, _, changed in f)) for p, f in whole.items()}
+        self._index.agree(sizes, began)
+        left: dict[str, list[str]] = {}
+        for place, files in groups.items():
+            wanted = self._wanted(place) if place in whole else ()
+            old = [path for path, _, changed in files if began - changed > _LEFT_OVER and path not in wanted]
+            if old and (place not in whole or len(files) > 2):
+                left[place] = old
+        busy = self._leases.in_use([_key(place) for place in left])
+        for place, paths in left.items():
+            if _key(place) not in busy:
+                for path in paths:
+                    self._medium.remove(path)
+
+    def _wanted(self, place: str) -> Collection[str]:
+        """The files that the manifest at ``place`` names, and itself."""
+        path = manifest_path(place)
+        try:
+            manifest = read_manifest(place, self._medium.read(path))
+        except (FileNotFoundError, Damaged):
+            return (path,)
+        return (path, manifest.files_path)
+
+    def _evict(self, target: int) -> None:
+        """Until at most ``target`` bytes are left. A round may find that its victims were taken into use meanwhile."""
+        self.note()
+        for _ in range(3):
+            over = self._index.total() - target
+            if over <= 0:
+                return
+            oldest = self._index.oldest()
+            busy = self._leases.in_use([_key(place) for place, _ in oldest])
+            victims: dict[str, int] = {}
+            for place, size in oldest:
+                if over <= 0:
+                    break
+                if _key(place) not in busy:
+                    victims[place] = size
+                    over -= size
+            if not victims:
+                return
+            self._take_away(victims)
+
+    def _take_away(self, victims: dict[str, int]) -> None:
+        """Hide the victims, see whether anybody uses them by now, and only then remove them (see `leases`)."""
+        hidden: dict[str, bytes] = {}
+        for place in victims:
+            try:
+                hidden[place] = self._medium.read(manifest_path(place))
+                self._medium.remove(manifest_path(place))
+            except FileNotFoundError:
+                self._index.remove([place])
+        busy = self._leases.in_use([_key(place) for place in hidden], end=True)
+        for place, data in hidden.items():
+            if _key(place) in busy:
+                self._medium.write(manifest_path(place), [data])
+                continue
+            with suppress(Damaged):  # then its files are left over, see `look`
+                self._medium.remove(read_manifest(place, data).files_path)
+            self._index.remove([place])
+            self.evicted.number += 1
+            self.evicted.bytes += victims[place]
+
+    def _full(self, size: int) -> EnvironmentProblem:
+        what = f"the store has no room for {size:,} bytes: "
+        if size > self.limit:
+            what += f"it may have {self.limit:,}"
+        else:
+            what += f"{self._index.total():,} of {self.limit:,} are in use"
+        return EnvironmentProblem(
+            what, where=self._medium.where, fix="try again later, or let it be larger: --store-size"
+        )
+
+
+def _place(path: str) -> str:
+    """What a file belongs to; also a file that is being written, ``.KEY.json.x.part``."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{name.lstrip('.').partition('.')[0]}"
+
+
+def _key(place: str) -> str:
+    return place.rpartition("/")[2]

@@ -1,0 +1,54 @@
+"""Signatures of entries: only what this server made is loaded as native code by its clients.
+
+A signature is the HMAC-SHA256, under the server's key, of the entry as canonical JSON without its signature. The entry
+has size and SHA-256 of each file; so whoever has checked the signature can check the files, wherever they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from shardc.hlo.errors import RunError
+from shardc.launcher.service.jobs import Entry
+
+__all__ = ["canonical", "check_signature", "key_name", "sign"]
+
+
+def canonical(entry: Entry) -> bytes:
+    """What is signed: JSON with sorted keys, no spaces and no characters outside of ASCII."""
+    unsigned = replace(entry, signature="")
+    text = json.dumps(unsigned, default=_plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii")
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+def sign(entry: Entry, key: bytes) -> Entry:
+    """``entry`` with its signature under ``key``, in hexadecimal."""
+    return replace(entry, signature=hmac.new(key, canonical(entry), hashlib.sha256).hexdigest())
+
+
+def check_signature(entry: Entry, key: bytes) -> None:
+    """Raise `RunError` unless ``entry`` was signed with ``key`` and not changed since."""
+    if not hmac.compare_digest(sign(entry, key).signature.encode(), entry.signature.encode()):
+        raise RunError(
+            "the signature is wrong: the server with the expected key did not make this",
+            where=f"entry {entry.key}",
+            fix="ask whoever runs the server for its key, and set SHARDC_SERVER_KEY",
+        )
+
+
+def key_name(key: bytes) -> str:
+    """A short public name of ``key``, 16 hexadecimal digits, from which it cannot be found."""
+    return hmac.new(key, b"name of the key", hashlib.sha256).hexdigest()[:16]
