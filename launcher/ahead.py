@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardc.launcher.stages import Partitioned
     from shardc.native.target import Target
 
-__all__ = ["compile_ahead", "write_ahead", "write_gpu_ahead"]
+__all__ = ["compile_ahead", "compile_ahead_for", "write_ahead", "write_gpu_ahead"]
 
 
 def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", system: str = "") -> AheadProgram:
@@ -26,6 +26,11 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
     for other names, and for tuning (`Config.tune`) when it is not for this machine.
     Example: ``compile_ahead(program.propagate().partition(), cpu="x86-64-v3")``.
     """
+    return compile_ahead_for(partitioned, _target(cpu, system), name)
+
+
+def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") -> AheadProgram:
+    """`compile_ahead` for any ``target``."""
     from shardc.compiler.ahead.program import AheadProgram, identifier
     from shardc.compiler.compile import build_executable
     from shardc.compiler.kernels import emit_kernel
@@ -33,7 +38,6 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
     from shardc.compiler.tuning import DEFAULT
     from shardc.native.target import host_target
 
-    target = _target(cpu, system)
     chosen = identifier(name or partitioned.module.name)
     if name and chosen != name:
         raise InputError(f"{name!r} is not a name in C", where="the program's name", fix=f"{chosen!r} is one")

@@ -26,7 +26,17 @@ from shardc.sharding.prepare import flow_computations
 from shardc.sharding.resize import resize_mesh
 from shardc.sharding.spec import as_spec, spec_to_sharding
 
-__all__ = ["AnnotationFile", "annotate", "parse_spec", "read_annotations", "read_toml", "resize_mesh", "spec_text"]
+__all__ = [
+    "AnnotationFile",
+    "Nameable",
+    "annotate",
+    "nameable",
+    "parse_spec",
+    "read_annotations",
+    "read_toml",
+    "resize_mesh",
+    "spec_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,11 @@ class AnnotationFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
-    """A value that can be annotated: an argument, a result leaf, or an instruction's only leaf."""
+class Nameable:
+    """A value that can be annotated: an argument, a result leaf, or an instruction's only leaf.
+
+    ``kind`` is ``argument``, ``result`` or ``value``; ``leaf`` counts the leaves of the ``instruction``.
+    """
 
     kind: str
     name: str
@@ -61,7 +74,7 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     target = module.mesh
     if target is None:
         raise AnnotationError("annotations need a mesh", fix="give one, for example --mesh data=2,model=4")
-    tables = _tables(module)
+    tables = nameable(module)
     wanted: dict[tuple[Instruction, int], Sharding] = {}
     for name, spec in annotations.items():
         for value in _lookup(name, tables):
@@ -155,23 +168,24 @@ def spec_text(name: str, spec: object, where: Location) -> str:
     )
 
 
-def _tables(module: Module) -> list[list[_Value]]:
-    """What can be named, in order of precedence: arguments, results, instruction names, op names."""
+def nameable(module: Module) -> list[list[Nameable]]:
+    """What annotations can name, in order of precedence: arguments, results, then values inside by instruction name and
+    by op name, those of the entry before those of loops, branches and called functions."""
     arguments = []
     for n, p in enumerate(module.parameters):
         given = module.arg_names[n] if n < len(module.arg_names) else ""
-        arguments += [_Value("argument", k, p.shape, p) for k in dict.fromkeys((given or f"arg{n}", p.name))]
+        arguments += [Nameable("argument", k, p.shape, p) for k in dict.fromkeys((given or f"arg{n}", p.name))]
     root = module.entry.root
     results = []
     for n, shape in enumerate(module.results):
         given = module.result_names[n] if n < len(module.result_names) else ""
-        results.append(_Value("result", given or f"out{n}", shape, root, n))
+        results.append(Nameable("result", given or f"out{n}", shape, root, n))
     tables = [arguments, results]
     for computations in ((module.entry,), _flow(module)):
         inside = [i for c in computations for i in c if i.opcode != "parameter" and not i.shape.is_tuple]
-        tables.append([_Value("value", i.name, i.shape, i) for i in inside])
+        tables.append([Nameable("value", i.name, i.shape, i) for i in inside])
         named = [i for i in inside if i.metadata and i.metadata.op_name]
-        tables.append([_Value("value", i.metadata.op_name, i.shape, i) for i in named if i.metadata])
+        tables.append([Nameable("value", i.metadata.op_name, i.shape, i) for i in named if i.metadata])
     return tables
 
 
@@ -184,7 +198,7 @@ def _flow(module: Module) -> list[Computation]:
     return [c for c in module.computations if c in found and c is not module.entry]
 
 
-def _lookup(name: str, tables: Sequence[Sequence[_Value]]) -> list[_Value]:
+def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
     """The values that ``name`` means: the exact name wherever it is, else a glob over the first table it matches."""
     for table in tables:
         exact = [v for v in table if v.name == name]
@@ -203,7 +217,7 @@ def _lookup(name: str, tables: Sequence[Sequence[_Value]]) -> list[_Value]:
     raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything))
 
 
-def _sharding(spec: Any, mesh: Mesh, value: _Value) -> Sharding:
+def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:
     source = value.instruction.source
     where = f"{value.kind} {value.name}" + (f" ({source})" if source else "")
     if not value.shape.is_array:

@@ -11,9 +11,10 @@ from shardc.launcher.atomic import check_writable, write_text
 
 if TYPE_CHECKING:
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
+    from shardc.launcher.simulate.simulation import Simulation
     from shardc.launcher.stages import Partitioned
 
-__all__ = ["write_report"]
+__all__ = ["report_page", "write_report"]
 
 
 def write_report(
@@ -26,14 +27,29 @@ def write_report(
     seconds: float = 30.0,
 ) -> None:
     """See `Partitioned.write_report`; ``seconds`` as `Partitioned.explanation` has it."""
-    from shardc.compiler.lower.as_scheduled import is_scheduled
-    from shardc.launcher.report.gather import report_data
-    from shardc.launcher.report.page import page
-
     target = Path(path)
     if target.suffix not in (".html", ".htm"):
         raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
     check_writable(target)
+    text = report_page(partitioned, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
+    write_text(target, text)
+
+
+def report_page(
+    partitioned: Partitioned,
+    *,
+    machine: str | Path | None = None,
+    mapping: str | Mapping[str, str] | None = None,
+    remedies: int = 0,
+    seconds: float = 30.0,
+    simulation: Simulation | None = None,
+) -> str:
+    """The text of the page that `write_report` writes; ``simulation`` is that on the ``machine``, where there is one
+    already."""
+    from shardc.compiler.lower.as_scheduled import is_scheduled
+    from shardc.launcher.report.gather import report_data
+    from shardc.launcher.report.page import page
+
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:
         raise InputError("a mapping places mesh axes on a machine, and none is named", fix="name a machine")
@@ -43,8 +59,8 @@ def write_report(
     else:
         program = partitioned.program
         source = program if is_scheduled(program.module) else partitioned
-        told["simulation"] = source.simulate(machine, mapping=mapping, ignore_memory=True)
-    write_text(target, page(report_data(partitioned, **told)))
+        told["simulation"] = simulation or source.simulate(machine, mapping=mapping, ignore_memory=True)
+    return page(report_data(partitioned, **told))
 
 
 def _memory(partitioned: Partitioned) -> MemoryTimeline | None:

@@ -8,7 +8,7 @@ the text of a description, measured times are text. The same classes are the des
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from shardc.hlo import plain
@@ -31,6 +31,7 @@ __all__ = [
     "from_json",
     "order_key",
     "order_of",
+    "resolved",
     "to_json",
 ]
 
@@ -40,6 +41,7 @@ _CONFIG: Mapping[str, Any] = {"extra": "forbid"}
 Choice = Literal["never", "auto", "always"]
 
 Name = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of 1 to 200 characters")]
+Symbol = Annotated[str, Text(r"(?:[A-Za-z_][A-Za-z0-9_]*)?", "a name in C"), Most(200)]
 Axis = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029=,]{1,200}", "an axis' name")]
 Specs = Annotated[Mapping[Line, Line], Most(10_000), Closed()]
 Mesh = Annotated[Mapping[Axis, Annotated[int, Between(1, 2**24)]], Most(16), Closed()]
@@ -49,8 +51,12 @@ Count = Annotated[int, Between(0, 1000)]
 
 Thresholds = Annotated[Mapping[Line, Annotated[float, Between(0.0, 1e6)]], Most(20), Closed()]
 
-#: A machine that comes along, with or without a number of devices. Not ``this``, and no path.
-MachineName = Annotated[str, Text(r"(?:[a-z0-9-]+(?::[0-9]{1,9}(?:x[0-9]{1,9}){0,3})?)?", "a machine's name"), Most(80)]
+#: A machine's name, with or without devices. No path: it has no slashes, and does not begin with a dot.
+MachineName = Annotated[
+    str,
+    Text(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*(?::[0-9]{1,9}(?:x[0-9]{1,9}){0,3})?)?", "a machine's name"),
+    Most(120),
+]
 Mapped = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*", "a mapping of axes"), Most(1000)]
 Target = Annotated[str, Text(r"cpu|cuda-emulated(?::[a-z0-9_]+)?|cuda:[a-z0-9_]+", "a target"), Most(40)]
 
@@ -82,20 +88,22 @@ class Order:
 
     ``program`` is the SHA-256 of the uploaded bytes in hexadecimal, ``name`` what errors call it (never opened).
     ``mesh`` are axes and sizes, outermost first, and ``annotations`` specs by name, both as on the command line.
-    ``machine`` is a name with or without devices (``h100-dgx:64``), or empty; ``machine_text`` a description (TOML)
-    in its place. ``measured`` is the text of a file of measured times.
+    ``machine`` is a name with or without devices (``h100-dgx:64``), or empty; with ``machine_text``, a description
+    (TOML), it is what that machine is called. ``partitioned_for`` says whether collectives are chosen for the least
+    modelled time on it, or for the fewest ``bytes``. ``measured`` is the text of a file of measured times.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
 
     program: Digest
-    name: Name = "program"
+    name: Line = "program"
     mesh: Mesh = field(default_factory=dict)
     annotations: Specs = field(default_factory=dict)
     conservative: Flag = False
     machine: MachineName = ""
     machine_text: Annotated[str, Most(200_000)] = ""
     measured: Annotated[str, Most(2_000_000)] = ""
+    partitioned_for: Literal["machine", "bytes"] = "machine"
     windowed_einsum: Choice = "auto"
     pipelined_loops: Choice = "auto"
     decomposed_rings: Flag = False
@@ -131,17 +139,19 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOrder(Order):
-    """An executable. Makes ``executable.shardc``, ``report.json``, ``partitioned.hlo`` and, with ``page``,
-    ``report.html``.
+    """An executable. Makes ``executable.shardc``, ``report.json``, ``partitioned.hlo``, ``stages.json`` and, with
+    ``page``, ``report.html``.
 
     ``target`` is ``cpu``, ``cuda-emulated`` or a kind of GPU such as ``cuda:sm_90``; ``cpu`` the processor for what
-    processors do (None: like the server's). ``ahead``: as `shardc compile` has it, code that links without Python.
+    processors do (None: like the server's). ``ahead``: as `shardc compile` has it, code that links without Python,
+    which C calls ``symbol`` (empty: the program's own name); ``ahead.json`` tells the name and the processor.
     """
 
     kind: Literal["compile"] = "compile"
     target: Target = "cpu"
     cpu: Cpu | None = None
     ahead: Flag = False
+    symbol: Symbol = ""
     profile: Flag = False
     page: Flag = True
 
@@ -160,8 +170,8 @@ class SimulateOrder(Order):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOrder(Order):
     """Why collectives are there, or with ``values`` where their shardings come from; with ``other_annotations``
-    (and ``other_mesh``) what changes from these annotations to those. Makes ``explanation.json`` (or
-    ``stories.json``, ``difference.json``), ``report.json``."""
+    (and ``other_mesh``) what changes from these annotations to those. Makes ``explanation.json`` and ``report.json``,
+    or ``stories.json``, or ``difference.json`` and the report of the program as it is."""
 
     kind: Literal["explain"] = "explain"
     remedies: Count = 3
@@ -198,7 +208,9 @@ class SweepSet:
 class SweepOrder(Order):
     """Meshes and sets of annotations ranked by predicted time. Makes ``sweep.json``; needs a machine.
 
-    ``programs`` are those for further numbers of devices (weak scaling), in the order of ``devices``.
+    ``devices`` (empty: as many as the mesh has) count ascending. ``programs`` are all those of weak scaling, one per
+    number of devices, ``program`` the first of them. ``set_axes`` are the axes that the sets speak of; ``annotations``
+    are in every set.
     """
 
     kind: Literal["sweep"] = "sweep"
@@ -207,6 +219,7 @@ class SweepOrder(Order):
     meshes: Flag = True
     axes: Axes = field(default_factory=dict)
     sets: Annotated[tuple[SweepSet, ...], Most(64)] = ()
+    set_axes: Annotated[tuple[Axis, ...], Most(16)] = ()
     mapping: Mapped = ""
     limit: Annotated[int, Between(1, 4096)] = 64
     refine: Annotated[int, Between(0, 64)] = 2
@@ -250,15 +263,20 @@ def order_of(data: Any) -> Order:
     return order
 
 
-def order_key(order: Order) -> str:
-    """What the order's result is kept under, 64 hexadecimal digits: of the order, shardc's sources and LLVM's binding.
+def resolved(order: Order) -> Order:
+    """The order with what it leaves to the server: the processor that code is made for. A worker on another machine,
+    with another processor, then makes the same."""
+    if not isinstance(order, CompileOrder) or order.cpu is not None:
+        return order
+    from shardc.native.target import host_target
 
-    An order that leaves the processor to the server (`CompileOrder.cpu`) has another key on other processors.
-    """
+    host = host_target()
+    return replace(order, cpu=Cpu(triple=host.triple, cpu=host.cpu, features=host.features))
+
+
+def order_key(order: Order) -> str:
+    """What the order's result is kept under, 64 hexadecimal digits: of the order as `resolved` has it, of shardc's own
+    sources and of LLVM's binding."""
     from shardc.compiler.cache import content_key
 
-    if isinstance(order, CompileOrder) and order.cpu is None:
-        from shardc.native.target import host_target
-
-        return content_key("order", to_json(order), host_target())
-    return content_key("order", to_json(order))
+    return content_key("order", to_json(resolved(order)))

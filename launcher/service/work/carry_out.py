@@ -1,0 +1,126 @@
+"""Carry out an order: programs in, files out. This runs in a worker's process, under its limits.
+
+Equal orders make equal files, but for seconds that were measured (in the report) and for searches that end by the
+clock (remedies). The order is data that somebody else wrote: see `shardc.launcher.service.work.bench` for what it does
+not reach. Compiling makes native code and runs none of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.errors import ShardcError
+from shardc.launcher.executors.tasks import Progress
+from shardc.launcher.service.orders import (
+    CompileOrder,
+    ExplainOrder,
+    InspectOrder,
+    Order,
+    PartitionOrder,
+    ReportOrder,
+    SimulateOrder,
+    SweepOrder,
+    from_json,
+)
+from shardc.launcher.service.work.bench import Bench
+from shardc.launcher.service.work.compile_program import compile_program, partition_program
+from shardc.launcher.service.work.explain_program import explain_program
+from shardc.launcher.service.work.inspect_program import inspect_program
+from shardc.launcher.service.work.package import pack, unpack
+from shardc.launcher.service.work.simulate_program import report_program, simulate_program
+from shardc.launcher.service.work.sweep_program import sweep_program
+
+__all__ = ["ORDER_FILE", "carry_out", "carry_out_task", "program_file"]
+
+#: What the order is called in a task's package.
+ORDER_FILE = "order.json"
+
+_WAYS: Mapping[type[Order], Callable[[Bench, Any], dict[str, bytes]]] = MappingProxyType(
+    {
+        InspectOrder: inspect_program,
+        PartitionOrder: partition_program,
+        CompileOrder: compile_program,
+        SimulateOrder: simulate_program,
+        ReportOrder: report_program,
+        ExplainOrder: explain_program,
+        SweepOrder: sweep_program,
+    }
+)
+
+
+def program_file(digest: str) -> str:
+    """What the program with that digest is called in a task's package."""
+    return f"program-{digest}"
+
+
+def carry_out_task(payload: bytes, progress: Progress) -> bytes:
+    """The task ``order``: a package of the order and its programs comes in, one of files and facts goes out."""
+    files, _ = unpack(payload)
+    order = from_json(files.pop(ORDER_FILE, b""))
+    programs = {name.removeprefix(program_file("")): data for name, data in files.items()}
+    return pack(*carry_out(order, programs, progress))
+
+
+def carry_out(
+    order: Order, programs: Mapping[str, bytes], progress: Progress
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files that ``order`` asks for, by name, and facts about making them: ``kind``, ``name`` (the order's),
+    ``version`` of shardc, ``seconds`` by stage, ``warnings`` that were said on the way.
+
+    ``programs`` are the uploaded bytes by digest; ``progress`` hears of stages. Raises what the local stages raise.
+    """
+    from shardc import __version__
+
+    with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _heard(folder) as said:
+        bench = Bench(order, programs, Path(folder), progress)
+        try:
+            files = _WAYS[type(order)](bench, order)
+        except ShardcError as e:
+            raise _without(folder, e) from None
+    facts: dict[str, Any] = {"kind": getattr(order, "kind", ""), "name": order.name, "version": __version__}
+    return files, {**facts, "seconds": dict(bench.seconds), "warnings": list(dict.fromkeys(said))}
+
+
+def _without(folder: str, error: ShardcError) -> ShardcError:
+    """The error without the place of the order's folder, which is nobody's business."""
+
+    def told(text: object) -> str | None:
+        return None if text is None else str(text).replace(f"{folder}/", "")
+
+    where = told(error.where) if folder in str(error.where) else error.where
+    kind: type[ShardcError] = type(error)
+    return kind(str(told(error.what)), where=where, fix=told(error.fix))
+
+
+class _Listener(logging.Handler):
+    """Keeps what it hears, in order."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._said.append(record.getMessage())
+
+
+@contextmanager
+def _heard(folder: str) -> Iterator[list[str]]:
+    """What shardc logs from warnings on, and what Python warns of, in the order in which it was said."""
+    logged: list[str] = []
+    said: list[str] = []
+    listener, log = _Listener(logged), logging.getLogger("shardc")
+    log.addHandler(listener)
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            yield said
+    finally:
+        log.removeHandler(listener)
+    said += [text.replace(f"{folder}/", "") for text in (*logged, *(str(w.message) for w in warned))]
