@@ -39,7 +39,7 @@ from shardc.collectives.device import Device, device_of, positive
 from shardc.collectives.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 
-__all__ = ["Level", "Machine", "load_machine", "machine_names"]
+__all__ = ["Level", "Machine", "load_machine", "machine_file", "machine_names"]
 
 _FOLDER = Path(__file__).parent / "machines"
 _KINDS = ("switch", "torus")
@@ -119,16 +119,8 @@ def load_machine(name: str | Path) -> Machine:
     slice of that shape. ``this`` is the computer that was calibrated, its devices ranks, and ``this-virtual`` the same
     with virtual devices in one process.
     """
-    path = _path(str(name))
-    counts: tuple[int, ...] = ()
-    if path is None and (counted := _COUNTED.fullmatch(str(name))) is not None:
-        path = _path(counted[1])
-        counts = tuple(int(n) for n in counted[2].split("x"))
-    if path is None:
-        known = ", ".join(machine_names())
-        raise InputError(
-            f"no machine {str(name)!r}", fix=f"use one of {known}, this (a calibrated computer), or a path"
-        )
+    path, counted = machine_file(name)
+    counts = tuple(int(n) for n in counted.split("x") if n)
     if any(n < 1 for n in counts):
         raise InputError(f"{str(name)!r} has no devices", fix="give positive counts, such as h100-dgx:64")
     try:
@@ -141,6 +133,22 @@ def load_machine(name: str | Path) -> Machine:
     if str(name) == "this-virtual" and machine.measured is not None:
         return replace(machine, name=str(name), measured=replace(machine.measured, where=VIRTUAL))
     return machine
+
+
+def machine_file(name: str | Path) -> tuple[Path, str]:
+    """The file that describes the machine called ``name``, and what follows the name: ``64`` of ``h100-dgx:64``.
+
+    Raises `InputError` for unknown names.
+    """
+    path, counts = _path(str(name)), ""
+    if path is None and (counted := _COUNTED.fullmatch(str(name))) is not None:
+        path, counts = _path(counted[1]), counted[2]
+    if path is None:
+        known = ", ".join(machine_names())
+        raise InputError(
+            f"no machine {str(name)!r}", fix=f"use one of {known}, this (a calibrated computer), or a path"
+        )
+    return path, counts
 
 
 @cache

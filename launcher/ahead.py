@@ -26,7 +26,7 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
     for other names, and for tuning (`Config.tune`) when it is not for this machine.
     Example: ``compile_ahead(program.propagate().partition(), cpu="x86-64-v3")``.
     """
-    return compile_ahead_for(partitioned, _target(cpu, system), name)
+    return compile_ahead_for(partitioned, ahead_target(cpu, system), name)
 
 
 def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") -> AheadProgram:
@@ -70,7 +70,8 @@ def _with_functions_elsewhere(partitioned: Partitioned) -> Config:
     return replace(config, custom_calls={**own, **{t: CustomCall(address=1) for t in missing}})
 
 
-def _target(cpu: str, system: str) -> Target:
+def ahead_target(cpu: str, system: str) -> Target:
+    """The processor that `compile_ahead` compiles for; `InputError` for unknown names."""
     from shardc.native.target import CPUS, SYSTEMS, host_target, named_target
 
     if system and system not in SYSTEMS:

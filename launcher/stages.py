@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardc.launcher.explain.explanation import Explanation
     from shardc.launcher.simulate.simulation import Simulation
 
-__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "explain_collective", "job_config", "since"]
 
 
 log = logging.getLogger("shardc")
@@ -347,7 +347,7 @@ class Partitioned:
 
     def explain(self) -> list[str]:
         """One entry per collective: what it moves, for which value and source line, and why."""
-        return [_explain_collective(c) for c in self._report["collectives"]]
+        return [explain_collective(c) for c in self._report["collectives"]]
 
     def explanation(
         self,
@@ -380,17 +380,18 @@ class Partitioned:
         machine: str | Path | None = None,
         mapping: str | Mapping[str, str] | None = None,
         remedies: int = 0,
+        seconds: float = 30.0,
     ) -> None:
         """Write one HTML page that works from disk: structure, collectives and why they are there, tensors, memory, and
         with a ``machine`` (default: the one that was partitioned for) a simulated step's timeline and traffic.
 
-        ``mapping`` as `simulate` has it, ``remedies`` as `explanation`; without them equal programs make equal bytes.
-        Example: ``partitioned.write_report("report.html", machine="h100-dgx")``. Raises `InputError` for files that
-        cannot be written, machines and mappings as `simulate`.
+        ``mapping`` as `simulate` has it, ``remedies`` and ``seconds`` as `explanation`; without remedies equal programs
+        make equal bytes. Example: ``partitioned.write_report("report.html", machine="h100-dgx")``. Raises
+        `InputError` for files that cannot be written, machines and mappings as `simulate`.
         """
         from shardc.launcher.report.write import write_report
 
-        write_report(self, path, machine=machine, mapping=mapping, remedies=remedies)
+        write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
@@ -479,7 +480,8 @@ def since(stage: str, start: float) -> dict[str, float]:
     return {stage: time.perf_counter() - start}
 
 
-def _explain_collective(c: Mapping[str, Any]) -> str:
+def explain_collective(c: Mapping[str, Any]) -> str:
+    """What a collective of a report moves, for which source line, and why."""
     axes = "+".join(c["axes"]) or "all"
     text = f"{c['op']} %{c['name']} over {axes} ({c['group_size']} devices"
     text += f", {c['count']} times" if c["count"] != 1 else ""

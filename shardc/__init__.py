@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardc.launcher.programs import load as load
     from shardc.launcher.programs import load_executable as load_executable
     from shardc.launcher.programs import trace as trace
+    from shardc.launcher.remote.client import connect as connect
     from shardc.launcher.reshard import reshard as reshard
     from shardc.launcher.save import save as save
     from shardc.launcher.stages import Compiled as Compiled
@@ -58,6 +59,7 @@ _HOMES = {
     "array_from_callback": "launcher.array_making",
     "array_from_process_local_data": "launcher.array_making",
     "array_from_shards": "launcher.array_making",
+    "connect": "launcher.remote.client",
     "device_put": "launcher.array_making",
     "from_jax": "launcher.programs",
     "gather": "launcher.array",

@@ -27,10 +27,7 @@ def write_report(
     seconds: float = 30.0,
 ) -> None:
     """See `Partitioned.write_report`; ``seconds`` as `Partitioned.explanation` has it."""
-    target = Path(path)
-    if target.suffix not in (".html", ".htm"):
-        raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
-    check_writable(target)
+    target = report_target(path)
     text = report_page(partitioned, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
     write_text(target, text)
 
@@ -61,6 +58,15 @@ def report_page(
         source = program if is_scheduled(program.module) else partitioned
         told["simulation"] = simulation or source.simulate(machine, mapping=mapping, ignore_memory=True)
     return page(report_data(partitioned, **told))
+
+
+def report_target(path: str | Path) -> Path:
+    """Where a report is written; `InputError` for a file that is no page, or cannot be written."""
+    target = Path(path)
+    if target.suffix not in (".html", ".htm"):
+        raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
+    check_writable(target)
+    return target
 
 
 def _memory(partitioned: Partitioned) -> MemoryTimeline | None:

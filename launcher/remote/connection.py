@@ -1,0 +1,219 @@
+"""One client's HTTP connection to a compile service: what is asked again, and what answers mean.
+
+Everything that is asked can be asked twice: programs and results are named by their content, and a second order for
+the same is the same work. So what the network loses is asked for again, a few times, before the service is away.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
+from shardc.launcher.problems import from_problem
+from shardc.launcher.remote.address import Address
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Connection", "ServiceAway", "Unknown"]
+
+#: Seconds to wait before asking again, each time: a service that never answered, and one that may be restarting.
+_FIRST, _PAUSES = (0.1, 0.4), (0.1, 0.4, 1.5, 4.0, 8.0)
+#: Answers that say: later. What they say about how long is believed up to so many seconds.
+_LATER, _LONGEST = (429, 502, 503, 504), 10.0
+
+
+class ServiceAway(EnvironmentProblem):
+    """The service does not answer, or cannot do so now."""
+
+
+class Unknown(ShardcError):
+    """The service has no such thing; ``missing`` are programs that it wants to be sent."""
+
+    missing: tuple[str, ...] = ()
+
+
+class Connection:
+    """Asks the service at ``address``; ``timeout`` are the seconds that connecting, and silence, may take.
+
+    ``patient``: what fails is asked for again. To be closed, by ``with`` or `close`. Raises `EnvironmentProblem` where
+    httpx is missing.
+    """
+
+    def __init__(self, address: Address, *, timeout: float = 30.0, patient: bool = True) -> None:
+        try:
+            import httpx
+        except ImportError as e:
+            raise EnvironmentProblem(
+                f"asking a compile service: {e}", fix="install the extra: pip install 'shardc[client]'"
+            ) from None
+        headers = {"Accept": "application/json, */*", "User-Agent": "shardc"}
+        if address.token:
+            headers["Authorization"] = f"Bearer {address.token}"
+        self.address = address
+        self._patient, self._met = patient, False
+        self._timeout = timeout
+        # Certificates take long to load, and plain HTTP needs none; proxies are not for this computer.
+        self._http = httpx.Client(
+            headers=_latin(headers),
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
+            verify=address.url.startswith("https:"),
+            trust_env=not address.loopback,
+        )
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        """The answer's data. ``options`` are `bytes`'."""
+        data = self.bytes(method, path, **options)
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise RunError(
+                "the answer is not JSON: is this a compile service?", where=f"{method} {self.address.url}{path}"
+            ) from None
+
+    def bytes(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        media_type: str = "application/octet-stream",
+        wait: float = 0.0,
+        limit: int = 1 << 28,
+    ) -> bytes:
+        """The answer to ``method path``, of at most ``limit`` bytes; the service may take ``wait`` seconds longer.
+
+        Raises what the service reports, `Unknown` for what it does not have, and `ServiceAway`.
+        """
+        import httpx
+
+        problem: ShardcError
+        tries = 0
+        while True:
+            pause = self._pause(tries)
+            tries += 1
+            try:
+                with self._stream(method, path, content, media_type, wait) as answer:
+                    self._met = True
+                    data = _body(answer, limit)
+                    if answer.is_success:
+                        return data
+                    problem = _problem(answer, data, f"{method} {self.address.url}{path}")
+                    if answer.status_code not in _LATER:
+                        raise problem
+                    pause = None if pause is None else max(pause, _retry_after(answer))
+            except httpx.TransportError as e:
+                problem = ServiceAway(
+                    f"the compile service does not answer: {_reason(e)}",
+                    where=self.address.url,
+                    fix="is `shardc serve` running there?",
+                )
+            except httpx.InvalidURL as e:
+                raise ServiceAway(f"the compile service cannot be asked: {e}", where=self.address.url) from None
+            if pause is None:
+                raise problem
+            time.sleep(pause)
+
+    def _pause(self, tries: int) -> float | None:
+        """Seconds to wait after so many tries; None: that was the last."""
+        pauses = () if not self._patient else _PAUSES if self._met else _FIRST
+        return pauses[tries] if tries < len(pauses) else None
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Name and data of each server-sent event at ``path`` until the service ends; `ServiceAway` if it goes."""
+        import httpx
+
+        try:
+            with self._stream("GET", path, None, "", 60.0) as answer:
+                if not answer.is_success:
+                    raise _problem(answer, _body(answer, 1 << 20), f"GET {self.address.url}{path}")
+                name, lines = "message", list[str]()
+                for line in answer.iter_lines():
+                    field, _, value = line.partition(":")
+                    if field == "event":
+                        name = value.strip()
+                    elif field == "data":
+                        lines.append(value.removeprefix(" "))
+                    elif not line:
+                        if lines:
+                            yield name, json.loads("\n".join(lines))
+                        name, lines = "message", []
+        except (httpx.TransportError, ValueError) as e:
+            raise ServiceAway(f"the compile service went away: {_reason(e)}", where=self.address.url) from None
+
+    @contextmanager
+    def _stream(
+        self, method: str, path: str, content: bytes | None, media_type: str, wait: float
+    ) -> Iterator[httpx.Response]:
+        import httpx
+
+        headers = {} if content is None else {"Content-Type": media_type}
+        timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, 10.0))
+        with self._http.stream(
+            method, self.address.url + path, content=content, headers=headers, timeout=timeout
+        ) as answer:
+            yield answer
+
+
+def _latin(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as they travel; `EnvironmentProblem` for a token that cannot."""
+    for text in headers.values():
+        if not text.isascii() or not text.isprintable():
+            raise EnvironmentProblem("the token has characters that no token has", where="SHARDC_TOKEN")
+    return dict(headers)
+
+
+def _body(answer: httpx.Response, limit: int) -> bytes:
+    """What the service sends, if that is no more than ``limit`` bytes."""
+    parts, size = list[bytes](), 0
+    for part in answer.iter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise RunError(f"the answer is longer than the {limit} bytes expected", where=str(answer.url))
+    return b"".join(parts)
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    text = answer.headers.get("Retry-After", "")
+    return min(float(text), _LONGEST) if text.isascii() and text.isdigit() else 0.0
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _problem(answer: httpx.Response, data: bytes, where: str) -> ShardcError:
+    """The error that a problem document tells; of other answers their status."""
+    status = answer.status_code
+    try:
+        told = json.loads(data)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        kind = ServiceAway if status in _LATER else RunError
+        return kind(f"the answer is {status} {answer.reason_phrase}: is this a compile service?", where=where)
+    found = from_problem(told)
+    if status == 401:
+        return EnvironmentProblem(found.what, where=found.where, fix="set SHARDC_TOKEN, or SHARDC_TOKEN_FILE")
+    if status == 404:
+        unknown = Unknown(found.what, where=found.where, fix=found.fix)
+        unknown.missing = tuple(str(m) for m in told.get("missing") or ())
+        return unknown
+    return ServiceAway(found.what, where=found.where, fix=found.fix) if status in _LATER else found

@@ -1,0 +1,56 @@
+"""Executables from a compile service: what is loaded as native code comes from the same compiler, verified.
+
+That it is the same compiler shows in the key: an order's key is a digest of the order and of shardc's own sources, so
+the service's is ours when both would make the same of it, bit by bit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.launcher.remote.requests import Requests, Result
+from shardc.launcher.service.orders import CompileOrder, order_key
+
+if TYPE_CHECKING:
+    from shardc.compiler.executable import Executable
+
+__all__ = ["FILE", "compiled_by", "read_executable", "repeat_warnings"]
+
+#: The executable among the files of a result.
+FILE = "executable.shardc"
+
+
+def compiled_by(requests: Requests, order: CompileOrder, programs: Mapping[str, bytes]) -> tuple[Executable, Result]:
+    """The executable that ``order`` makes at the service, and all that it makes.
+
+    Raises `EnvironmentProblem` where the service runs another version of shardc, and what went wrong.
+    """
+    key = order_key(order)
+    result = requests.carry_out(order, programs)
+    if result.entry.key != key:
+        raise EnvironmentProblem(
+            "the compile service runs another version of shardc or llvmlite, whose code may not fit",
+            where=requests.address.url,
+            fix="install the same version here and there",
+        )
+    return read_executable(result.file(FILE), order), result
+
+
+def read_executable(data: bytes, order: CompileOrder) -> Executable:
+    """The executable in a verified file; `RunError` where it is not for the processor that ``order`` names."""
+    from shardc.compiler.serialize import read_bytes
+
+    executable = read_bytes(data, f"{FILE} from the compile service")
+    if order.cpu is not None and executable.features not in ("", order.cpu.features):
+        raise RunError("the compile service made code for another processor than the one asked for")
+    return replace(executable, seconds={})
+
+
+def repeat_warnings(result: Result) -> None:
+    """Say here what shardc warned of there."""
+    for text in result.facts.get("warnings") or ():
+        logging.getLogger("shardc").warning("%s", text)

@@ -1,0 +1,102 @@
+"""`shardc.sweep` at a compile service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.errors import InputError
+from shardc.launcher.remote.program import RemoteProgram
+from shardc.launcher.remote.terms import machine_terms, spec_text
+from shardc.launcher.service.jobs import Job
+from shardc.launcher.service.orders import SweepOrder, SweepSet
+from shardc.launcher.sweep.meshes import Limit, parse_devices, parse_limit
+from shardc.launcher.sweep.sets import AnnotationSet, SetFile, sets_of
+
+if TYPE_CHECKING:
+    from shardc.launcher.sweep.result import SweepResult
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    programs: Sequence[RemoteProgram],
+    *,
+    devices: int | str | Iterable[int],
+    machine: str | Path,
+    mesh: Any = None,
+    sets: Any = None,
+    axes: Mapping[str, Any] | Sequence[str] | None = None,
+    meshes: bool = True,
+    mapping: str = "",
+    limit: int = 64,
+    refine: int = 2,
+    uneven: bool = False,
+    ignore_memory: bool = False,
+    jobs: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> SweepResult:
+    """As `shardc.launcher.sweep.run.sweep`, of one program or of one per number of devices; ``jobs`` is the service's
+    own affair."""
+    from shardc.launcher.sweep.result import SweepResult
+
+    first = programs[0]
+    if mesh is not None:
+        first = first.annotate(mesh=mesh)
+    found = sets if isinstance(sets, SetFile) else sets_of(sets)
+    digests = {p.digest: p.data for p in programs}
+    order = first.order(
+        SweepOrder,
+        devices=_counts(devices),
+        programs=tuple(p.digest for p in programs) if len(programs) > 1 else (),
+        meshes=meshes,
+        axes=_axes(axes),
+        sets=tuple(_set(s) for s in found.sets),
+        set_axes=found.axes,
+        mapping=mapping,
+        limit=limit,
+        refine=refine,
+        uneven=uneven,
+        ignore_memory=ignore_memory,
+        **machine_terms(machine),
+    )
+    return first.carry_out(order, digests, _heard(progress)).value(SweepResult, "sweep.json")
+
+
+def _counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:
+    if isinstance(devices, str):
+        return parse_devices(devices)
+    counts = (devices,) if isinstance(devices, int) else tuple(devices)
+    if not counts or not all(type(n) is int and n > 0 for n in counts):
+        raise InputError(f"devices={devices!r}", fix='give numbers of devices: devices=[8, 64], or devices="8..4096"')
+    return tuple(sorted(set(counts)))
+
+
+def _axes(axes: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
+    if not isinstance(axes, Mapping):
+        return dict.fromkeys(axes or (), "1..")
+    return {name: _sizes(parse_limit(value, f"axes[{name!r}]")) for name, value in axes.items()}
+
+
+def _sizes(limit: Limit) -> str | tuple[int, ...]:
+    """A limit as `parse_limit` reads it."""
+    return limit.only or f"{limit.least}..{limit.most or ''}"
+
+
+def _set(given: AnnotationSet) -> SweepSet:
+    specs = {name: spec_text(spec) for name, spec in given.specs.items()}
+    return SweepSet(name=given.name, annotations=specs, axes={n: _sizes(v) for n, v in given.limits.items()})
+
+
+def _heard(progress: Callable[[int, int], None] | None) -> Callable[[Job], None] | None:
+    """What a job says of its candidates."""
+    if progress is None:
+        return None
+
+    def hear(job: Job) -> None:
+        done, most = job.progress.get("done"), job.progress.get("of")
+        if isinstance(done, int) and isinstance(most, int):
+            progress(done, most)
+
+    return hear

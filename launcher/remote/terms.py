@@ -1,0 +1,110 @@
+"""From the words of `Program`'s stages to those of an order: specs, meshes, machines and settings as plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shardc.collectives.machine import machine_file, machine_names
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.mesh import Mesh
+from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.launcher.service.orders import Cpu, Settings
+from shardc.native.target import Target
+from shardc.sharding.spec import UNCONSTRAINED, as_spec
+
+__all__ = ["cpu_of", "machine_terms", "mapping_text", "mesh_sizes", "need_none_of", "settings_terms", "spec_text"]
+
+#: What a machine of a file may be called in an order.
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+def spec_text(spec: Any) -> str:
+    """``spec`` as the command line has it: text as it is, ``P("data", None)`` as ``data,None``.
+
+    Raises `UnsupportedError` for what such text has no words for.
+    """
+    if isinstance(spec, str):
+        return spec
+    given = spec if isinstance(spec, Sharding) else as_spec(spec)
+    if given.unreduced:
+        raise UnsupportedError(
+            f"{spec} has unreduced axes, which orders have no words for", fix="annotate its operands"
+        )
+    if isinstance(given, Sharding):
+        return ",".join(_dim_text(d.axes, d.closed) for d in given.dims)
+    entries = [e if isinstance(e, tuple) else (e,) for e in given]
+    return ",".join(_dim_text([a for a in e if isinstance(a, str | AxisRef)], UNCONSTRAINED not in e) for e in entries)
+
+
+def _dim_text(axes: Iterable[str | AxisRef], closed: bool) -> str:
+    return "+".join([*map(str, axes), *([] if closed else ["?"])]) or "None"
+
+
+def mesh_sizes(mesh: Mesh | None) -> dict[str, int]:
+    """Axes and sizes; `UnsupportedError` for a mesh whose devices are in another order."""
+    if mesh is None:
+        return {}
+    if mesh.device_ids is not None:
+        raise UnsupportedError(f"the mesh {mesh} orders its devices, which orders have no words for")
+    return dict(mesh.axes)
+
+
+def machine_terms(machine: str | Path | None) -> dict[str, str]:
+    """Fields of an order for a machine: its name where it comes along with shardc, else its description too.
+
+    Raises `InputError` for unknown machines.
+    """
+    if not machine:
+        return {}
+    path, counts = machine_file(machine)
+    if path.stem in machine_names() and str(machine).partition(":")[0] == path.stem:
+        return {"machine": str(machine)}
+    stem = _NOT_IN_NAMES.sub("-", path.stem.lower()).strip("-") or "machine"
+    return {"machine": stem + (f":{counts}" if counts else ""), "machine_text": _text(path, "the machine description")}
+
+
+def settings_terms(config: Config) -> dict[str, Any]:
+    """Fields of an order for what generated code and schedules depend on."""
+    settings = Settings(
+        overlap=config.overlap,  # type: ignore[arg-type]  # one of OVERLAPS
+        overlap_memory=config.overlap_memory,
+        spare_cores=config.spare_cores,
+        tf32=config.tf32,
+        deterministic=config.deterministic,
+    )
+    measured = "" if config.profile is None else _text(config.profile, "the file of measured times")
+    return {"settings": settings, "measured": measured}
+
+
+def need_none_of(config: Config) -> str:
+    """Why a service cannot compile by these settings, beginning a sentence; empty where it can."""
+    if config.custom_calls:
+        return "custom calls of one's own are known here only"
+    if config.tune:
+        return "tuning measures the computer that it runs on"
+    if config.check or config.dump_to is not None:
+        return "SHARDC_CHECK and SHARDC_DUMP_TO watch the compiler at work"
+    return ""
+
+
+def mapping_text(mapping: str | Mapping[str, str] | None) -> str:
+    """Where mesh axes lie, as the command line has it."""
+    if mapping is None or isinstance(mapping, str):
+        return mapping or ""
+    return ",".join(f"{axis}={level}" for axis, level in mapping.items())
+
+
+def cpu_of(target: Target) -> Cpu:
+    """A processor as orders have it."""
+    return Cpu(triple=target.triple, cpu=target.cpu, features=target.features)
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(f"{what} cannot be read: {e}", where=str(path)) from None
