@@ -1,8 +1,8 @@
 """Leases: what a server is using is not evicted, neither by itself nor by another server on the same store.
 
-A lease is an empty file in the store, ``leases/KEY.SERVER.NUMBER.EXPIRY``. Who takes one looks *afterwards* whether the
-thing is there; who evicts makes the thing invisible and looks *afterwards* for leases, before it removes anything.
-So one of the two sees the other. A lease ends by itself some time after its server has died.
+A lease is an empty file in the store, ``leases/KEY.SERVER.NUMBER.EXPIRY`` (milliseconds). Who takes one looks
+*afterwards* whether the thing is there; who evicts makes the thing invisible and looks *afterwards* for leases, before
+it removes anything. So one of the two sees the other. A lease ends by itself some time after its server has died.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Leases:
 
     def _publish(self, key: str) -> _Held:
         expiry = time.time() + _SECONDS
-        name = f"{key}.{self._server}.{next(self._numbers)}.{int(expiry)}"
+        name = f"{key}.{self._server}.{next(self._numbers)}.{int(1000 * expiry)}"
         self._medium.mark(f"leases/{name}")
         return _Held(name, expiry, time.monotonic())
 
@@ -148,4 +148,4 @@ def _parse(name: str) -> tuple[str, str, float]:
     parts = name.split(".")
     if len(parts) != 4 or not parts[3].isdigit():
         return "", "", float("inf")
-    return parts[0], parts[1], float(parts[3])
+    return parts[0], parts[1], int(parts[3]) / 1000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -59,6 +60,21 @@ class Medium:
                     file.writelines(pieces)
             else:
                 self._fs.pipe_file(self._at(path), b"".join(pieces))
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Put a file there, whole, unless there is one; tells whether. Where storage cannot do that in one step, the
+        last of several writers at the same time wins."""
+        with self._problems("written"):
+            try:
+                if self._folder:
+                    _create(self._folder / path, data)
+                else:
+                    self._fs.pipe_file(self._at(path), data, mode="create")
+            except FileExistsError:
+                return False
+            except (NotImplementedError, TypeError):
+                self._fs.pipe_file(self._at(path), data)
+        return True
 
     def mark(self, path: str) -> None:
         """Put an empty file there. Unlike `write` it may be gone after a power cut."""
@@ -134,6 +150,18 @@ class Medium:
                 problem = (e.strerror if isinstance(e, OSError) else None) or str(e) or type(e).__name__
                 what, fix = f"the store cannot be {done}: {problem}", "look after the storage, or name another: --store"
             raise EnvironmentProblem(what, where=self.where, fix=fix) from e
+
+
+def _create(path: Path, data: bytes) -> None:
+    """A link, unlike a rename, never takes the place of another file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with replacing(whole, 0o600) as file:
+            file.write(data)
+        path.hardlink_to(whole)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def _changed(about: Mapping[str, Any]) -> float:

@@ -40,10 +40,13 @@ class Recent(Generic[_T]):
             while self._total > self._limit:
                 self._drop(next(iter(self._values)))
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str) -> bool:
+        """Forget ``name``; tells whether it was there."""
         with self._lock:
-            self._drop(name)
+            return self._drop(name)
 
-    def _drop(self, name: str) -> None:
-        if name in self._values:
+    def _drop(self, name: str) -> bool:
+        there = name in self._values
+        if there:
             self._total -= self._size(self._values.pop(name))
+        return there

@@ -119,6 +119,8 @@ class Room:
     def _evict(self, target: int) -> None:
         """Until at most ``target`` bytes are left. A round may find that its victims were taken into use meanwhile."""
         self.note()
+        if self._index.fresh:
+            self.look()
         for _ in range(3):
             over = self._index.total() - target
             if over <= 0:
@@ -147,14 +149,14 @@ class Room:
                 self._index.remove([place])
         busy = self._leases.in_use([_key(place) for place in hidden], end=True)
         for place, data in hidden.items():
-            if _key(place) in busy:
-                self._medium.write(manifest_path(place), [data])
+            if _key(place) in busy and self._medium.create(manifest_path(place), data):
                 continue
             with suppress(Damaged):  # then its files are left over, see `look`
                 self._medium.remove(read_manifest(place, data).files_path)
-            self._index.remove([place])
-            self.evicted.number += 1
-            self.evicted.bytes += victims[place]
+            if _key(place) not in busy:
+                self._index.remove([place])
+                self.evicted.number += 1
+                self.evicted.bytes += victims[place]
 
     def _full(self, size: int) -> EnvironmentProblem:
         what = f"the store has no room for {size:,} bytes: "

@@ -119,11 +119,11 @@ class Shelf:
         self._room.reserve(place, size)
         try:
             self._medium.write(manifest.files_path, [files[n] for n in names])
-            quicker = self._look(place)
-            if quicker:  # another server
-                self._medium.remove(manifest.files_path)
-                return quicker.manifest
-            self._medium.write(manifest.path, [data])
+            while not self._medium.create(manifest.path, data):
+                quicker = self._look(place)  # another server's, unless it is damaged and goes
+                if quicker:
+                    self._medium.remove(manifest.files_path)
+                    return quicker.manifest
         except BaseException:
             with suppress(EnvironmentProblem):  # the first one is told
                 self._medium.remove(manifest.files_path)
@@ -135,10 +135,9 @@ class Shelf:
     def _place(self, key: str) -> str:
         return f"{self._folder}/{key[:2]}/{key}"
 
-    def _versions(self, manifest: Manifest) -> tuple[str, ...]:
+    def _version_of_files(self, manifest: Manifest) -> tuple[str, ...]:
         """Far away only the manifest is asked about: its files go after it, and object storage keeps them sound."""
-        paths = (manifest.path, manifest.files_path) if self._medium.near else (manifest.path,)
-        return tuple(self._medium.version(path) for path in paths)
+        return (self._medium.version(manifest.files_path),) if self._medium.near else ()
 
     def _still(self, seen: _Seen) -> bool:
         """Is what was seen there, unchanged? Nobody has evicted what this server has been using since."""
@@ -147,17 +146,18 @@ class Shelf:
             return True
         now = time.monotonic()
         try:
-            same = self._versions(seen.manifest) == seen.versions
+            versions = (self._medium.version(seen.manifest.path), *self._version_of_files(seen.manifest))
         except FileNotFoundError:
             return False
         seen.checked = now
-        return same
+        return versions == seen.versions
 
     def _look(self, place: str) -> _Seen | None:
         """Read and check what is at ``place``, in full."""
         for _ in range(_TRIES):
             now = time.monotonic()
             try:
+                version = self._medium.version(manifest_path(place))
                 data = self._medium.read(manifest_path(place))
             except FileNotFoundError:
                 break
@@ -165,7 +165,7 @@ class Shelf:
             try:
                 manifest = read_manifest(place, data)
                 self._check(manifest.entry)
-                versions = self._versions(manifest)
+                versions = (version, *self._version_of_files(manifest))
                 self._check_files(manifest)
             except (Damaged, FileNotFoundError):
                 self._suspect(place, manifest)
@@ -173,7 +173,8 @@ class Shelf:
             seen = _Seen(manifest, versions, now)
             self._seen.put(place, seen)
             return seen
-        self._seen.drop(place)
+        if self._seen.drop(place):
+            self._room.release(place)
         return None
 
     def _check_files(self, manifest: Manifest) -> None:

@@ -193,7 +193,7 @@ class Store:
             try:
                 self._leases.keep()
                 self._room.note()
-                if time.monotonic() - looked > _LOOK:
+                if self._index.fresh or time.monotonic() - looked > _LOOK:
                     self._room.look()
                     looked = time.monotonic()
                 self._room.evict()
