@@ -1,0 +1,375 @@
+"""The store: what is put is found, by other servers too; what is damaged is absent; what is half written is nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from store_support import KEY, KINDS, Place, name
+
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.service.jobs import Entry
+from shardc.launcher.service.store.medium import Medium
+from shardc.launcher.service.store.signature import check_signature
+from shardc.launcher.service.store.store import NotStored, Store
+
+FILES = {"report.json": b'{"a": 1}', "executable.shardc": bytes(range(256)) * 40, "empty.json": b""}
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Place:
+    return Place("folder", tmp_path)
+
+
+def test_what_is_put_is_found(place: Place) -> None:
+    with place.open() as store:
+        assert store.find(name(1)) is None
+        entry = store.put(name(1), FILES, {"kind": "compile", "seconds": (1, 2)})
+        check_signature(entry, KEY)
+        assert [(a.name, a.bytes) for a in entry.artifacts] == [(n, len(FILES[n])) for n in sorted(FILES)]
+        assert entry.facts == {"kind": "compile", "seconds": [1, 2]}
+        assert store.find(name(1)) == entry
+        assert {n: store.read(name(1), n) for n in FILES} == FILES
+        found = store.statistics()
+        assert (found.entries, found.programs, found.hits, found.misses) == (1, 0, 1, 1)
+        assert found.bytes > sum(map(len, FILES.values()))
+    with place.open(state="of another server") as other:
+        assert other.find(name(1)) == entry
+        assert other.read(name(1), "executable.shardc") == FILES["executable.shardc"]
+        assert other.statistics().entries == 1
+
+
+def test_what_is_there_stays(place: Place) -> None:
+    with place.open() as store:
+        entry = store.put(name(1), FILES, {"seconds": 1})
+        assert store.put(name(1), {"report.json": b"other"}, {"seconds": 2}) == entry
+        assert store.read(name(1), "report.json") == FILES["report.json"]
+
+
+def test_programs_go_by_their_content(place: Place) -> None:
+    with place.open() as store:
+        key = store.put_program(b"HloModule m", {"kind": "hlo"})
+        assert key == store.put_program(b"HloModule m")
+        assert store.has_program(key)
+        assert store.program(key) == b"HloModule m"
+        entry = store.program_entry(key)
+        assert entry is not None
+        assert (entry.artifacts[0].bytes, entry.facts) == (11, {"kind": "hlo"})
+        assert store.find(key) is None, "a program is no entry"
+        assert not store.has_program(name(1))
+        assert store.program_entry(name(1)) is None
+        with pytest.raises(NotStored, match="does not have it"):
+            store.program(name(1))
+        assert store.put_program(b"") == name("")
+        assert store.program(name("")) == b""
+
+
+@pytest.mark.parametrize("key", ["", "../state/key", "/etc/passwd", "A" * 64, "a" * 63, name(1) + "\n", "é" * 64])
+def test_what_can_be_no_key_is_not_stored(folder: Place, key: str) -> None:
+    with folder.open() as store:
+        assert store.find(key) is None
+        assert not store.has_program(key)
+        with store.using(key), pytest.raises(NotStored):
+            store.read(key, "report.json")
+        with pytest.raises(InputError):
+            store.program(key)
+
+
+def test_names_are_no_paths(folder: Place) -> None:
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        for bad in ("../key", "report", "", "/etc/passwd", "report.json\0"):
+            with pytest.raises(NotStored):
+                store.read(name(1), bad)
+
+
+def test_files_are_their_owners_alone(folder: Place) -> None:
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        store.put_program(b"x")
+        with store.using(name(1)):
+            assert len(folder.files()) == 5
+            assert {p.stat().st_mode & 0o077 for p in folder.files()} == {0}
+            assert (folder.folder / "store").stat().st_mode & 0o077 == 0
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def nested(path: Path) -> None:
+    path.write_bytes(b"[" * 100_000)
+
+
+@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize("end", [".json", ".files"])
+@pytest.mark.parametrize("harm", [flip, cut, empty, nested, Path.unlink])
+def test_what_is_damaged_is_made_again(folder: Place, harm: object, end: str, reopened: bool) -> None:
+    """In a running server, and in one that finds it so."""
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        program = store.put_program(b"HloModule m")
+        assert store.find(name(1))
+        for path in folder.files():
+            if path.name.endswith(end):
+                harm(path)  # type: ignore[operator]
+        if not reopened:
+            check_absent_then_made_again(folder, store, program)
+    if reopened:
+        with folder.open() as store:
+            check_absent_then_made_again(folder, store, program)
+
+
+def check_absent_then_made_again(folder: Place, store: Store, program: str) -> None:
+    assert store.find(name(1)) is None
+    assert not store.has_program(program)
+    with pytest.raises(NotStored):
+        store.read(name(1), "report.json")
+    store._room.look()
+    assert store.statistics().bytes == 0
+    entry = store.put(name(1), FILES, {})
+    store.put_program(b"HloModule m")
+    assert store.find(name(1)) == entry
+    assert {n: store.read(name(1), n) for n in FILES} == FILES
+    assert store.program(program) == b"HloModule m"
+
+
+def test_damage_is_counted_and_removed(folder: Place) -> None:
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        flip(next(p for p in folder.files() if p.suffix == ".files"))
+        assert store.find(name(1)) is None
+        assert store.statistics().damaged == 1
+        assert folder.files() == []
+
+
+def test_damage_that_leaves_no_trace_is_found_when_read(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that gives other bytes back does not change the time of a file."""
+    monkeypatch.setattr("shardc.launcher.service.store.shelf._MEMORY", 0)
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        assert store.find(name(1))
+        monkeypatch.setattr(Medium, "version", lambda self, path: "the same")
+        store.find(name(1))
+        flip(next(p for p in folder.files() if p.suffix == ".files"))
+        with pytest.raises(NotStored):
+            store.read(name(1), "executable.shardc")
+        assert store.find(name(1)) is None
+
+
+def test_an_entry_of_another_key_is_not_trusted(place: Place) -> None:
+    with place.open() as store, place.open(state="other", key=bytes(32)) as stranger:
+        store.put(name(1), FILES, {})
+        assert stranger.find(name(1)) is None
+        stranger.put(name(1), {"report.json": b"theirs"}, {})
+        assert store.read(name(1), "report.json") == FILES["report.json"]
+        program = stranger.put_program(b"one for all")
+        assert store.program(program) == b"one for all"
+
+
+def test_a_forged_entry_is_not_trusted(folder: Place) -> None:
+    """Whoever can write to the storage, but has no key, cannot change what a key stands for."""
+    with folder.open() as store:
+        one, other = store.put(name(1), FILES, {}), store.put(name(2), {"executable.shardc": b"evil"}, {})
+        first, second = (next(p for p in folder.files() if p.name == f"{e.key}.json") for e in (one, other))
+        forged = json.loads(second.read_text())
+        forged["entry"]["key"] = one.key
+        first.write_text(json.dumps(forged))
+        next(p for p in folder.files() if p.name.startswith(other.key) and p.suffix == ".files").rename(
+            first.with_name(f"{one.key}.{forged['token']}.files")
+        )
+        assert store.find(name(1)) is None
+        assert store.statistics().damaged == 1
+
+
+def test_a_manifest_leads_to_no_other_file(folder: Place) -> None:
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        path = next(p for p in folder.files() if p.suffix == ".json")
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps({**manifest, "token": "/../../../../state/key"}))
+        assert store.find(name(1)) is None
+
+
+def test_the_index_is_made_again(folder: Place) -> None:
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        store.put_program(b"HloModule m")
+        before = store.statistics().bytes
+    (index,) = (folder.folder / "state").glob("*.sqlite")
+    for harm in (Path.unlink, empty, flip, lambda path: path.write_bytes(b"no database" * 1000)):
+        harm(index)
+        with folder.open() as store:
+            assert store.find(name(1))
+            found = store.statistics()
+            assert (found.entries, found.programs, found.bytes) == (1, 1, before)
+
+
+def test_an_index_damaged_while_in_use_is_made_again(folder: Place) -> None:
+    with folder.open() as store:
+        store.put(name(1), FILES, {})
+        (index,) = (folder.folder / "state").glob("*.sqlite")
+        store._index._do(lambda c: c.execute("CREATE TABLE big AS SELECT zeroblob(100000)"))
+        store._index._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        data = index.read_bytes()
+        index.write_bytes(b"\xff" * len(data))
+        store.put(name(2), FILES, {})
+        assert store.find(name(1))
+        assert store.find(name(2))
+        store._room.look()
+        assert store.statistics().entries == 2
+
+
+def test_an_index_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(EnvironmentProblem, match="--state"):
+        Store(str(tmp_path / "store"), tmp_path / "state", 0, KEY)
+
+
+def test_storage_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(EnvironmentProblem, match="the store cannot be opened"):
+        Store(str(tmp_path / "store"), tmp_path / "state", 0, KEY)
+    with pytest.raises(EnvironmentProblem) as caught:
+        Store("nosuch://user:secret@host/path", tmp_path / "state", 0, KEY)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_a_dead_writer_left_is_removed_in_time(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with folder.open() as store:
+        entry = store.put(name(1), FILES, {})
+        whole = folder.files()
+        shelf = whole[0].parent
+        (shelf / f"{name(1)}.0123456789abcdef.files").write_bytes(b"of a slower server")
+        (shelf / f".{name(1)}.json.x7_.part").write_bytes(b"half")
+        (shelf / f"{name(2)}.0123456789abcdef.files").write_bytes(b"never finished")
+        (shelf / f".{name(2)}.0123456789abcdef.files.abc.part").write_bytes(b"never finished")
+        store._room.look()
+        assert len(folder.files()) == 6, "they may be somebody's who is writing"
+        assert store.statistics().entries == 1
+        monkeypatch.setattr("shardc.launcher.service.store.room._LEFT_OVER", -1.0)
+        with store.using(name(2)):
+            store._room.look()
+            assert len(folder.files()) == 5
+        store._room.look()
+        assert folder.files() == whole
+        assert store.find(name(1)) == entry
+
+
+def test_writers_at_the_same_time_agree(folder: Place) -> None:
+    """Two servers, many threads, the same program and the same entry: one of each, the first."""
+    with folder.open() as one, folder.open(state="other") as other:
+        entries: list[Entry] = []
+        start = threading.Barrier(16)
+
+        def work(number: int) -> None:
+            store = (one, other)[number % 2]
+            start.wait(30)
+            with store.using(name(1)):
+                entry = store.put(name(1), {"report.json": b"%d" % number}, {"n": number})
+                assert store.find(name(1)) == entry
+                assert store.read(name(1), "report.json") == b"%d" % entry.facts["n"]
+            assert store.program(store.put_program(b"HloModule m" * 1000))
+            entries.append(entry)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(entries) == 16
+        assert all(entry == one.find(name(1)) == other.find(name(1)) for entry in entries)
+        assert len(folder.files()) == 4
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.service.store.store import Store
+root = Path(sys.argv[1])
+with Store(str(root / "store"), root / "state", 0, bytes(range(32))) as store:
+    store.put("a" * 64, {"report.json": b"before"}, {})
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+    for attempt in (lambda: store.put("b" * 64, {"report.json": bytes(1_000_000)}, {}),
+                    lambda: store.put_program(bytes(1_000_000))):
+        try:
+            attempt()
+        except EnvironmentProblem as e:
+            print(e.what, "--store-size" in e.fix)
+    print(store.find("b" * 64), store.read("a" * 64, "report.json"), store.statistics().entries)
+    print(store.put("c" * 64, {"report.json": b"after"}, {}).key[:3])
+"""
+
+
+def test_a_full_disk_costs_only_what_was_to_be_written(folder: Place) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, folder.folder], capture_output=True, text=True, timeout=120, check=True
+    )
+    full = "the store's disk is full True"
+    assert done.stdout.splitlines() == [full, full, "None b'before' 1", "ccc"]
+    assert sorted({re.split(r"[.]", p.name)[0][:3] for p in folder.files()}) == ["aaa", "ccc"]
+    assert not [p for p in folder.folder.rglob("*") if p.suffix == ".part"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from shardc.launcher.service.store.store import Store
+root = Path(sys.argv[1])
+with Store(str(root / "store"), root / "state", 400_000, bytes(range(32))) as store:
+    print("open", flush=True)
+    number = 0
+    while True:
+        key = f"{number % 40:064x}"
+        with store.using(key):
+            store.put(key, {"report.json": b"%d" % (number % 40) * 9000, "other.json": b"x"}, {"n": number})
+        number += 1
+"""
+
+
+def test_servers_that_are_killed_while_they_write_leave_nothing_half(folder: Place) -> None:
+    """Two processes write, evict and are killed, a few times; what can be found afterwards is whole."""
+    for turn in range(3):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", WRITER, folder.folder], stdout=subprocess.PIPE) for _ in range(2)
+        ]
+        try:
+            for writer in writers:
+                assert writer.stdout
+                assert writer.stdout.readline() == b"open\n"
+            time.sleep(0.3 + 0.2 * turn)
+        finally:
+            for writer in writers:
+                writer.kill()
+                writer.communicate()
+        with folder.open(limit=0) as store:
+            keys = [f"{number:064x}" for number in range(40)]
+            found = [key for key in keys if store.find(key)]
+            assert found, "nothing survived"
+            for number, key in enumerate(keys):
+                if key in found:
+                    assert store.read(key, "report.json") == b"%d" % number * 9000
+            assert store.statistics().damaged == 0
