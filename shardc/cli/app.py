@@ -21,6 +21,7 @@ from shardc.cli import (
     propagate,
     report,
     run,
+    serve,
     simulate,
     sweep,
     verify,
@@ -73,6 +74,7 @@ app.command()(visualize.visualize)
 app.command()(verify.verify)
 app.command()(ops.ops)
 app.command()(ops.devices)
+app.command()(serve.serve)
 app.command()(demo.demo)
 
 

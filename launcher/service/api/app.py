@@ -1,0 +1,52 @@
+"""The application: routes, what guards them, and how errors look."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response
+
+from shardc.launcher.service.api.artifacts import add_artifact_routes
+from shardc.launcher.service.api.description import describe
+from shardc.launcher.service.api.guard import Guard, Watch
+from shardc.launcher.service.api.jobs import add_job_routes
+from shardc.launcher.service.api.lists import add_list_routes
+from shardc.launcher.service.api.metrics import Metrics
+from shardc.launcher.service.api.pages import add_page_routes
+from shardc.launcher.service.api.parts import ApiSettings, Closing, Parts
+from shardc.launcher.service.api.problems import handle_errors
+from shardc.launcher.service.api.programs import add_program_routes
+
+if TYPE_CHECKING:
+    from shardc.launcher.service.desk.desk import Desk
+    from shardc.launcher.service.store.store import Store
+
+__all__ = ["create_app"]
+
+
+def create_app(desk: Desk, store: Store, settings: ApiSettings, closing: Closing | None = None) -> FastAPI:
+    """The service's HTTP interface over ``desk`` and ``store``; ``closing`` is how its end is said.
+
+    Example: ``uvicorn.run(create_app(desk, store, ApiSettings()))``.
+    """
+    app = FastAPI(title="shardc", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    metrics = Metrics(desk, store)
+    app.state.parts = Parts(desk, store, settings, metrics, closing or Closing(), asyncio.Semaphore(settings.uploads))
+    for add in (add_program_routes, add_job_routes, add_artifact_routes, add_list_routes, add_page_routes):
+        add(app)
+
+    @cache
+    def description() -> bytes:
+        return bytes(JSONResponse(describe(app, tokens=settings.tokens is not None)).body)
+
+    async def openapi() -> Response:
+        return Response(description(), media_type="application/json")
+
+    app.add_api_route("/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
+    handle_errors(app)
+    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Watch, metrics=metrics, settings=settings)  # the last one added is the outermost
+    return app

@@ -1,0 +1,105 @@
+"""What orders made, by key: manifests and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from shardc.hlo.errors import InputError
+from shardc.launcher.service.api.answers import EntryAnswer, entry_answer
+from shardc.launcher.service.api.parts import Parts, PartsHere
+from shardc.launcher.service.api.problems import Answers, Refusal, responses
+from shardc.launcher.service.api.programs import Digest
+from shardc.launcher.service.jobs import Artifact, Entry
+from shardc.launcher.service.store.store import NotStored
+
+__all__ = ["add_artifact_routes"]
+
+_Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_.-]{0,63}$", description="As the manifest has it.")]
+
+#: A page with scripts of its own, which may run, but neither ask this service nor anybody else.
+_PAGE = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
+)
+_PART = 1 << 20
+
+
+def add_artifact_routes(app: FastAPI) -> None:
+    """``/v1/artifacts``."""
+    app.add_api_route(
+        "/v1/artifacts/{key}", manifest, methods=["GET"], response_model=EntryAnswer, responses=responses(404)
+    )
+    schema = {"schema": {"type": "string", "format": "binary"}}
+    types = ("application/octet-stream", "application/json", "text/plain", "text/html")
+    files: Answers = {
+        200: {"description": "Its bytes.", "content": dict.fromkeys(types, schema)},
+        304: {"description": "As it was."},
+    }
+    app.add_api_route(
+        "/v1/artifacts/{key}/{name}",
+        file,
+        methods=["GET"],
+        response_class=Response,
+        responses=files | responses(404),
+    )
+
+
+async def manifest(key: Digest, parts: PartsHere) -> Response:
+    """The files that an order made, with their checksums, signed."""
+    entry = await run_in_threadpool(_entry, parts, key)
+    return JSONResponse(entry_answer(entry))
+
+
+async def file(key: Digest, name: _Name, request: Request, parts: PartsHere) -> Response:
+    """A file. What has a key never changes, so it may be kept for ever."""
+    artifact, data = await run_in_threadpool(_read, parts, key, name, request.headers.get("if-none-match", ""))
+    headers = {
+        "ETag": f'"{artifact.sha256}"',
+        "Cache-Control": "private, max-age=31536000, immutable",
+        "Vary": "Authorization",
+    }
+    if data is None:
+        return Response(status_code=304, headers=headers)
+    if artifact.media_type.startswith("text/html"):
+        headers["Content-Security-Policy"] = _PAGE
+    headers["Content-Type"] = artifact.media_type
+    headers["Content-Length"] = str(len(data))
+    if len(data) <= _PART:
+        return Response(data, headers=headers)
+    return StreamingResponse(_parts(data), headers=headers)
+
+
+def _parts(data: bytes) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for start in range(0, len(data), _PART):
+        yield view[start : start + _PART]
+
+
+def _entry(parts: Parts, key: str) -> Entry:
+    entry = parts.store.find(key)
+    if entry is None:
+        raise _unknown(key)
+    return entry
+
+
+def _read(parts: Parts, key: str, name: str, known: str) -> tuple[Artifact, bytes | None]:
+    """A file's line in the manifest and its bytes; None for those whose checksum is ``known``."""
+    with parts.store.using(key):
+        artifact = next((a for a in _entry(parts, key).artifacts if a.name == name), None)
+        if artifact is None:
+            raise _unknown(f"{key}/{name}")
+        if artifact.sha256 in known:
+            return artifact, None
+        try:
+            return artifact, parts.store.read(key, name)
+        except NotStored:  # found to be damaged, and removed
+            raise _unknown(f"{key}/{name}") from None
+
+
+def _unknown(what: str) -> Refusal:
+    return Refusal(404, InputError("there is no such artifact", where=what, fix="submit the order (again)"))

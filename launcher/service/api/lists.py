@@ -1,0 +1,117 @@
+"""What the service knows and is: machines, targets, its key, itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+
+from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+
+from shardc.launcher.service.api.answers import (
+    CpuAnswer,
+    HealthAnswer,
+    InfoAnswer,
+    KeyAnswer,
+    LevelAnswer,
+    LimitsAnswer,
+    MachineAnswer,
+    MachinesAnswer,
+    NamedCpu,
+    TargetsAnswer,
+)
+from shardc.launcher.service.api.metrics import METRICS_TYPE
+from shardc.launcher.service.api.parts import PartsHere
+from shardc.launcher.service.api.problems import Answers, responses
+
+__all__ = ["add_list_routes"]
+
+
+def add_list_routes(app: FastAPI) -> None:
+    """``/v1/machines``, ``/v1/targets``, ``/v1/key``, ``/v1/info``, ``/healthz``, ``/metrics``."""
+    for path, route, model in (
+        ("/v1/machines", machines, MachinesAnswer),
+        ("/v1/targets", targets, TargetsAnswer),
+        ("/v1/key", key, KeyAnswer),
+        ("/v1/info", info, InfoAnswer),
+        ("/healthz", health, HealthAnswer),
+    ):
+        app.add_api_route(path, route, methods=["GET"], response_model=model, responses=responses())
+    text: Answers = {
+        200: {"description": "Prometheus' form.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    }
+    app.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response, responses=text | responses())
+
+
+async def machines() -> Response:
+    """Machines that steps can be predicted for by name."""
+    return JSONResponse(asdict(await run_in_threadpool(_machines)))
+
+
+async def targets() -> Response:
+    """Processors and GPUs that programs can be compiled for."""
+    return JSONResponse(asdict(await run_in_threadpool(_targets)))
+
+
+async def key(parts: PartsHere) -> Response:
+    """What the signatures of entries are checked with. Over a network that is not trusted, hand it over otherwise."""
+    return JSONResponse({"key": parts.settings.key.hex()})
+
+
+async def info(parts: PartsHere) -> Response:
+    """Version, workers, limits."""
+    from shardc import __version__
+
+    settings = parts.settings
+    limits = LimitsAnswer(
+        settings.max_upload, settings.max_order, settings.limits.seconds, settings.limits.memory_bytes, settings.queue
+    )
+    cpu = await run_in_threadpool(_cpu)
+    draining = parts.closing.draining
+    return JSONResponse(asdict(InfoAnswer(__version__, settings.executor, settings.workers, limits, cpu, draining)))
+
+
+async def health(parts: PartsHere) -> Response:
+    """A sign of life, for whoever watches the service."""
+    return JSONResponse({"status": "draining" if parts.closing.draining else "ok"})
+
+
+async def metrics(parts: PartsHere) -> Response:
+    """Figures for monitors."""
+    return Response(await run_in_threadpool(parts.metrics.text), headers={"Content-Type": METRICS_TYPE})
+
+
+@cache
+def _machines() -> MachinesAnswer:
+    from shardc.collectives.machine import load_machine, machine_names
+
+    found = []
+    for machine in map(load_machine, machine_names()):
+        device = machine.device
+        about = {
+            "kind": device.kind,
+            "memory_bytes": device.memory_bytes,
+            "memory_bandwidth": device.memory_bandwidth,
+            "flops": dict(device.flops),
+        }
+        levels = [LevelAnswer(v.name, v.kind, v.size, v.bandwidth, v.latency) for v in machine.levels]
+        found.append(MachineAnswer(machine.name, machine.title, about, levels))
+    return MachinesAnswer(found)
+
+
+@cache
+def _targets() -> TargetsAnswer:
+    from shardc.native.gpu.target import GPU_ARCHS
+    from shardc.native.target import CPUS, named_target
+
+    gpus = [f"cuda:{arch}" for arch in GPU_ARCHS if arch.startswith("sm_")]
+    cpus = [NamedCpu(name, CpuAnswer(**asdict(named_target(name)))) for name in CPUS]
+    return TargetsAnswer(["cpu", "cuda-emulated", *gpus], cpus)
+
+
+@cache
+def _cpu() -> CpuAnswer:
+    from shardc.native.target import host_target
+
+    return CpuAnswer(**asdict(host_target()))

@@ -1,0 +1,97 @@
+"""Programs: uploaded once, named by their content from then on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+
+from shardc.hlo.errors import InputError, ParseError, RunError
+from shardc.launcher.load import content_kind
+from shardc.launcher.service.api.answers import ProgramAnswer
+from shardc.launcher.service.api.bodies import content_type, read_body
+from shardc.launcher.service.api.parts import PartsHere
+from shardc.launcher.service.api.problems import Refusal, responses
+
+__all__ = ["DIGEST", "Digest", "add_program_routes"]
+
+#: A SHA-256 in hexadecimal, the only names by which things are asked for.
+DIGEST = "^[0-9a-f]{64}$"
+Digest = Annotated[str, Path(pattern=DIGEST, description="A SHA-256 in hexadecimal.")]
+
+_TYPES = ("application/octet-stream", "text/plain")
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "HLO text, MLIR text or bytecode, or a serialized jax.export.Exported.",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}},
+            "text/plain": {"schema": {"type": "string", "minLength": 1}},
+        },
+    }
+}
+
+
+def add_program_routes(app: FastAPI) -> None:
+    """``/v1/programs``."""
+    path = "/v1/programs/{program}"
+    app.add_api_route(
+        "/v1/programs",
+        upload,
+        methods=["POST"],
+        status_code=201,
+        response_model=ProgramAnswer,
+        responses=responses(408, 413, 415, 507),
+        openapi_extra=_BODY,
+    )
+    app.add_api_route(path, describe, methods=["GET"], response_model=ProgramAnswer, responses=responses(404))
+    app.add_api_route(path, is_there, methods=["HEAD"], response_class=Response, responses=responses(404))
+
+
+async def upload(request: Request, parts: PartsHere) -> Response:
+    """Keep a program; it is named by the SHA-256 of its bytes, and uploading it again changes nothing."""
+    settings = parts.settings
+    content_type(request, *_TYPES)
+    if parts.uploads.locked():
+        error = RunError("too many programs are being uploaded", fix="try again in a moment")
+        raise Refusal(503, error, {"Retry-After": "1", "Connection": "close"})
+    async with parts.uploads:
+        data = await read_body(request, settings.max_upload, settings.stall_seconds)
+        kind = _kind(data)
+        program = await run_in_threadpool(parts.store.put_program, data)
+    return JSONResponse({"program": program, "bytes": len(data), "kind": kind}, 201)
+
+
+async def describe(program: Digest, parts: PartsHere) -> Response:
+    """Size and kind of an uploaded program."""
+    data = await run_in_threadpool(_stored, parts, program)
+    return JSONResponse({"program": program, "bytes": len(data), "kind": _kind(data)})
+
+
+async def is_there(program: Digest, parts: PartsHere) -> Response:
+    """Whether a program has been uploaded."""
+    if not await run_in_threadpool(parts.store.has_program, program):
+        raise _unknown(program)
+    return Response()
+
+
+def _stored(parts: PartsHere, program: str) -> bytes:
+    if not parts.store.has_program(program):
+        raise _unknown(program)
+    try:
+        return parts.store.program(program)
+    except LookupError:  # removed since
+        raise _unknown(program) from None
+
+
+def _unknown(program: str) -> Refusal:
+    error = InputError("the service does not have this program", where=program, fix="upload it: POST /v1/programs")
+    return Refusal(404, error, missing=[program])
+
+
+def _kind(data: bytes) -> str:
+    if not data.strip():
+        raise ParseError("the program is empty", where="body")
+    return content_kind(data, "body")

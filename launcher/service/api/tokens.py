@@ -1,0 +1,101 @@
+"""Bearer tokens: a file with a line for each, in which only their hashes stand.
+
+A line is ``NAME sha256:HEX``; a name is for people. A line ``NAME TOKEN`` or ``TOKEN`` that somebody wrote by hand is
+replaced by its hash when the server starts. Tokens are long and random, so that one round of SHA-256 is enough.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.files import replacing
+
+__all__ = ["Tokens", "open_tokens"]
+
+_HASHED = re.compile(r"sha256:([0-9a-f]{64})")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what RFC 6750 lets a token consist of
+_SHORTEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Hashes (SHA-256, hexadecimal) by name."""
+
+    hashes: Mapping[str, str]
+
+    def find(self, token: str) -> str | None:
+        """The name of ``token``; None when there is no such token. Takes as long for every token."""
+        presented = sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+        found = None
+        for name, digest in self.hashes.items():
+            if hmac.compare_digest(presented, digest):
+                found = name
+        return found
+
+
+def open_tokens(path: Path) -> tuple[Tokens, str]:
+    """The tokens of a file and what to tell whoever starts the server, "" for nothing.
+
+    A file that is not there is made, with one new token, which is told: nobody else ever sees it. Tokens in plain
+    text are replaced by their hashes. Raises `InputError` for lines that are none, `EnvironmentProblem` when the file
+    cannot be read or written.
+    """
+    try:
+        if not path.exists():
+            token = secrets.token_urlsafe(32)
+            _write(path, [f"default {_hashed(token)}"])
+            return Tokens({"default": _hashed(token)[7:]}), f"the token, shown this once: {token}"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        hashes, kept, plain = _read(lines, path)
+        if plain:
+            _write(path, kept)
+    except UnicodeDecodeError:
+        raise InputError("the token file is not text", where=str(path)) from None
+    except OSError as error:
+        raise EnvironmentProblem(f"the token file cannot be used: {error.strerror}", where=str(path)) from None
+    told = f"{path}: {plain} plain token{'s' if plain > 1 else ''} replaced by the hash" if plain else ""
+    return Tokens(hashes), told
+
+
+def _hashed(token: str) -> str:
+    return f"sha256:{sha256(token.encode()).hexdigest()}"
+
+
+def _read(lines: list[str], path: Path) -> tuple[dict[str, str], list[str], int]:
+    """Hashes by name, the lines with every token hashed, and how many were not."""
+    hashes: dict[str, str] = {}
+    kept, plain = [], 0
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            kept.append(line)
+            continue
+        where = f"{path}:{number}"
+        name, word = (words[0], words[1]) if len(words) == 2 else (f"line-{number}", words[0])
+        if len(words) > 2 or not (_HASHED.fullmatch(word) or _TOKEN.fullmatch(word)) or word == "sha256:":
+            raise InputError("the line is no token", where=where, fix="write NAME sha256:HEX, or NAME TOKEN")
+        if not _HASHED.fullmatch(word):
+            if len(word) < _SHORTEST:
+                fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+                raise InputError(f"a token has at least {_SHORTEST} characters", where=where, fix=fix)
+            word, plain = _hashed(word), plain + 1
+        if name in hashes:
+            raise InputError(f"two tokens are called {name!r}", where=where, fix="name each once")
+        hashes[name] = word[7:]
+        kept.append(f"{name} {word}")
+    if not hashes:
+        raise InputError("the file has no token", where=str(path), fix="remove it, and the server makes one")
+    return hashes, kept, plain
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, mode=0o600) as file:
+        file.write(("\n".join(lines) + "\n").encode())

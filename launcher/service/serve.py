@@ -1,0 +1,142 @@
+"""The server, put together: workers, store, desk and the HTTP interface, from the first to the last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.executors.limits import Limits
+
+__all__ = ["ServeSettings", "Serving", "serve"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """What `serve` is to do. ``store`` is a folder or an fsspec URL, ``state`` a folder for what only this machine
+    needs to know (jobs, index, key); ``workers`` 0: one per core. Sizes are bytes, ``grace`` the seconds that running
+    jobs have when the server ends."""
+
+    store: str
+    state: Path
+    host: str = "127.0.0.1"
+    port: int = 8377
+    workers: int = 0
+    token_file: Path | None = None
+    store_bytes: int = 10_000_000_000
+    max_upload: int = 64_000_000
+    limits: Limits = field(default_factory=Limits)
+    queue: int = 1000
+    dask: str = ""
+    grace: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is known when requests are answered: ``executor`` is ``processes``, ``mpi`` or ``dask``."""
+
+    url: str
+    pid: int
+    store: str
+    workers: int
+    executor: str
+
+
+def serve(
+    settings: ServeSettings,
+    ready: Callable[[Serving], None],
+    say: Callable[[str], None],
+    log: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until a signal says to end. ``ready`` hears when requests are answered, ``say`` what people should know,
+    and ``log`` of every request.
+
+    In an MPI job all ranks call it: rank 0 serves, the others are its workers. Raises `EnvironmentProblem` for lacks
+    of the machine (extras, a port that is taken, a folder that cannot be written), `InputError` for bad tokens.
+    """
+    _check_extras()
+    from shardc.launcher.executors.open_executor import open_executor
+
+    state = _folder(settings.state)
+    environment = {"SHARDC_CACHE_DIR": str(state / "cache")}
+    with ExitStack() as stack:
+        workers = stack.enter_context(
+            open_executor(settings.workers, settings.dask, environment=environment, prepare=("order",))
+        )
+        if workers is not None:
+            _serve_with(workers, settings, state, ready, say, log, stack)
+
+
+def _serve_with(
+    workers: Any,
+    settings: ServeSettings,
+    state: Path,
+    ready: Callable[[Serving], None],
+    say: Callable[[str], None],
+    log: Callable[[str], None] | None,
+    stack: ExitStack,
+) -> None:
+    from shardc.launcher.service.api.app import create_app
+    from shardc.launcher.service.api.guard import is_loopback
+    from shardc.launcher.service.api.parts import ApiSettings, Closing
+    from shardc.launcher.service.api.tokens import open_tokens
+    from shardc.launcher.service.api.web import listen, run_web, url_of
+    from shardc.launcher.service.desk.desk import Desk
+    from shardc.launcher.service.desk.journal import Journal
+    from shardc.launcher.service.store.server_key import server_key
+    from shardc.launcher.service.store.store import Store
+
+    if settings.token_file is None and not is_loopback(settings.host):
+        fix = "give --token-file, or leave --host at 127.0.0.1"
+        raise InputError(f"without tokens everybody who reaches {settings.host} could ask", where="--host", fix=fix)
+    tokens, told = (None, "") if settings.token_file is None else open_tokens(settings.token_file)
+    if told:
+        say(told)
+    listening = stack.enter_context(listen(settings.host, settings.port))
+    key = server_key(state)
+    store = stack.enter_context(closing(Store(settings.store, state, settings.store_bytes, key)))
+    desk = Desk(store, workers, Journal(state), settings.limits, queue=settings.queue)
+    stack.callback(desk.close, 0.0)
+    api = ApiSettings(
+        tokens=tokens,
+        max_upload=settings.max_upload,
+        key=key,
+        executor=workers.kind,
+        workers=workers.count,
+        limits=settings.limits,
+        queue=settings.queue,
+        log=log,
+    )
+    ending = Closing()
+    known = Serving(url_of(listening), os.getpid(), settings.store, workers.count, workers.kind)
+
+    def end_jobs(hurry: bool) -> None:
+        if not hurry:
+            say(f"shardc: ending; running jobs have {settings.grace:g} s, a second signal ends them now")
+        desk.close(0.0 if hurry else settings.grace)
+
+    run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, lambda: ready(known))
+
+
+def _check_extras() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import fsspec  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import swagger_ui_bundle  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        fix = "install the extra: pip install 'shardc[serve]'"
+        raise EnvironmentProblem(f"the compile service needs a package: {error}", fix=fix) from None
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise EnvironmentProblem(f"the folder cannot be made: {error.strerror}", where=str(path)) from None
+    return path.resolve()
