@@ -10,19 +10,25 @@ function combobox(options) {
   const input = el('input', {
     type: 'text', role: 'combobox', 'aria-label': options.label, 'aria-autocomplete': 'list', 'aria-controls': id, 'aria-expanded': 'false',
     autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', placeholder: options.placeholder,
-    on: { input: () => (options.change(input.value), open(input.value)), keydown: pressed, blur: close, click: () => open(input.value) },
+    on: { input: () => (options.change(input.value), typed()), keydown: pressed, blur: close, click: () => open(input.value) },
   });
   input.value = options.value;
   let at = -1;
 
+  // A name that is complete hides no other: who opens its list looks for another.
   function open(text) {
+    if (options.choices().some((choice) => choice.text === text)) text = '';
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     const found = options.choices().filter((choice) => words.every((word) => choice.text.toLowerCase().includes(word)));
-    const known = found.length === 1 && found[0].text === text;
     at = -1;
     list.replaceChildren(...found.slice(0, COMPLETIONS).map(choiceView));
     if (found.length > COMPLETIONS) list.append(el('li', { class: 'quiet', 'aria-disabled': 'true' }, `and ${found.length - COMPLETIONS} more: type a part of the name`));
-    show(found.length > 0 && !known);
+    show(found.length > 0);
+  }
+
+  function typed() {
+    open(input.value);
+    if (options.choices().some((choice) => choice.text === input.value)) close();
   }
 
   function choiceView(choice, n) {

@@ -113,7 +113,7 @@ function collectivesTable(a, b) {
 }
 
 function tensorsTable(a, b) {
-  const lies = (side) => new Map(['parameters', 'results'].flatMap((kind) => side[kind].map((row) => [`${kind} ${row.index}`, { ...row, kind: kind.slice(0, -1) }])));
+  const lies = (side) => new Map(['parameters', 'results'].flatMap((kind) => side[kind].map((row) => [`${kind} ${row.index}`, { ...row, kind: kind.slice(0, -1), name: row.name || `number ${row.index}` }])));
   const [before, after] = [lies(a), lies(b)];
   const rows = [...before].filter(([key, row]) => after.has(key) && (row.sharding !== after.get(key).sharding || String(row.local_shape) !== String(after.get(key).local_shape)))
     .map(([key, row]) => ({ key, name: row.name, kind: row.kind, dtype: row.dtype, before: row, after: after.get(key) }));

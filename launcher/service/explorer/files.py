@@ -24,6 +24,7 @@ SCRIPTS = (
     "examples.js",
     "program.js",
     "variant.js",
+    "link.js",
     "compare.js",
     "reports.js",
     "page.js",

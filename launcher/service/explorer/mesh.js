@@ -7,9 +7,12 @@ function meshForm(rows, changed, hint) {
   const add = el('button', { type: 'button', on: { click: () => (rows.push([newAxis(rows), '2']), render(rows.length - 1), tell()) } }, 'Add an axis');
 
   function tell() {
-    const mesh = meshOf(rows);
-    total.textContent = rows.length ? countText(Object.values(mesh).reduce((a, b) => a * b, 1), 'device') : hint;
+    count();
     changed();
+  }
+
+  function count() {
+    total.textContent = rows.length ? countText(Object.values(meshOf(rows)).reduce((a, b) => a * b, 1), 'device') : hint;
   }
 
   function render(focus = -1) {
@@ -23,7 +26,7 @@ function meshForm(rows, changed, hint) {
   }
 
   render();
-  tell();
+  count();
   return el('fieldset', {}, el('legend', {}, 'Mesh'), body, el('div', { class: 'tools' }, add, total));
 }
 

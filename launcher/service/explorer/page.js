@@ -10,21 +10,35 @@ let cards = [];
 let current = null;
 
 at.variants.append(el('div', { class: 'tools' },
-  el('label', {}, 'Machine ', machine), el('label', {}, remedies, ' look for remedies (takes longer)')), cardsRow);
+  el('label', { class: 'machine' }, 'Machine ', machine), el('label', {}, remedies, ' look for remedies (takes longer)')), cardsRow);
 at.comparison.append(differences);
-programSection(at.program, begin);
-greet();
+const programs = programSection(at.program, begin);
+greet().then(follow);
 
+// Is the service there, and does it let this page in?
 async function greet() {
   try {
     const [info, { machines }] = await Promise.all([requestJson('v1/info'), requestJson('v1/machines')]);
     at.service.textContent = `shardc ${info.version}`;
     machine.replaceChildren(el('option', { value: '' }, 'none: bytes, no seconds'), ...machines.map((found) => el('option', { value: found.name }, `${found.name}: ${found.title}`)));
     at.token.hidden = true;
+    return true;
   } catch (error) {
-    if (error.status === 401) return askToken(error);
-    append(at.program, [problemView(error)]);
+    if (error.status === 401) askToken(error);
+    else append(at.program, [problemView(error)]);
+    return false;
   }
+}
+
+// A link's program and variants, once the service has let this page in.
+async function follow(welcome) {
+  const link = welcome && current === null ? readLink(location.hash) : null;
+  if (link === null) return;
+  const [a, b] = link.variants;
+  await programs.openStored(link.program, link.name, { machine: link.machine, ...a });
+  if (current === null) return;
+  if (b) addCard('B', b);
+  cards.forEach((card) => card.start());
 }
 
 // The service wants a token: it stays in this tab and goes with it.
@@ -34,7 +48,7 @@ function askToken(error) {
   const form = el('form', { class: 'tools', on: { submit: (event) => {
     event.preventDefault();
     sessionStorage.setItem(TOKEN, field.value.trim());
-    greet();
+    greet().then(follow);
   } } }, el('label', { for: 'token-field' }, 'Token of this service'), field, el('button', { type: 'submit', class: 'main' }, 'Use it'),
   el('span', { class: 'quiet' }, 'kept in this tab only'));
   at.token.replaceChildren(form);
@@ -60,8 +74,8 @@ function begin(program, start) {
 }
 
 function addCard(label, { mesh, annotations }) {
-  const buttons = label === 'A' ? [['Change something', branch]] : [['Keep only B', keep], ['Remove B', drop]];
-  const card = variantCard({ label, mesh, annotations }, current, settings, { done: update, changed: () => {}, buttons });
+  const buttons = label === 'A' ? [['Change an annotation', branch]] : [['Keep only B', keep], ['Remove B', drop]];
+  const card = variantCard({ label, mesh, annotations }, current, settings, { done: update, starting: () => label === 'B' && !cards[0].fresh() && cards[0].start(), buttons });
   cards.push(card);
   cardsRow.append(card.element);
   return card;
@@ -93,6 +107,7 @@ function keep(kept) {
 }
 
 function update() {
+  history.replaceState(null, '', linkOf(current, machine.value, cards.map((card) => card.variant)));
   const made = cards.map((card) => card.variant).filter((variant) => variant.result);
   reports.show(made);
   at.comparison.hidden = made.length < 2;

@@ -1,6 +1,6 @@
 // The section where a program comes from: dropped, opened, pasted, or an example.
 
-// `take(program, start)` gets { sha256, name, facts } of a program that the service has read, and what to begin with.
+// `take(program, start)` gets { sha256, name, facts, bytes } (null where they came by a link) of a program that the service has read, and what to begin with.
 function programSection(section, take) {
   const file = el('input', { type: 'file', id: 'file', class: 'hidden', tabindex: '-1', 'aria-hidden': 'true', on: { change: () => file.files.length && openFile(file.files[0]) } });
   const text = el('textarea', { rows: '8', 'aria-label': 'text of the program', spellcheck: 'false', placeholder: 'HloModule step\n...' });
@@ -75,17 +75,17 @@ function programSection(section, take) {
     if (!bytes.size) throw new Problem({ error: 'InputError', what: 'there is nothing in it', where: name, fix: 'give a program' }, 0);
     status.textContent = `sending ${name}, ${bytesText(bytes.size)}`;
     const { program } = await upload(bytes, signal);
-    return readStored(program, name, signal, bytes.size);
+    return { ...(await readStored(program, name, signal)), bytes };
   }
 
-  async function readStored(sha256, name, signal, size) {
+  async function readStored(sha256, name, signal) {
     const job = await carryOut({ kind: 'inspect', program: sha256, name }, (now) => (status.textContent = `reading ${name}: ${stateText(now)}`), signal);
-    return { sha256, name, size, facts: await requestJson(artifactPath(job.entry, 'program.json'), { signal }) };
+    return { sha256, name, bytes: null, facts: await requestJson(artifactPath(job.entry, 'program.json'), { signal }) };
   }
 
   // A program that the service has already, from a link.
   function openStored(sha256, name, start) {
-    return doing((signal) => readStored(sha256, name, signal, 0), start);
+    return doing((signal) => readStored(sha256, name, signal), start);
   }
 
   return { openStored };
@@ -96,8 +96,9 @@ function summaryOf(program) {
   const mesh = Object.entries(facts.mesh).map(([axis, size]) => `${axis}=${size}`).join(', ');
   const about = [countText(facts.parameters.length, 'parameter'), countText(facts.results.length, 'result')];
   if (mesh || facts.devices > 1) about.push(`made for ${countText(facts.devices, 'device')}${mesh ? ` (${mesh})` : ''}`);
-  if (program.size) about.push(bytesText(program.size));
-  return [el('b', {}, facts.name), ` from ${program.name}: ${about.join(', ')}`];
+  if (program.bytes) about.push(bytesText(program.bytes.size));
+  const came = facts.scheduled ? ' It is partitioned and scheduled: annotations change nothing.' : facts.partitioned ? ' It is partitioned: it stays as it is.' : '';
+  return [el('b', {}, facts.name), ` from ${program.name}: ${about.join(', ')}.${came}`];
 }
 
 function stateText(job) {

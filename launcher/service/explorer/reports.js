@@ -39,6 +39,17 @@ function reportsSection(section) {
 
 function reportFigure({ label, result }) {
   const frame = el('iframe', { src: result.page, sandbox: 'allow-scripts', title: `report of variant ${label}`, referrerpolicy: 'no-referrer' });
-  const save = el('a', { href: result.page, download: `report-${label}.html` }, 'Save report.html');
-  return el('figure', { 'data-page': result.page }, el('figcaption', {}, el('span', { class: 'label' }, label), ' ', save), frame);
+  const faults = el('div');
+  const files = result.job.entry.artifacts.map((artifact) => el('button', { type: 'button', class: 'link', title: bytesText(artifact.bytes), on: { click: async () => {
+    faults.replaceChildren();
+    await save(result.job.entry, artifact.name).catch((error) => append(faults, [problemView(error)]));
+  } } }, artifact.name));
+  return el('figure', { 'data-page': result.page },
+    el('figcaption', {}, el('span', { class: 'label' }, label), el('span', { class: 'quiet' }, 'save'), files), faults, frame);
+}
+
+async function save(entry, name) {
+  const address = URL.createObjectURL(await (await request(artifactPath(entry, name))).blob());
+  el('a', { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000); // by then the browser has it
 }

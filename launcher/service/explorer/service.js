@@ -57,9 +57,16 @@ async function upload(bytes, signal) {
 }
 
 // The job of an order, when it is done; `show(job)` hears of every change. Failed and cancelled ones throw, and a job
-// that nobody wants any more (`signal`) is cancelled.
-async function carryOut(order, show, signal) {
-  let job = await requestJson('v1/jobs', { method: 'POST', body: JSON.stringify(order), headers: { 'Content-Type': 'application/json' }, signal });
+// that nobody wants any more (`signal`) is cancelled. A service that has forgotten the program gets its `bytes` again.
+async function carryOut(order, show, signal, bytes = null) {
+  let job;
+  try {
+    job = await submit(order, signal);
+  } catch (error) {
+    if (bytes === null || error.status !== 404 || !error.missing.includes(order.program)) throw error;
+    await upload(bytes, signal);
+    job = await submit(order, signal);
+  }
   show(job);
   try {
     job = await watch(job, show, signal);
@@ -70,6 +77,10 @@ async function carryOut(order, show, signal) {
   if (job.state === 'failed') throw new Problem(job.problem || {}, 200);
   if (job.state === 'cancelled') throw new Problem({ what: 'the job was cancelled' }, 200);
   return job;
+}
+
+function submit(order, signal) {
+  return requestJson('v1/jobs', { method: 'POST', body: JSON.stringify(order), headers: { 'Content-Type': 'application/json' }, signal });
 }
 
 async function watch(job, show, signal) {

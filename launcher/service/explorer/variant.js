@@ -1,7 +1,7 @@
 // A variant: a mesh and annotations in a form, the job that makes its report, and what came of it.
 
-// `given` is { label, mesh, annotations }; `settings()` what all variants share. Handlers: `done()` after each run,
-// `changed()` after each edit, and `buttons`, more of them for the card.
+// `given` is { label, mesh, annotations }; `settings()` what all variants share. Handlers: `starting()` before
+// and `done()` after each run, and `buttons`, more of them for the card.
 function variantCard(given, program, settings, handlers) {
   const variant = { ...given, mesh: given.mesh.map((row) => [...row]), annotations: given.annotations.map((row) => ({ ...row })), result: null, made: '' };
   const status = el('p', { class: 'quiet', role: 'status' });
@@ -12,7 +12,7 @@ function variantCard(given, program, settings, handlers) {
   const annotations = annotationForm(variant.annotations, program.facts, () => Object.keys(axesOf()), edited);
   const own = program.facts.devices > 1 ? `as in the program: ${countText(program.facts.devices, 'device')}` : 'no mesh: one device';
   const mesh = meshForm(variant.mesh, () => (annotations.refresh(), edited()), own);
-  const form = el('form', { class: 'variant', novalidate: true, 'aria-label': `variant ${variant.label}`, on: { submit: (event) => (event.preventDefault(), start()) } },
+  const form = el('form', { class: 'variant', novalidate: true, 'aria-label': `variant ${variant.label}`, on: { submit: (event) => (event.preventDefault(), handlers.starting(), start()) } },
     el('h3', {}, el('span', { class: 'label' }, variant.label)), mesh, annotations.element,
     el('div', { class: 'tools' }, run, cancel, handlers.buttons.map(([title, action]) => el('button', { type: 'button', on: { click: () => action(api) } }, title))), status, faults);
 
@@ -29,11 +29,10 @@ function variantCard(given, program, settings, handlers) {
   }
 
   function edited() {
-    const stale = variant.result !== null && JSON.stringify(order()) !== variant.made;
-    run.textContent = variant.result === null ? 'Make the report' : 'Make the report again';
+    const stale = variant.result !== null && !fresh();
+    run.textContent = variant.label === 'B' ? 'Compare' : variant.result === null ? 'Make the report' : 'Make the report again';
     form.classList.toggle('stale', stale);
     if (!work && variant.result) status.textContent = stale ? 'changed since its report was made' : doneText(variant.result.job);
-    handlers.changed();
   }
 
   async function start() {
@@ -47,7 +46,7 @@ function variantCard(given, program, settings, handlers) {
     cancel.hidden = false;
     run.disabled = true;
     try {
-      const job = await carryOut(asked, (now) => (status.textContent = stateText(now)), mine.signal);
+      const job = await carryOut(asked, (now) => (status.textContent = stateText(now)), mine.signal, program.bytes);
       const result = await resultOf(job, mine.signal);
       if (variant.result) URL.revokeObjectURL(variant.result.page);
       Object.assign(variant, { result, made: JSON.stringify(asked) });
@@ -69,7 +68,8 @@ function variantCard(given, program, settings, handlers) {
     form.remove();
   }
 
-  const api = { variant, element: form, start, end, edited, focus: annotations.focus, asked: order };
+  const fresh = () => variant.result !== null && JSON.stringify(order()) === variant.made;
+  const api = { variant, element: form, start, end, edited, fresh, focus: annotations.focus };
   edited();
   return api;
 }
