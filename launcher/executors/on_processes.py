@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from shardc.launcher.executors.children import Children
 from shardc.launcher.executors.limits import Limits
-from shardc.launcher.executors.running import Kind, Running, Workers
+from shardc.launcher.executors.running import Kind, Running, Unfinished, Workers, outcome_of
 from shardc.launcher.executors.tasks import Progress
 
 __all__ = ["on_processes"]
@@ -19,11 +20,13 @@ class _Processes:
 
     def __init__(self, count: int, children: Children, threads: ThreadPoolExecutor) -> None:
         self.count, self._children, self._threads = count, children, threads
+        self.unfinished = Unfinished()
 
     def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
         running = Running(task)
-        call = self._threads.submit(self._children.call, task, payload, limits, progress, running.stopping)
-        running.follow(call)
+        self.unfinished.add(running)
+        call = partial(self._children.call, task, payload, limits, progress, running.stopping)
+        running.follow(self._threads.submit(outcome_of, call))
         return running
 
 
@@ -34,10 +37,12 @@ def on_processes(
     """``count`` children; they end with the block, and what they do then is stopped."""
     children = Children(environment, tasks, prepare)
     threads = ThreadPoolExecutor(count, thread_name_prefix="shardc-worker")
+    processes = _Processes(count, children, threads)
     try:
         if prepare:
             children.start(count)
-        yield _Processes(count, children, threads)
+        yield processes
     finally:
+        processes.unfinished.stop()
         children.close()
         threads.shutdown(wait=True, cancel_futures=True)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.executors.ends import stopped
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.tasks import Progress
+from shardc.launcher.problems import from_problem, to_problem
 
-__all__ = ["Kind", "Running", "Workers"]
+__all__ = ["Kind", "Outcome", "Running", "Unfinished", "Workers", "outcome_of"]
 
 #: Children of this process, ranks of the MPI job, or workers of a Dask cluster.
 Kind = Literal["processes", "mpi", "dask"]
+
+
+#: An answer, or the problem in its place: what goes from machine to machine is plain data, errors among it.
+Outcome = tuple[Mapping[str, Any] | None, bytes]
+
+
+def outcome_of(call: Callable[[], bytes]) -> Outcome:
+    """What ``call`` returns, or raises of our family."""
+    try:
+        return None, call()
+    except ShardcError as e:
+        return to_problem(e), b""
 
 
 @dataclass(frozen=True)
@@ -34,36 +48,69 @@ class Running:
         if not self._wanted.is_set():
             self._wanted.set()
             self.fail(stopped(self.task))
-            for end in self._ends:
-                end()
+            self._end()
 
     def stopping(self) -> bool:
         """Was it stopped?"""
         return self._wanted.is_set()
 
-    def follow(self, inner: Future[bytes], end: Callable[[], object] | None = None) -> None:
+    def follow(self, inner: Future[Outcome], end: Callable[[], object] | None = None) -> None:
         """``inner`` is what an executor makes of it; ``end`` is called when it is stopped."""
         self._ends.extend([inner.cancel] if end is None else [inner.cancel, end])
         inner.add_done_callback(self._done)
+        if self.stopping():  # meanwhile
+            self._end()
 
     def fail(self, error: BaseException) -> None:
         """The future's error, unless it has something already."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
-    def _done(self, inner: Future[bytes]) -> None:
+    def lost(self, error: BaseException) -> None:
+        """Whoever had it is gone: where work is spread over machines, some of them go away."""
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        self.fail(RunError(f"the worker of {self.task!r} is lost ({text})", fix="try again"))
+
+    def _end(self) -> None:
+        for end in self._ends:
+            end()
+
+    def _done(self, inner: Future[Outcome]) -> None:
         try:
-            answer = inner.result()
-        except CancelledError:
-            self.fail(stopped(self.task))
-        except ShardcError as e:
-            self.fail(e)
-        except BaseException as e:
-            text = " ".join(f"{type(e).__name__}: {e}".split())[:500]
-            self.fail(RunError(f"the worker of {self.task!r} is lost: {text}", fix="try again"))
+            problem, answer = inner.result()
+        except (Exception, CancelledError) as e:
+            self.lost(e)
+            return
+        if problem is not None:
+            self.fail(from_problem(problem))
         else:
             with suppress(InvalidStateError):
                 self.future.set_result(answer)
+
+
+class Unfinished:
+    """What was submitted and has no answer yet, by number; threads may share it."""
+
+    def __init__(self) -> None:
+        self._numbers, self._found = itertools.count(), dict[int, tuple[Running, Progress | None]]()
+
+    def add(self, running: Running, progress: Progress | None = None) -> int:
+        """Its number, under which it is until its future has something."""
+        number = next(self._numbers)
+        self._found[number] = running, progress
+        running.future.add_done_callback(lambda _: self._found.pop(number, None))
+        return number
+
+    def heard(self, number: int, news: Mapping[str, Any]) -> None:
+        """Somebody says how far a task is, which may be over."""
+        _, progress = self._found.get(number, (None, None))
+        if progress is not None:
+            progress(news)
+
+    def stop(self) -> None:
+        """Nobody wants any of it."""
+        for running, _ in [*self._found.values()]:
+            running.stop()
 
 
 class Workers(Protocol):
