@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shardc.hlo.errors import InputError
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, Pairs, ReplicaGroups
 from shardc.hlo.mesh import Mesh
@@ -174,7 +175,7 @@ def test_what_is_no_json_is_an_error_of_ours(text: str | bytes) -> None:
 
 
 def test_what_a_class_itself_refuses_is_our_error() -> None:
-    with pytest.raises(InputError, match="not a Shape|is not"):
+    with pytest.raises(InputError, match="is not an array"):
         from_plain(Shape, {"dtype": "f32", "dims": "2"})
 
 

@@ -112,7 +112,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _heard(folder: str) -> Iterator[list[str]]:
-    """What shardc logs from warnings on, and what Python warns of, in the order in which it was said."""
+    """What shardc logs from warnings on, then what Python warns of; there when the block has ended."""
     logged: list[str] = []
     said: list[str] = []
     listener, log = _Listener(logged), logging.getLogger("shardc")

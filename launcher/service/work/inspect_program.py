@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shardc.hlo import plain
+from shardc.hlo.ir import Module
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.service.orders import InspectOrder
 from shardc.launcher.service.results import ProgramFacts, ValueFacts
@@ -35,13 +36,13 @@ def inspect_program(bench: Bench, order: InspectOrder) -> dict[str, bytes]:
         partitioned, scheduled = is_partitioned(module), is_scheduled(module)
         module = module if partitioned or scheduled else with_axis_shardings(module)
         arguments, results, *inside = nameable(module)
-        values = list(_facts(v for table in inside for v in _told_apart(table)))
+        values = [*_facts(v for table in inside for v in _told_apart(table))]
         facts = ProgramFacts(
             name=module.name,
             kind=content_kind(bench.programs[order.program], order.name),
             devices=max(module.num_partitions, 1 if module.mesh is None else module.mesh.size),
             mesh={} if module.mesh is None else module.mesh.shape,
-            parameters=tuple(_facts({v.instruction: v for v in reversed(arguments)}.values()))[::-1],
+            parameters=tuple(_facts(_by_their_names(module, arguments))),
             results=tuple(_facts(results)),
             values=tuple(values[:_MOST_VALUES]),
             left_out=max(0, len(values) - _MOST_VALUES),
@@ -49,6 +50,12 @@ def inspect_program(bench: Bench, order: InspectOrder) -> dict[str, bytes]:
             scheduled=scheduled,
         )
         return {"program.json": plain.to_json(facts).encode()}
+
+
+def _by_their_names(module: Module, arguments: Iterable[Nameable]) -> Iterator[Nameable]:
+    """Each argument once, by the program's name for it, else the text's."""
+    given = dict(zip(module.parameters, module.arg_names, strict=False))
+    return (v for v in arguments if v.name == (given.get(v.instruction) or v.instruction.name))
 
 
 def _told_apart(table: Iterable[Nameable]) -> Iterator[Nameable]:
