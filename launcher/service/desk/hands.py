@@ -1,0 +1,79 @@
+"""The threads between the line and the workers, one for each worker: takes the next making and sees it through."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.running import Workers
+from shardc.launcher.service.desk.line import Making
+from shardc.launcher.service.desk.making import failure_of, kind_of, payload_of
+from shardc.launcher.service.desk.open_jobs import OpenJobs, Outcome
+from shardc.launcher.service.store.store import Store
+from shardc.launcher.service.work.package import unpack
+
+__all__ = ["Hands"]
+
+
+class Hands:
+    """They take from the line of ``jobs`` until that is closing, and put into the store what ``workers`` make."""
+
+    def __init__(self, jobs: OpenJobs, store: Store, workers: Workers, limits: Limits) -> None:
+        self._jobs, self._store, self._workers, self._limits = jobs, store, workers, limits
+        self._threads: list[threading.Thread] = []
+
+    def hire(self) -> None:
+        """Have as many threads as there are workers now."""
+        while len(self._threads) < max(1, self._workers.count):
+            name = f"shardc-desk-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self, makings: Iterable[Making]) -> None:
+        """End work that is `Making.unwanted`."""
+        for making in makings:
+            if making.stage != "running":
+                making.leases.close()
+            elif making.running is not None:
+                making.running.stop()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the threads after the line is closed."""
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _serve(self) -> None:
+        while (making := self._jobs.next()) is not None:
+            try:
+                outcome = self._make(making)
+            except Exception as e:
+                outcome = Outcome(problem=failure_of(e))
+            if outcome is not None:
+                self._jobs.finish(making, outcome)
+
+    def _make(self, making: Making) -> Outcome | None:
+        """What becomes of ``making``; None: it waits for another server."""
+        if not self._jobs.journal.claim(making.key):
+            self._jobs.put_aside(making)
+            return None
+        entry = self._store.find(making.key)
+        if entry is not None:
+            return Outcome(entry, cached=True)
+        self._jobs.begin(making)
+        payload = payload_of(making.order, self._store)
+        kind, began = kind_of(making.order), time.monotonic()
+        running = self._workers.submit("order", payload, self._limits, partial(self._jobs.hear, making))
+        with self._jobs.lock:
+            making.running = running
+            self._jobs.tally.makings[kind] += 1
+        if making.unwanted:
+            running.stop()
+        try:
+            files, facts = unpack(running.future.result())
+        finally:
+            self._jobs.tally.made(kind, time.monotonic() - began)
+        return Outcome(self._store.put(making.key, files, facts))

@@ -1,0 +1,40 @@
+"""Why the desk does not take an order: the queue is full, the service ends, a program was never uploaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.hlo.errors import InputError, RunError
+
+__all__ = ["Closing", "MissingPrograms", "NoSuchJob", "QueueFull"]
+
+
+class QueueFull(RunError):
+    """As many jobs wait as may; ``retry_after`` are the seconds after which it is worth asking again."""
+
+    def __init__(self, waiting: int, retry_after: int) -> None:
+        super().__init__(f"the service is busy: {waiting} jobs wait already", fix=f"try again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class Closing(RunError):
+    """The service takes no more orders."""
+
+    def __init__(self) -> None:
+        super().__init__("the service is shutting down", fix="try again when it is back")
+
+
+class NoSuchJob(InputError):
+    """No job has this name, or it was forgotten."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__("no such job", where=job_id[:64], fix="jobs are forgotten a day after their end; submit again")
+
+
+class MissingPrograms(InputError):
+    """The order names programs (``missing``, SHA-256 in hexadecimal) that the store does not have."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        named = ", ".join(missing)
+        super().__init__(f"the service does not have the program {named}", fix="upload it, then submit again")
+        self.missing = tuple(missing)

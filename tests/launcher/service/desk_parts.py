@@ -1,0 +1,111 @@
+"""What tests of the desk share: workers that do what the test says, stores and desks in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.running import Kind, Running
+from shardc.launcher.executors.tasks import Progress
+from shardc.launcher.service.desk.desk import Desk
+from shardc.launcher.service.desk.journal import Journal
+from shardc.launcher.service.jobs import Job
+from shardc.launcher.service.orders import Order, PartitionOrder, from_json
+from shardc.launcher.service.store.store import Store
+from shardc.launcher.service.work.package import pack, unpack
+
+PROGRAM = b"HloModule tiny\n\nENTRY main {\n  ROOT x = f32[8,4] parameter(0)\n}\n"
+
+PATIENCE = 30.0
+
+
+@dataclass
+class Task:
+    """An order that workers were given, and how a test ends it."""
+
+    order: Order
+    files: Mapping[str, bytes]
+    progress: Progress | None
+    running: Running = field(default_factory=lambda: Running("order"))
+
+    def succeed(self, text: bytes = b"{}") -> None:
+        self.running.future.set_result(pack({"report.json": text}, {"kind": "partition"}))
+
+    def fail(self, error: Exception) -> None:
+        self.running.future.set_exception(error)
+
+
+class HandWorkers:
+    """Workers that do nothing until the test says so; with ``answer`` they do it at once."""
+
+    kind: Kind = "processes"
+
+    def __init__(self, count: int = 1, answer: Callable[[Task], None] | None = None) -> None:
+        self.count, self._answer = count, answer
+        self.tasks: list[Task] = []
+        self._turn = threading.Condition()
+
+    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+        assert task == "order"
+        files, _ = unpack(payload)
+        given = Task(from_json(files.pop("order.json")), files, progress)
+        with self._turn:
+            self.tasks.append(given)
+            self._turn.notify_all()
+        if self._answer is not None:
+            self._answer(given)
+        return given.running
+
+    def task(self, number: int) -> Task:
+        """The task with that number, once there is one; counts from 0."""
+        with self._turn:
+            assert self._turn.wait_for(lambda: len(self.tasks) > number, PATIENCE), f"no task {number}"
+            return self.tasks[number]
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What ``condition`` says as soon as it is true."""
+    end = time.monotonic() + PATIENCE
+    while not (said := condition()):
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.005)
+    return said
+
+
+def over(desk: Desk, job: Job) -> Job:
+    """``job`` after its end."""
+    found: Job = until(lambda: (now := desk.job(job.id)) and now.over and now)
+    return found
+
+
+@contextmanager
+def a_store(folder: Path) -> Iterator[Store]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with Store(str(folder / "store"), folder, 0, b"k" * 32) as store:
+        store.put_program(PROGRAM)
+        yield store
+
+
+@contextmanager
+def a_desk(
+    folder: Path, workers: HandWorkers, store: Store | None = None, queue: int = 1000, pause: float = 0.02
+) -> Iterator[Desk]:
+    """A desk with its state in ``folder``; at the end it is closed without grace."""
+    with a_store(folder) if store is None else nullcontext(store) as used:
+        desk = Desk(used, workers, Journal(folder), Limits(), queue, pause=pause)
+        try:
+            yield desk
+        finally:
+            desk.close(grace=0)
+
+
+def an_order(number: int = 0, program: bytes = PROGRAM) -> PartitionOrder:
+    """Orders that differ by ``number``."""
+    return PartitionOrder(program=hashlib.sha256(program).hexdigest(), name=f"program-{number}")
