@@ -28,7 +28,7 @@ from shardc.partitioner.options import Choice, PartitionOptions
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
-    from shardc.launcher.explain.explanation import Explanation
+    from shardc.launcher.explain.explanation import Difference, Explanation
     from shardc.launcher.simulate.simulation import Simulation
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "explain_collective", "job_config", "since"]
@@ -292,6 +292,10 @@ class Propagated:
         """Where the sharding of the value called ``value`` comes from."""
         return list(self.provenance.explain(value))
 
+    def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
+        """`explain` of several, by value."""
+        return {value: self.explain(value) for value in values}
+
     def as_text(self) -> str:
         """HLO text with a sharding on every instruction."""
         return str(self.module)
@@ -372,6 +376,13 @@ class Partitioned:
 
         limits = Limits(remedies, tries, seconds)
         return explain(self, None if machine is None else str(machine), limits, thresholds_of(thresholds or {}))
+
+    def difference(self, other: Partitioned, machine: str | Path | None = None) -> Difference:
+        """What changes from this one to ``other``: the same program with other annotations. With a ``machine`` totals
+        have modelled seconds."""
+        from shardc.launcher.explain.difference import difference
+
+        return difference(self, other, None if machine is None else str(machine))
 
     def write_report(
         self,

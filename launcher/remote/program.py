@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -172,14 +172,13 @@ class RemotePropagated:
     program: RemoteProgram
     conservative: bool = False
 
-    def explain(self, *values: str) -> list[str]:
-        """Where the sharding of the value called so comes from; of several at once, one after another."""
-        stories = self.stories(values)
-        return [line for value in values for line in stories[value]]
+    def explain(self, value: str) -> list[str]:
+        """Where the sharding of the value called ``value`` comes from."""
+        return self.stories([value])[value]
 
-    def stories(self, values: tuple[str, ...]) -> Mapping[str, list[str]]:
+    def stories(self, values: Sequence[str]) -> Mapping[str, list[str]]:
         """`explain` by value."""
-        order = self.program.order(ExplainOrder, conservative=self.conservative, values=values)
+        order = self.program.order(ExplainOrder, conservative=self.conservative, values=tuple(values))
         told: Mapping[str, list[str]] = self.program.carry_out(order).json("stories.json")
         return told
 
@@ -250,7 +249,7 @@ class RemotePartitioned:
 
     def report(self) -> dict[str, Any]:
         """As `Partitioned.report`."""
-        return {**self._report, "seconds": dict(self.seconds)} if "seconds" in self._report else dict(self._report)
+        return dict(self._report)
 
     def explain(self) -> list[str]:
         """One entry per collective: what it moves, for which value and source line, and why."""

@@ -15,9 +15,9 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
-    open_program,
 )
 from shardc.cli.run import TuneOption
+from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View, bytes_text
 
 __all__ = ["compile_program"]
@@ -63,6 +63,7 @@ def compile_program(
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
+    server: ServerOption = "",
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -81,12 +82,13 @@ def compile_program(
     beside = [option for option, is_given in processors.items() if is_given]
     if target != "cpu" and beside:
         raise InputError(f"{beside[0]} is for processors", where=f"--target {target}", fix="leave it out")
-    given = open_program(file, mesh, annotate, annotations)
-    partitioned = (given.tuned(tune) if tune else given).partition()
-    if target != "cpu":
-        _for_gpus(view, partitioned, target, output, name)
-        return
-    program, written = partitioned.compile_ahead(output, name=name, cpu=target_cpu, system=target_os)
+    with source(view, server) as here:
+        given = here.open(file, mesh, annotate, annotations)
+        partitioned = (given.tuned(tune) if tune else given).partition()
+        if target != "cpu":
+            _for_gpus(view, partitioned, target, output, name)
+            return
+        program, written = partitioned.compile_ahead(output, name=name, cpu=target_cpu, system=target_os)
     if link:
         from shardc.compiler.ahead.example import link as link_files
 

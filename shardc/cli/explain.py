@@ -16,8 +16,8 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
-    open_program,
 )
+from shardc.cli.source import ServerOption, Source, source
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
 
@@ -36,6 +36,7 @@ def explain(
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
+    server: ServerOption = "",
     machine: Annotated[
         str, typer.Option("--machine", metavar="NAME[:N]", help="Costs in seconds on a described machine.")
     ] = "",
@@ -77,22 +78,24 @@ def explain(
     view = View(json, verbose, quiet)
     if min(top, remedies, tries) < 0 or not seconds >= 0:
         raise InputError("--top, --remedies, --tries and --seconds count from 0", fix="give 0 for none")
-    if diff is not None:
-        _compare(view, (file, mesh, annotate, annotations), diff, machine)
-        return
-    propagated = open_program(file, mesh, annotate, annotations).propagate()
-    if value:
-        stories = {name: propagated.explain(name) for name in value}
-        view.result(stories, lambda: view.text("\n".join(line for s in stories.values() for line in s)))
-        return
-    partitioned = propagated.partition(machine=machine or None)
-    if remedies and tries and partitioned.report()["collectives"]:
-        view.log(
-            f"looking for what would remove the {remedies} most costly collectives, for at most some {seconds:g} s"
+    with source(view, server) as here:
+        if diff is not None:
+            _compare(view, here, (file, mesh, annotate, annotations), diff, machine)
+            return
+        propagated = here.open(file, mesh, annotate, annotations).propagate()
+        if value:
+            stories = propagated.stories(value)
+            view.result(stories, lambda: view.text("\n".join(line for s in stories.values() for line in s)))
+            return
+        partitioned = propagated.partition(machine=machine or None)
+        # A service is asked once, for everything.
+        if remedies and tries and (here.client is not None or partitioned.report()["collectives"]):
+            view.log(
+                f"looking for what would remove the {remedies} most costly collectives, for at most some {seconds:g} s"
+            )
+        told = partitioned.explanation(
+            machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=_shares(threshold or ())
         )
-    told = partitioned.explanation(
-        machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=_shares(threshold or ())
-    )
     view.result(told.to_dict(), lambda: view.text(told.as_text(top=top, verbose=verbose)))
 
 
@@ -109,13 +112,13 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-def _compare(view: View, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str) -> None:
-    from shardc.launcher.explain.difference import difference
-
+def _compare(
+    view: View, here: Source, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str
+) -> None:
     file, mesh, annotate, annotations = program
     made = []
     for side in sides:
         chosen = annotations if side == _AS_IT_IS else Path(side)
-        made.append(open_program(file, mesh, annotate, chosen).partition(machine=machine or None))
-    found = difference(made[0], made[1], machine or None)
+        made.append(here.open(file, mesh, annotate, chosen).partition(machine=machine or None))
+    found = made[0].difference(made[1], machine or None)
     view.result(found.to_dict(), lambda: view.text(found.as_text()))

@@ -15,9 +15,9 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
-    open_program,
 )
 from shardc.cli.schedule_options import MachineOption, PipelinedOption, WindowedOption
+from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View, bytes_text
 
 __all__ = ["collectives_table", "partition"]
@@ -41,6 +41,7 @@ def partition(
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
+    server: ServerOption = "",
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -56,15 +57,17 @@ def partition(
     view = View(json, verbose, quiet)
     check_writable(output)
     check_writable(report)
-    partitioned = open_program(file, mesh, annotate, annotations).partition(
-        machine=machine or None,
-        windowed_einsum=windowed_einsum,
-        pipelined_loops=pipelined_loops,
-        decomposed_rings=decompose_rings,
-    )
-    facts = partitioned.report()
+    with source(view, server) as here:
+        partitioned = here.open(file, mesh, annotate, annotations).partition(
+            machine=machine or None,
+            windowed_einsum=windowed_einsum,
+            pipelined_loops=pipelined_loops,
+            decomposed_rings=decompose_rings,
+        )
+        facts = partitioned.report()
+        text = partitioned.as_text() if output is not None or not (json or report) else ""
     if output is not None:
-        write_text(output, partitioned.as_text())
+        write_text(output, text)
         view.log(f"wrote {output}")
     if report is not None:
         write_text(report, json_module.dumps(facts, indent=2, default=str) + "\n")
@@ -72,7 +75,7 @@ def partition(
     if json:
         view.result(facts, lambda: None)
     elif output is None and report is None:
-        view.text(partitioned.as_text())
+        view.text(text)
     else:
         collectives_table(view, facts)
 

@@ -15,9 +15,9 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
-    open_program,
 )
 from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
+from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View
 
 __all__ = ["report"]
@@ -42,6 +42,7 @@ def report(
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
+    server: ServerOption = "",
     overlap: OverlapOption = "",
     profile_in: ProfileInOption = None,
     windowed_einsum: WindowedOption = "auto",
@@ -56,21 +57,21 @@ def report(
     """
     from shardc.hlo.errors import InputError
     from shardc.launcher.atomic import check_writable
-    from shardc.launcher.report.write import write_report
 
     view = View(json, verbose, quiet)
     check_writable(output)
     if remedies < 0 or not seconds >= 0:
         raise InputError("--remedies and --seconds count from 0", fix="give 0 for none")
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
-    partitioned = scheduling.partitioned(open_program(file, mesh, annotate, annotations))
-    if remedies:
-        view.log(
-            f"looking for what would remove the {remedies} most costly collectives, at most for some {seconds:g} s"
+    with source(view, server) as here:
+        partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))
+        if remedies:
+            view.log(
+                f"looking for what would remove the {remedies} most costly collectives, at most for some {seconds:g} s"
+            )
+        partitioned.write_report(
+            output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds
         )
-    write_report(
-        partitioned, output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds
-    )
     size = output.stat().st_size
     view.log(f"wrote {output} ({size / 1024:.0f} KiB): open it in a browser")
     if json:

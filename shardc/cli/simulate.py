@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,8 +19,13 @@ from shardc.cli.options import (
     given_annotations,
 )
 from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
+from shardc.cli.source import ServerOption, Source, source
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
+
+if TYPE_CHECKING:
+    from shardc.hlo.mesh import Mesh
+    from shardc.launcher.simulate.simulation import Simulation
 
 __all__ = ["simulate"]
 
@@ -53,6 +58,7 @@ def simulate(
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
+    server: ServerOption = "",
     trace: TraceOption = None,
     pictures: PicturesOption = None,
     ignore_memory: IgnoreOption = False,
@@ -70,24 +76,16 @@ def simulate(
 
     Example: shardc simulate step.mlir --mesh data=64,model=8 --machine h100-dgx
     """
-    from shardc.compiler.lower.as_scheduled import is_scheduled
     from shardc.launcher.atomic import check_writable
-    from shardc.launcher.programs import load
     from shardc.launcher.simulate.table import COSTLY_COLUMNS, PATH_COLUMNS, costly_rows, facts, path_rows
     from shardc.launcher.simulate.trace import write_trace
 
     view = View(json, verbose, quiet)
     check_writable(trace)
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
-    specs, wanted = given_annotations(mesh, annotate, annotations)
-    program = load(file)
-    if not is_scheduled(program.module):
-        partitioned = scheduling.partitioned(annotated(program, specs, wanted))
-        found = partitioned.simulate(machine, mapping=map_axes or None, ignore_memory=ignore_memory)
-    elif specs:
-        raise InputError("the program is partitioned and scheduled: annotations change nothing", where=str(file))
-    else:
-        found = program.simulate(machine, mesh=wanted, mapping=map_axes or None, ignore_memory=ignore_memory)
+    given = given_annotations(mesh, annotate, annotations)
+    with source(view, server) as here:
+        found = _simulated(here, file, scheduling, given, mapping=map_axes or None, ignore_memory=ignore_memory)
     if trace is not None:
         write_trace(found, trace)
         view.log(f"wrote {trace}: open it at https://ui.perfetto.dev")
@@ -103,3 +101,20 @@ def simulate(
         view.table("", PATH_COLUMNS, path_rows(found))
 
     view.result(found.to_dict() if json else None, show)
+
+
+def _simulated(
+    here: Source, file: Path, scheduling: Scheduling, given: tuple[dict[str, str], Mesh | None], **options: Any
+) -> Simulation:
+    """The step of the program in ``file``; one that XLA has scheduled as it is, which a service sees by itself."""
+    from shardc.compiler.lower.as_scheduled import is_scheduled
+
+    program, (specs, wanted) = here.load(file), given
+    found: Simulation
+    if here.client is not None or not is_scheduled(program.module):
+        found = scheduling.partitioned(annotated(program, specs, wanted)).simulate(scheduling.machine, **options)
+    elif specs:
+        raise InputError("the program is partitioned and scheduled: annotations change nothing", where=str(file))
+    else:
+        found = program.simulate(scheduling.machine, mesh=wanted, **options)
+    return found

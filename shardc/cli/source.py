@@ -1,0 +1,113 @@
+"""Where commands do their work: here, or at a compile service (``--server``, ``SHARDC_SERVER``)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardc.cli.options import annotated, given_annotations
+from shardc.cli.view import View
+
+if TYPE_CHECKING:
+    from shardc.launcher.remote.client import Client
+    from shardc.launcher.service.jobs import Job
+
+__all__ = ["ServerOption", "Source", "source"]
+
+ServerOption = Annotated[
+    str,
+    typer.Option("--server", metavar="URL", help="Have a compile service do it (shardc serve; SHARDC_SERVER)."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Opens programs: those of the ``client`` of a service, or without one programs of this process."""
+
+    client: Client | None = None
+
+    def load(self, file: Path) -> Any:
+        """The program in ``file``, as it is."""
+        from shardc.launcher.programs import load
+
+        return load(file) if self.client is None else self.client.program(file)
+
+    def open(
+        self, file: Path, mesh: str = "", annotate: Sequence[str] | None = None, annotations: Path | None = None
+    ) -> Any:
+        """The program in ``file`` with the mesh and annotations of the command line, as `open_program`."""
+        specs, wanted = given_annotations(mesh, annotate, annotations)
+        return annotated(self.load(file), specs, wanted)
+
+
+@contextmanager
+def source(view: View, server: str) -> Iterator[Source]:
+    """The source that ``--server`` names, or the environment: when that one is away, the work is done here.
+
+    Raises `EnvironmentProblem` where the ``server`` is away.
+    """
+    from shardc.hlo.config import Config
+
+    if not server and not Config.from_environment().server:
+        yield Source()
+        return
+    from shardc.launcher.remote.client import connect
+
+    with _telling(view) as hear, connect(server, hear=hear) as client:
+        if not server and not _answers(client, view):
+            yield Source()
+        else:
+            yield Source(client)
+
+
+def _answers(client: Client, view: View) -> bool:
+    """Is the service of the environment there? It is told where not."""
+    from shardc.hlo.errors import ShardcError
+
+    try:
+        client.info()
+    except ShardcError as e:
+        view.log(f"warning: {e.what} ({client.address.url}); it is done here")
+        return False
+    return True
+
+
+@contextmanager
+def _telling(view: View) -> Iterator[Callable[[Job], None]]:
+    """What tells of jobs: a line that changes where stderr is a terminal, and lines with ``-v``."""
+    from contextlib import nullcontext
+
+    shown = not view.quiet and view.is_speaker and sys.stderr.isatty()
+    if shown:
+        from rich.console import Console
+
+        status: Any = Console(stderr=True).status("asking the compile service")
+    else:
+        status = nullcontext()
+    said: list[str] = []
+    with status as line:
+
+        def hear(job: Job) -> None:
+            text = _job_text(job)
+            if shown:
+                line.update(text)
+            if text not in said[-1:]:
+                said.append(text)
+                view.detail(text)
+
+        yield hear
+
+
+def _job_text(job: Job) -> str:
+    """A job in a line: ``job 17 (partition): running, propagate``."""
+    more = f", {job.position} in the queue" if job.state == "queued" and job.position else ""
+    if job.state == "running" and job.progress.get("stage"):
+        more = f", {job.progress['stage']}"
+        more += f" {job.progress['done']}/{job.progress['of']}" if job.progress.get("of") else ""
+    return f"job {job.id} ({job.kind}): {job.state}{', as made before' if job.cached else more}"

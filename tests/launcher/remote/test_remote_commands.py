@@ -1,0 +1,189 @@
+"""Commands at a compile service print and write what they do here, and fail the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_service import FakeService
+from shardc.cli.app import main
+
+SETS = """
+[sets.plain.annotate]
+x = "data"
+[sets.narrow.annotate]
+w1 = "None,model"
+[sets.narrow.axes]
+model = "1..2"
+"""
+MESH = ["--mesh", "data=2,model=2"]
+MACHINE = ["--machine", "h100-dgx"]
+SWEEP = ["--mesh", "data=1,model=1", *MACHINE, "--devices", "4,8", "--refine", "1"]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    """A program without a mesh."""
+    path = tmp_path / "plain.hlo"
+    path.write_text(
+        "HloModule plain\n\nENTRY %main (x: f32[8,16], w1: f32[16,8]) -> f32[8,8] {\n"
+        "  %x = f32[8,16] parameter(0)\n  %w1 = f32[16,8] parameter(1)\n"
+        "  ROOT %y = f32[8,8] dot(%x, %w1), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
+    )
+    return str(path)
+
+
+def run(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tuple[int, str, str]:
+    code = main(arguments)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def without_seconds(text: str) -> Any:
+    """JSON but for what was measured."""
+    data = json.loads(text)
+    if isinstance(data, dict):
+        data.pop("seconds", None)
+    return data
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["partition", *MESH, "--annotate", "x=data"],
+        ["partition", *MESH, "--annotate", "w1=model,None", "--json"],
+        ["partition", *MESH, "--annotate", "w1=model,None", *MACHINE, "--windowed-einsum", "always", "--json"],
+        ["simulate", *MESH, "--annotate", "w1=model", *MACHINE, "--map", "model,data"],
+        ["simulate", *MESH, "--annotate", "w1=model", *MACHINE, "--overlap", "always", "--json"],
+        ["explain", *MESH, "--annotate", "w1=model", *MACHINE, "--remedies", "1", "-q"],
+        ["explain", *MESH, "--annotate", "w1=model", "--remedies", "0", "--threshold", "padding=0.5", "--json"],
+        ["explain", *MESH, "--annotate", "w1=model", "--value", "y", "--value", "x"],
+        ["sweep", *SWEEP, "--json"],
+        ["sweep", *SWEEP, "--top", "2", "--jobs", "1"],
+    ],
+    ids=lambda a: "-".join(a[:1] + a[-1:]),
+)
+def test_same_output(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    command = [arguments[0], plain, *arguments[1:]]
+    here, there = run(capsys, command), run(capsys, [*command, "--server", service.url])
+    assert here[0] == there[0] == 0, (here, there)
+    if "--json" in command:
+        assert without_seconds(here[1]) == without_seconds(there[1])
+    else:
+        assert here[1] == there[1]
+    assert there[1].strip()
+    assert sum(service.made.values()) == 1  # one order each
+
+
+def test_files_are_the_same(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sets = tmp_path / "sets.toml"
+    sets.write_text(SETS)
+    (tmp_path / "a.toml").write_text('[annotate]\nw1 = "None,model"\n')
+    for side in ("here", "there"):
+        to, more = tmp_path / side, ["--server", service.url] if side == "there" else []
+        to.mkdir()
+        commands = [
+            ["partition", "-o", f"{to}/out.hlo", "--annotate", "x=data"],
+            ["simulate", *MACHINE, "--trace", f"{to}/trace.json"],
+            ["report", *MACHINE, "-o", f"{to}/report.html", "--annotate", "w1=model", "--remedies", "0"],
+            ["compile", "-o", f"{to}/ahead", "--name", "step", "--target-cpu", "x86-64-v3"],
+            ["compile", "-o", f"{to}/gpu", "--target", "cuda:sm_90"],
+            ["explain", "--diff", "-", str(tmp_path / "a.toml"), "--json"],
+        ]
+        (to / "said").write_text("")
+        for command in commands:
+            code, out, err = run(capsys, [command[0], plain, *command[1:], *MESH, *more])
+            assert code == 0, (command, err)
+            (to / "said").write_text((to / "said").read_text() + out.replace(str(to), "TO"))
+        code, out, err = run(capsys, ["sweep", plain, *SWEEP, "--over", f"mesh,{sets}", "--json", *more])
+        assert code == 0, err
+        (to / "sweep").write_text(out)
+    here = {p.relative_to(tmp_path / "here"): p.read_bytes() for p in (tmp_path / "here").rglob("*") if p.is_file()}
+    there = {p.relative_to(tmp_path / "there"): p.read_bytes() for p in (tmp_path / "there").rglob("*") if p.is_file()}
+    assert here.keys() == there.keys() and len(here) > 8
+    assert [name for name in here if here[name] != there[name]] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["partition", "--mesh", "data=2", "--annotate", "nobody=data"],
+        ["partition", "--mesh", "data=2", "--annotate", "x=modle"],
+        ["simulate", "--mesh", "data=3", "--machine", "nowhere"],
+        ["simulate", *MESH, *MACHINE, "--map", "data=tubes"],
+        ["explain", "--mesh", "data=2", "--value", "nobody"],
+        ["sweep", *MACHINE, "--devices", "4"],
+        ["sweep", *MACHINE],
+        ["compile", "-o", "out", "--name", "two words"],
+        ["compile", "-o", "out", "--target-cpu", "z80"],
+    ],
+    ids=lambda a: "-".join(a[:1] + a[-1:]),
+)
+def test_same_errors(
+    service: FakeService,
+    plain: str,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [arguments[0], plain, *arguments[1:]]
+    here, there = run(capsys, command), run(capsys, [*command, "--server", service.url])
+    assert here == there
+    assert here[0] == 2
+
+
+def test_wrong_programs_fail_the_same(
+    service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name, text in {"bad.hlo": "HloModule bad\nENTRY e { ROOT p = f32[2] what(0) }\n", "no.hlo": " \n"}.items():
+        (tmp_path / name).write_text(text)
+        command = ["partition", str(tmp_path / name), "--mesh", "data=2"]
+        here, there = run(capsys, command), run(capsys, [*command, "--server", service.url])
+        assert here == there
+        assert name in here[2]
+    command = ["partition", str(tmp_path / "none.hlo")]
+    assert run(capsys, command) == run(capsys, [*command, "--server", service.url])
+
+
+def test_the_environment_names_a_service(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["partition", plain, *MESH, "--annotate", "x=data"]
+    here = run(capsys, command)
+    monkeypatch.setenv("SHARDC_SERVER", service.url)
+    assert run(capsys, [*command, "-v"])[1] == here[1]
+    assert service.made == {"PartitionOrder": 1}
+    monkeypatch.setenv("SHARDC_SERVER", "http://127.0.0.1:9")  # nobody is there
+    code, out, err = run(capsys, command)
+    assert (code, out) == here[:2]
+    assert err.count("warning") == 1 and "127.0.0.1:9" in err
+
+
+def test_a_service_asked_for_must_be_there(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, ["partition", plain, *MESH, "--server", "http://127.0.0.1:9"])
+    assert (code, out) == (2, "")
+    assert "does not answer" in err and "shardc serve" in err
+
+
+def test_verbose_tells_the_job(service: FakeService, plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["partition", plain, *MESH, "--server", service.url]
+    assert "job job0 (PartitionOrder): done" in run(capsys, [*command, "-v"])[2]
+    assert "as made before" in run(capsys, [*command, "-v"])[2]
+    assert run(capsys, command)[2] == ""
+
+
+def test_tuning_is_refused(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, err = run(capsys, ["compile", plain, "-o", str(tmp_path / "o"), "--tune", "1", "--server", service.url])
+    assert code == 2 and "tuning" in err
