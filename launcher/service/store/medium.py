@@ -141,9 +141,11 @@ class Medium:
         """What goes wrong with the storage, as our error; each kind of storage has errors of its own."""
         try:
             yield
-        except (FileNotFoundError, ShardcError):
+        except ShardcError:
             raise
         except Exception as e:
+            if isinstance(e, FileNotFoundError) and done in ("read", "changed"):
+                raise
             if isinstance(e, OSError) and e.errno in _FULL:
                 what, fix = "the store's disk is full", "make room, or bound the store: --store-size"
             else:

@@ -119,11 +119,10 @@ class Shelf:
         self._room.reserve(place, size)
         try:
             self._medium.write(manifest.files_path, [files[n] for n in names])
-            while not self._medium.create(manifest.path, data):
-                quicker = self._look(place)  # another server's, unless it is damaged and goes
-                if quicker:
-                    self._medium.remove(manifest.files_path)
-                    return quicker.manifest
+            there = self._publish(manifest, data)
+            if there.token != manifest.token:
+                self._medium.remove(manifest.files_path)
+                return there
         except BaseException:
             with suppress(EnvironmentProblem):  # the first one is told
                 self._medium.remove(manifest.files_path)
@@ -131,6 +130,16 @@ class Shelf:
             raise
         self._room.added(place, size)
         return manifest
+
+    def _publish(self, manifest: Manifest, data: bytes) -> Manifest:
+        """Write the manifest, unless another server was quicker: then its own, if that is sound."""
+        for _ in range(_TRIES):
+            if self._medium.create(manifest.path, data):
+                return manifest
+            there = self._look(manifest.place)
+            if there:
+                return there.manifest
+        raise EnvironmentProblem("the store cannot be written: another server keeps damaging it", where=manifest.path)
 
     def _place(self, key: str) -> str:
         return f"{self._folder}/{key[:2]}/{key}"
