@@ -115,7 +115,7 @@ def _check_place(headers: Headers) -> None:
         fix = "use localhost or 127.0.0.1, or start the server with --token-file"
         raise Refusal(403, InputError(f"the request is for {host[:100]!r}", where="Host", fix=fix))
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
         fix = "use the page that this server has, or start it with --token-file"
         raise Refusal(403, InputError(f"the request is from a page of {origin[:100]!r}", where="Origin", fix=fix))
 

@@ -68,7 +68,7 @@ async def submit(request: Request, parts: PartsHere) -> Response:
 
 def _submit(parts: Parts, body: bytes) -> Job:
     if parts.closing.draining:
-        raise _ending(Closing())
+        raise Closing
     order = order_of(read_json(body, "order"))
     try:
         return parts.desk.submit(order)
@@ -76,12 +76,6 @@ def _submit(parts: Parts, body: bytes) -> Job:
         raise Refusal(404, error, missing=list(error.missing)) from None
     except QueueFull as error:
         raise Refusal(429, error, {"Retry-After": str(error.retry_after)}) from None
-    except Closing as error:
-        raise _ending(error) from None
-
-
-def _ending(error: Closing) -> Refusal:
-    return Refusal(503, error, {"Retry-After": "5"})
 
 
 async def jobs(parts: PartsHere, limit: _Limit = 100) -> Response:

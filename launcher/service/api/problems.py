@@ -17,6 +17,7 @@ from starlette.routing import Match, Route
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
 from shardc.launcher.problems import to_problem
+from shardc.launcher.service.desk.refusals import Closing
 
 __all__ = ["PROBLEM_JSON", "Answers", "Refusal", "handle_errors", "problem_response", "responses"]
 
@@ -92,8 +93,9 @@ async def _refusal(request: Request, error: Exception) -> Response:
 async def _ours(request: Request, error: Exception) -> Response:
     """Bad input is the client's fault; a lack of the machine or a failed run the server's."""
     assert isinstance(error, ShardcError)
-    status = {EnvironmentProblem: 503, RunError: 500}.get(type(error), 422)
-    return problem_response(error, status)
+    if isinstance(error, Closing):
+        return problem_response(error, 503, {"Retry-After": "5"})
+    return problem_response(error, {EnvironmentProblem: 503, RunError: 500}.get(type(error), 422))
 
 
 async def _not_valid(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
-from shardc.hlo.errors import InputError, ParseError, RunError
+from shardc.hlo.errors import EnvironmentProblem, InputError, ParseError, RunError
 from shardc.launcher.load import content_kind
 from shardc.launcher.service.api.answers import ProgramAnswer
 from shardc.launcher.service.api.bodies import content_type, read_body
@@ -60,7 +60,10 @@ async def upload(request: Request, parts: PartsHere) -> Response:
     async with parts.uploads:
         data = await read_body(request, settings.max_upload, settings.stall_seconds)
         kind = _kind(data)
-        program = await run_in_threadpool(parts.store.put_program, data)
+        try:
+            program = await run_in_threadpool(parts.store.put_program, data)
+        except EnvironmentProblem as error:
+            raise Refusal(507, error) from None
     return JSONResponse({"program": program, "bytes": len(data), "kind": kind}, 201)
 
 

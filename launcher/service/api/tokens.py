@@ -32,7 +32,7 @@ class Tokens:
 
     def find(self, token: str) -> str | None:
         """The name of ``token``; None when there is no such token. Takes as long for every token."""
-        presented = sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+        presented = sha256(token.encode()).hexdigest()
         found = None
         for name, digest in self.hashes.items():
             if hmac.compare_digest(presented, digest):
