@@ -33,14 +33,11 @@ from shardc.launcher.service.work.bench import Bench
 from shardc.launcher.service.work.compile_program import compile_program, partition_program
 from shardc.launcher.service.work.explain_program import explain_program
 from shardc.launcher.service.work.inspect_program import inspect_program
-from shardc.launcher.service.work.package import pack, unpack
+from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
 from shardc.launcher.service.work.simulate_program import report_program, simulate_program
 from shardc.launcher.service.work.sweep_program import sweep_program
 
-__all__ = ["ORDER_FILE", "carry_out", "carry_out_task", "program_file"]
-
-#: What the order is called in a task's package.
-ORDER_FILE = "order.json"
+__all__ = ["carry_out", "carry_out_task"]
 
 _WAYS: Mapping[type[Order], Callable[[Bench, Any], dict[str, bytes]]] = MappingProxyType(
     {
@@ -53,11 +50,6 @@ _WAYS: Mapping[type[Order], Callable[[Bench, Any], dict[str, bytes]]] = MappingP
         SweepOrder: sweep_program,
     }
 )
-
-
-def program_file(digest: str) -> str:
-    """What the program with that digest is called in a task's package."""
-    return f"program-{digest}"
 
 
 def carry_out_task(payload: bytes, progress: Progress) -> bytes:

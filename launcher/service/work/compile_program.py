@@ -70,13 +70,18 @@ def _ahead(partitioned: Partitioned, order: CompileOrder, machine: Target) -> tu
 
 def _target(order: CompileOrder) -> Target:
     """The processor that the order names, else this one. Raises `InputError` for what is not made code for."""
-    from shardc.native.target import Target
+    from shardc.native.target import CPUS, Target
 
     found = resolved(order)
     assert isinstance(found, CompileOrder)
     assert found.cpu is not None
-    architecture = found.cpu.triple.partition("-")[0]
+    triple, cpu, features = found.cpu.triple, found.cpu.cpu, found.cpu.features.split(",")
+    architecture = triple.partition("-")[0]
     if architecture not in _ARCHITECTURES:
         fix = f"use one of {', '.join(_ARCHITECTURES)}"
         raise InputError(f"no code is made for processors {architecture!r}", where="order.cpu.triple", fix=fix)
-    return Target(found.cpu.triple, found.cpu.cpu, found.cpu.features)
+    wide = cpu in CPUS or "+64bit" in features
+    if "-64bit" in features or (architecture == "x86_64" and not wide):  # LLVM ends the process
+        fix = f"name +64bit among its features, or use one of {', '.join(CPUS)}"
+        raise InputError(f"the processor {cpu!r} does not run 64-bit code", where="order.cpu", fix=fix)
+    return Target(triple, cpu, found.cpu.features)

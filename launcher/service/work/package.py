@@ -13,9 +13,17 @@ from typing import Any
 from shardc.hlo import plain
 from shardc.hlo.errors import InputError, RunError
 
-__all__ = ["pack", "unpack"]
+__all__ = ["ORDER_FILE", "pack", "program_file", "unpack"]
+
+#: What the order is called in a task's package.
+ORDER_FILE = "order.json"
 
 _LENGTH = struct.Struct("<Q")
+
+
+def program_file(digest: str) -> str:
+    """What the program with that digest is called in a task's package."""
+    return f"program-{digest}"
 
 
 def pack(files: Mapping[str, bytes], facts: Mapping[str, Any]) -> bytes:

@@ -34,8 +34,8 @@ from shardc.launcher.service.orders import (
     to_json,
 )
 from shardc.launcher.service.results import AheadFacts, ProgramFacts, StagesFacts
-from shardc.launcher.service.work.carry_out import ORDER_FILE, carry_out, carry_out_task, program_file
-from shardc.launcher.service.work.package import pack, unpack
+from shardc.launcher.service.work.carry_out import carry_out, carry_out_task
+from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
 from shardc.launcher.simulate.simulation import Simulation
 from shardc.launcher.simulate.trace import write_trace
 from shardc.launcher.stages import Partitioned, Program
@@ -137,6 +137,9 @@ def test_code_is_made_for_the_processor_that_the_order_names() -> None:
     bad = replace(cpu, triple="nvptx64-nvidia-cuda")
     with pytest.raises(InputError, match="no code is made for processors 'nvptx64'"):
         _made(CompileOrder(**_COMMON, cpu=bad))
+    for bad in (replace(cpu, cpu="i386"), replace(cpu, cpu="help"), replace(cpu, features="-64bit")):
+        with pytest.raises(InputError, match="does not run 64-bit code"):
+            _made(CompileOrder(**_COMMON, cpu=bad))
 
 
 def test_code_ahead_of_time_is_that_of_the_local_command() -> None:
