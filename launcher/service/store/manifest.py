@@ -6,26 +6,34 @@ or removed at the same time by somebody else, for the same key, is never the sam
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
+from shardc.hlo.errors import InputError
+from shardc.hlo.plain import from_json, to_json
 from shardc.launcher.service.jobs import Artifact, Entry
 
-__all__ = ["DIGEST", "Damaged", "Manifest", "read_manifest"]
+__all__ = ["DIGEST", "Damaged", "Manifest", "manifest_path", "read_manifest"]
 
 #: SHA-256 in hexadecimal, which all keys are.
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
-_FORMAT = 1
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 
 class Damaged(Exception):
     """What was read is not what was written; who asked for it is told that it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the file says, as JSON."""
+
+    format: Literal[1]
+    token: str
+    entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class Manifest:
         return None
 
     def to_bytes(self) -> bytes:
-        return json.dumps({"format": _FORMAT, "token": self.token, "entry": asdict(self.entry)}).encode()
+        return to_json(_Stored(1, self.token, self.entry)).encode()
 
 
 def manifest_path(place: str) -> str:
@@ -68,24 +76,11 @@ def manifest_path(place: str) -> str:
 def read_manifest(place: str, data: bytes) -> Manifest:
     """The manifest that lies at ``place``; `Damaged` when ``data`` is none, or that of another key."""
     try:
-        found = json.loads(data)
-        manifest = Manifest(place, found["token"], _entry(found["entry"]))
-        good = found["format"] == _FORMAT and _TOKEN.fullmatch(manifest.token)
-    except (ValueError, LookupError, TypeError, RecursionError) as e:
+        found = from_json(_Stored, data)
+    except InputError as e:
         raise Damaged(f"{place} has no manifest: {e}") from None
-    if not good or manifest.entry.key != place.rsplit("/", 1)[-1]:
+    files = found.entry.artifacts
+    good = all(_NAME.fullmatch(a.name) and DIGEST.fullmatch(a.sha256) and a.bytes >= 0 for a in files)
+    if not good or not _TOKEN.fullmatch(found.token) or found.entry.key != place.rsplit("/", 1)[-1]:
         raise Damaged(f"{place} has a manifest of something else")
-    return manifest
-
-
-def _entry(found: Mapping[str, Any]) -> Entry:
-    artifacts = tuple(Artifact(**about) for about in found["artifacts"])
-    for a in artifacts:
-        text = isinstance(a.name, str) and isinstance(a.sha256, str) and isinstance(a.media_type, str)
-        if not text or not _NAME.fullmatch(a.name) or not DIGEST.fullmatch(a.sha256):
-            raise ValueError("an artifact's name or digest is malformed")
-        if type(a.bytes) is not int or a.bytes < 0:
-            raise ValueError("an artifact's size is malformed")
-    if not isinstance(found["facts"], dict) or not isinstance(found["signature"], str):
-        raise ValueError("facts or signature are malformed")
-    return Entry(str(found["key"]), artifacts, found["facts"], found["signature"])
+    return Manifest(place, found.token, found.entry)

@@ -112,9 +112,8 @@ class Shelf:
         artifacts = tuple(
             Artifact(n, len(files[n]), hashlib.sha256(files[n]).hexdigest(), media_type(n)) for n in names
         )
-        manifest = Manifest(place, secrets.token_hex(8), finish(artifacts))
-        data = manifest.to_bytes()
-        read_manifest(place, data)  # what could not be read again is not written
+        data = Manifest(place, secrets.token_hex(8), finish(artifacts)).to_bytes()
+        manifest = read_manifest(place, data)  # what could not be read again is not written
         size = manifest.files_bytes + len(data)
         self._room.reserve(place, size)
         try:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from shardc.hlo.errors import RunError
+from shardc.hlo.plain import to_plain
 from shardc.launcher.service.jobs import Entry
 
 __all__ = ["canonical", "check_signature", "key_name", "sign"]
@@ -21,17 +20,8 @@ __all__ = ["canonical", "check_signature", "key_name", "sign"]
 
 def canonical(entry: Entry) -> bytes:
     """What is signed: JSON with sorted keys, no spaces and no characters outside of ASCII."""
-    unsigned = replace(entry, signature="")
-    text = json.dumps(unsigned, default=_plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return text.encode("ascii")
-
-
-def _plain(value: object) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
+    unsigned = to_plain(replace(entry, signature=""))
+    return json.dumps(unsigned, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def sign(entry: Entry, key: bytes) -> Entry:

@@ -12,7 +12,6 @@ count towards the size.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import threading
 import time
@@ -101,7 +100,7 @@ class Store:
     def put_program(self, data: bytes, facts: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Keep an uploaded program; returns its key. ``facts`` are told by `program_entry`."""
         key = hashlib.sha256(data).hexdigest()
-        self._programs.put(key, {_PROGRAM: data}, lambda files: Entry(key, files, _plain(facts)))
+        self._programs.put(key, {_PROGRAM: data}, lambda files: Entry(key, files, facts))
         return key
 
     def program_entry(self, key: str) -> Entry | None:
@@ -132,7 +131,7 @@ class Store:
         """
 
         def finish(artifacts: tuple[Artifact, ...]) -> Entry:
-            return sign(Entry(key, artifacts, _plain(facts)), self._key)
+            return sign(Entry(key, artifacts, facts), self._key)
 
         return self._entries.put(key, files, finish).entry
 
@@ -212,9 +211,3 @@ class Store:
 def _check_program(entry: Entry) -> None:
     if [(a.name, a.sha256) for a in entry.artifacts] != [(_PROGRAM, entry.key)]:
         raise Damaged("this is another program")
-
-
-def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """``facts`` as they are when read again."""
-    found: dict[str, Any] = json.loads(json.dumps(dict(facts), allow_nan=False))
-    return found

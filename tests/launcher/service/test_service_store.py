@@ -38,7 +38,7 @@ def test_what_is_put_is_found(place: Place) -> None:
         entry = store.put(name(1), FILES, {"kind": "compile", "seconds": (1, 2)})
         check_signature(entry, KEY)
         assert [(a.name, a.bytes) for a in entry.artifacts] == [(n, len(FILES[n])) for n in sorted(FILES)]
-        assert entry.facts == {"kind": "compile", "seconds": [1, 2]}
+        assert entry.facts == {"kind": "compile", "seconds": (1, 2)}
         assert store.find(name(1)) == entry
         assert {n: store.read(name(1), n) for n in FILES} == FILES
         found = store.statistics()
