@@ -20,7 +20,7 @@ async function greet() {
   try {
     const [info, { machines }] = await Promise.all([requestJson('v1/info'), requestJson('v1/machines')]);
     at.service.textContent = `shardc ${info.version}`;
-    machine.replaceChildren(el('option', { value: '' }, 'none: bytes, no seconds'), ...machines.map((found) => el('option', { value: found.name }, `${found.name}: ${found.title}`)));
+    machine.replaceChildren(el('option', { value: '' }, 'none: bytes, no seconds'), ...machines.map((found) => el('option', { value: found.name }, `${found.name}: ${bytesText(found.device.memory_bytes)} on each device`)));
     at.token.hidden = true;
     return true;
   } catch (error) {
@@ -35,7 +35,7 @@ async function follow(welcome) {
   const link = welcome && current === null ? readLink(location.hash) : null;
   if (link === null) return;
   const [a, b] = link.variants;
-  await programs.openStored(link.program, link.name, { machine: link.machine, ...a });
+  await programs.openStored(link, { machine: link.machine, ...a });
   if (current === null) return;
   if (b) addCard('B', b);
   cards.forEach((card) => card.start());

@@ -1,6 +1,7 @@
 // The section where a program comes from: dropped, opened, pasted, or an example.
 
-// `take(program, start)` gets { sha256, name, facts, bytes } (null where they came by a link) of a program that the service has read, and what to begin with.
+// `take(program, start)` gets { sha256, name, mesh, facts, bytes } of a program that the service has read, and what to begin with.
+// `bytes` are null where it came by a link.
 function programSection(section, take) {
   const file = el('input', { type: 'file', id: 'file', class: 'hidden', tabindex: '-1', 'aria-hidden': 'true', on: { change: () => file.files.length && openFile(file.files[0]) } });
   const text = el('textarea', { rows: '8', 'aria-label': 'text of the program', spellcheck: 'false', placeholder: 'HloModule step\n...' });
@@ -44,7 +45,7 @@ function programSection(section, take) {
   async function openExample(example) {
     await doing(async (signal) => {
       const response = await request(`explorer/${example.file}`, { signal });
-      return read(await response.blob(), example.file, signal);
+      return read(await response.blob(), example.file, signal, Object.fromEntries(example.mesh.map(([axis, size]) => [axis, Number(size)])));
     }, example);
   }
 
@@ -71,21 +72,22 @@ function programSection(section, take) {
     }
   }
 
-  async function read(bytes, name, signal) {
+  async function read(bytes, name, signal, mesh = {}) {
     if (!bytes.size) throw new Problem({ error: 'InputError', what: 'there is nothing in it', where: name, fix: 'give a program' }, 0);
     status.textContent = `sending ${name}, ${bytesText(bytes.size)}`;
     const { program } = await upload(bytes, signal);
-    return { ...(await readStored(program, name, signal)), bytes };
+    return { ...(await readStored(program, name, signal, mesh)), bytes };
   }
 
-  async function readStored(sha256, name, signal) {
-    const job = await carryOut({ kind: 'inspect', program: sha256, name }, (now) => (status.textContent = `reading ${name}: ${stateText(now)}`), signal);
-    return { sha256, name, bytes: null, facts: await requestJson(artifactPath(job.entry, 'program.json'), { signal }) };
+  // `mesh` names the axes of programs that have tiles only; others name their own.
+  async function readStored(sha256, name, signal, mesh) {
+    const job = await carryOut({ kind: 'inspect', program: sha256, name, mesh }, (now) => (status.textContent = `reading ${name}: ${stateText(now)}`), signal);
+    return { sha256, name, mesh, bytes: null, facts: await requestJson(artifactPath(job.entry, 'program.json'), { signal }) };
   }
 
   // A program that the service has already, from a link.
-  function openStored(sha256, name, start) {
-    return doing((signal) => readStored(sha256, name, signal), start);
+  function openStored(link, start) {
+    return doing((signal) => readStored(link.program, link.name, signal, link.read), start);
   }
 
   return { openStored };

@@ -9,15 +9,17 @@ function variantCard(given, program, settings, handlers) {
   const run = el('button', { type: 'submit', class: 'main' });
   const cancel = el('button', { type: 'button', hidden: true, on: { click: () => work && work.abort() } }, 'Cancel');
   let work = null;
-  const annotations = annotationForm(variant.annotations, program.facts, () => Object.keys(axesOf()), edited);
+  const annotations = annotationForm(variant.annotations, program.facts, axes, edited);
   const own = program.facts.devices > 1 ? `as in the program: ${countText(program.facts.devices, 'device')}` : 'no mesh: one device';
   const mesh = meshForm(variant.mesh, () => (annotations.refresh(), edited()), own);
   const form = el('form', { class: 'variant', novalidate: true, 'aria-label': `variant ${variant.label}`, on: { submit: (event) => (event.preventDefault(), handlers.starting(), start()) } },
     el('h3', {}, el('span', { class: 'label' }, variant.label)), mesh, annotations.element,
     el('div', { class: 'tools' }, run, cancel, handlers.buttons.map(([title, action]) => el('button', { type: 'button', on: { click: () => action(api) } }, title))), status, faults);
 
-  function axesOf() {
-    return { ...program.facts.mesh, ...meshOf(variant.mesh) };
+  // A mesh that names an axis of the program's own resizes that; one that names none of them stands in its place.
+  function axes() {
+    const [own, given] = [Object.keys(program.facts.mesh), Object.keys(meshOf(variant.mesh))];
+    return given.length && !given.some((axis) => own.includes(axis)) ? given : [...new Set([...own, ...given])];
   }
 
   function order() {

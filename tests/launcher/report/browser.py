@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Browser", "Tab", "need_chromium"]
+__all__ = ["Browser", "Tab", "luminance", "need_chromium"]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _PATIENCE = 60.0
@@ -99,28 +99,47 @@ class Browser:
                 return
             self._unread += piece
 
-    def open(self, page: Path, **size: int) -> Tab:
-        """A new tab that shows a file."""
+    def open(self, page: Path | str, **size: int) -> Tab:
+        """A new tab that shows a file, or an address."""
+        address = page if isinstance(page, str) else page.resolve().as_uri()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        tab = Tab(self, session)
+        tab = Tab(self, session, target)
         for domain in ("Page", "Runtime", "Network", "Log"):
             tab.call(f"{domain}.enable")
         tab.resize(**size)
-        tab.call("Page.navigate", url=page.resolve().as_uri())
-        tab.wait("document.readyState === 'complete'")
+        tab.go(address)
         return tab
 
 
 class Tab:
     """A page in the browser."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
+        self._target = target
+
+    def close(self) -> None:
+        self._browser.call("Target.closeTarget", targetId=self._target)
+
+    def frame(self, address: str) -> Tab:
+        """What the first frame shows whose address begins so, of another origin than the page's."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            for found in self._browser.call("Target.getTargets")["targetInfos"]:
+                if found["type"] == "iframe" and found["url"].startswith(address):
+                    answer = self._browser.call("Target.attachToTarget", targetId=found["targetId"], flatten=True)
+                    return Tab(self._browser, answer["sessionId"], found["targetId"])
+            time.sleep(0.02)
+        raise AssertionError(f"no frame shows {address}")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **parameters)
+
+    def go(self, address: str) -> None:
+        self.call("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete'")
 
     def resize(self, width: int = 1280, height: int = 900, scale: float = 1) -> None:
         self.call(
@@ -166,7 +185,8 @@ class Tab:
 
     def press(self, key: str) -> None:
         text = {"Enter": "\r", " ": " "}.get(key, key if len(key) == 1 else "")
-        codes = {"Backspace": 8, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
+        arrows = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        codes = {"Backspace": 8, "Tab": 9, "Enter": 13, **arrows}
         code = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
@@ -193,3 +213,10 @@ class Tab:
             elif event["method"] == "Network.requestWillBeSent" and told["type"] != "Document":
                 out.append(f"request: {told['request']['url'][:200]}")
         return out
+
+
+def luminance(colour: str) -> float:
+    """Of ``#rrggbb``, as WCAG 2.1 defines it."""
+    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

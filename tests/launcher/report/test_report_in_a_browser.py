@@ -16,7 +16,7 @@ from shardc.launcher.report.gather import report_data
 from shardc.launcher.report.page import page
 from shardc.launcher.simulate.simulation import Event, Simulation, Work
 from shardc.launcher.stages import Partitioned
-from tests.launcher.report.browser import Browser, Tab, need_chromium
+from tests.launcher.report.browser import Browser, Tab, luminance, need_chromium
 from tests.launcher.simulate.fake_simulation import fake_simulation
 
 DEMO = Path(shardc.__file__).parent / "demo" / "step.hlo"
@@ -212,13 +212,6 @@ def test_contrast_of_text_is_enough(tab: Tab) -> None:
             high, low = max(light[a], light[b]), min(light[a], light[b])
             assert (high + 0.05) / (low + 0.05) >= 4.5, (a, b, dark)
     tab.dark(False)
-
-
-def luminance(colour: str) -> float:
-    """Of ``#rrggbb``, as WCAG 2.1 defines it."""
-    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_page_without_a_machine(browser: Browser, partitioned: Partitioned, tmp_path: Path) -> None:

@@ -1,0 +1,299 @@
+"""The explorer in a real browser, on a real service: what a person does there, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.launcher.report.browser import Browser, Tab, luminance, need_chromium
+from tests.launcher.service.service_harness import TOKEN, Service
+
+EVIL = "<img src=x onerror=alert(1)>"
+DOT = """HloModule dot, num_partitions=4
+
+ENTRY main {
+  x = f32[8,16]{1,0} parameter(0), metadata={op_name="EVIL"}
+  w = f32[16,4]{1,0} parameter(1), metadata={op_name="w"}
+  ROOT y = f32[8,4]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+""".replace("EVIL", EVIL)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = need_chromium()
+    with Browser(path, tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser: Browser, service: Service) -> Iterator[Tab]:
+    """The page, let in."""
+    tab = opened(browser, service)
+    use_token(tab, TOKEN)
+    tab.wait("document.querySelectorAll('#machine option').length > 2")
+    yield tab
+    tab.close()
+
+
+def opened(browser: Browser, service: Service) -> Tab:
+    tab = browser.open(service.url + "/")
+    tab.wait("document.activeElement.id === 'token-field'")
+    return tab
+
+
+def use_token(tab: Tab, token: str) -> None:
+    tab.type(token)
+    tab.press("Enter")
+
+
+def press_button(tab: Tab, text: str, within: str = "body") -> None:
+    """A click on the first button in view that says so."""
+    tab.eval("document.querySelectorAll('.pressed').forEach((e) => e.classList.remove('pressed'))")
+    found = f"[...document.querySelectorAll('{within} button')].find((e) => e.innerText === {json.dumps(text)})"
+    tab.eval(f"{found}.classList.add('pressed')")
+    tab.click(".pressed")
+
+
+def take_example(tab: Tab) -> None:
+    press_button(tab, "Perceptron, a training step")
+    tab.wait("document.querySelector('.variant') !== null")
+
+
+def take_text(tab: Tab, text: str) -> None:
+    press_button(tab, "Paste text")
+    tab.type(text)
+    press_button(tab, "Take this text")
+
+
+def make(tab: Tab, reports: int) -> None:
+    """Until there are so many reports, or what went wrong is told."""
+    tab.wait(f"document.querySelectorAll('iframe').length === {reports} || document.querySelector('.problem') !== null")
+
+
+def compare(tab: Tab, spec: str) -> None:
+    """Another variant of the example, with w1 split otherwise."""
+    press_button(tab, "Change an annotation", "#variants")
+    tab.eval("document.querySelectorAll('.variant')[1].querySelectorAll('.spec')[2].select()")
+    tab.type(spec)
+    tab.press("Enter")
+    make(tab, 2)
+
+
+def text(tab: Tab, selector: str) -> str:
+    return str(tab.eval(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+
+def strange(tab: Tab, service: Service) -> list[str]:
+    """Errors, and requests to anybody but the service; not that it wanted a token at first."""
+    usual = (
+        f"request: {service.url}",
+        "request: blob:",
+        "log: Failed to load resource: the server responded with a status of 401",
+    )
+    return [told for told in tab.problems() if not told.startswith(usual)]
+
+
+def test_a_token_is_asked_for_and_kept_in_the_tab_alone(browser: Browser, service: Service) -> None:
+    tab = opened(browser, service)
+    use_token(tab, "wrong")
+    tab.wait("document.querySelector('#token .problem') !== null")
+    tab.eval("document.getElementById('token-field').focus()")
+    use_token(tab, TOKEN)
+    tab.wait("document.querySelectorAll('#machine option').length > 2")
+    assert tab.eval("document.getElementById('token').hidden")
+    assert tab.eval("localStorage.length") == 0 and tab.eval("document.cookie") == ""
+    assert TOKEN not in tab.eval("location.href")
+    tab.close()
+
+
+def test_an_example_becomes_a_report(tab: Tab, service: Service) -> None:
+    take_example(tab)
+    assert "4 parameters, 3 results" in text(tab, "#program [role=status]")
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    tab.eval("document.querySelector('iframe').scrollIntoView()")
+    report = tab.frame("blob:")
+    report.wait("document.querySelector('h1') !== null")
+    assert report.eval("document.querySelector('h1').innerText") == "perceptron_step"
+    assert report.eval("origin") == "null", "a report has no part in the page's origin"
+    assert "h100-dgx" in report.eval("document.querySelector('header').innerText")
+    names = tab.eval("[...document.querySelectorAll('figcaption button')].map((e) => e.innerText)")
+    assert {"partitioned.hlo", "report.html", "report.json", "simulation.json", "trace.json"} <= set(names)
+    assert strange(tab, service) == []
+
+
+def test_two_variants_side_by_side(tab: Tab, service: Service) -> None:
+    take_example(tab)
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    compare(tab, "model,None")
+    assert text(tab, ".changes li") == "w1=None,model → w1=model,None"
+    rows = tab.eval(
+        "[...document.querySelectorAll('.figures tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))"
+    )
+    figures = {title: cells for title, *cells in rows}
+    assert {"time of a step", "memory", "sent over nvlink", "collectives", "devices"} <= set(figures)
+    assert figures["time of a step"][2].startswith("+") and figures["sent over nvlink"][2].startswith("+")
+    assert figures["devices"] == ["8", "8", "same"]
+    collectives = text(tab, "#comparison [aria-label='collectives of both variants'] tbody")
+    assert "all-to-all" in collectives and "new" in collectives
+    assert "w1" in text(tab, "#comparison [aria-label='tensors that lie differently'] tbody")
+    press_button(tab, "Only B", "#reports")
+    shown = "[...document.querySelectorAll('#reports figure')].map((e) => !e.hidden)"
+    assert tab.eval(shown) == [False, True]
+    press_button(tab, "Keep only B", "#variants")
+    tab.wait("document.querySelectorAll('iframe').length === 1")
+    assert tab.eval("document.querySelector('.variant .annotation:nth-child(3) .spec').value") == "model,None"
+    assert tab.eval("document.getElementById('comparison').hidden")
+    assert strange(tab, service) == []
+
+
+def test_a_link_shows_the_same(tab: Tab, browser: Browser) -> None:
+    take_example(tab)
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    compare(tab, "model,None")
+    changes, figures = text(tab, ".changes"), text(tab, ".figures")
+    tab.call("Page.reload")
+    tab.wait("document.querySelectorAll('iframe').length === 2")
+    assert text(tab, ".changes") == changes and text(tab, ".figures") == figures
+
+
+def test_names_are_completed_by_the_keyboard_alone(tab: Tab) -> None:
+    take_text(tab, DOT)
+    tab.wait("document.querySelector('.variant') !== null")
+    tab.eval("[...document.querySelectorAll('.variant button')].find((e) => e.innerText === 'Add an axis').focus()")
+    for axis, size in (("data", 2), ("model", 2)):
+        assert tab.eval("document.activeElement.innerText") == "Add an axis"
+        tab.press("Enter")
+        assert tab.eval("document.activeElement.value") == axis
+        tab.eval(f"document.activeElement.closest('.row').querySelector('.size').value === '{size}'")
+        tab.eval("[...document.querySelectorAll('.variant button')].find((e) => e.innerText === 'Add an axis').focus()")
+    tab.eval(
+        "[...document.querySelectorAll('.variant button')].find((e) => e.innerText === 'Add an annotation').focus()"
+    )
+    tab.press("Enter")
+    tab.type("w")
+    assert tab.eval("document.activeElement.getAttribute('aria-expanded')") == "false", "it is complete"
+    tab.press("Backspace")
+    tab.press("ArrowDown")
+    tab.press("ArrowDown")
+    active = tab.eval("document.getElementById(document.activeElement.getAttribute('aria-activedescendant')).innerText")
+    assert active.startswith("w ") and "f32[16,4] parameter" in active
+    tab.press("Enter")
+    assert tab.eval("document.activeElement.value") == "w"
+    assert tab.eval("document.querySelector('.spec').value") == "None,None"
+    tab.press("Tab")
+    assert tab.eval("document.activeElement.className") == "spec"
+    tab.type("model")
+    assert tab.eval("document.querySelector('.dimensions select').value") == "model"
+    tab.press("Enter")
+    make(tab, 1)
+    assert tab.eval("document.querySelector('.problem') === null")
+
+
+def test_a_choice_of_a_dimension_writes_the_spec(tab: Tab) -> None:
+    take_example(tab)
+    tab.eval("""(() => {
+        const choice = document.querySelectorAll('.annotation:nth-child(1) select')[1];
+        choice.value = 'model+data';
+        choice.dispatchEvent(new Event('change'));
+    })()""")
+    assert tab.eval("document.querySelector('.spec').value") == "data,model+data"
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    told = text(tab, ".variant .problem")
+    assert told.startswith("Annotation: ") and "data" in told and "x" in told
+
+
+def test_errors_say_what_where_and_what_to_do(tab: Tab) -> None:
+    take_text(tab, DOT.replace("dot(x, w)", "dot(x, nothing)"))
+    tab.wait("document.querySelector('.problem') !== null")
+    told = text(tab, ".problem")
+    assert told.startswith("Not readable: ") and "nothing" in told and "where pasted:6" in told
+    tab.eval("document.querySelector('textarea').value = ''")
+    press_button(tab, "Take this text")
+    assert "there is nothing in it" in text(tab, ".problem")
+
+
+def test_what_is_missing_is_told_before_anything_is_asked(tab: Tab) -> None:
+    take_example(tab)
+    tab.eval("document.querySelector('.size').select()")
+    tab.type("0")
+    tab.eval("document.querySelector('.spec').select()")
+    tab.press("Backspace")
+    press_button(tab, "Make the report")
+    told = text(tab, ".variant .problem")
+    assert "the size of axis data" in told and "x has no spec" in told
+    assert tab.eval("document.querySelector('.problem').getAttribute('role')") == "alert"
+
+
+def test_what_a_program_says_stays_text(tab: Tab) -> None:
+    take_text(tab, DOT)
+    tab.wait("document.querySelector('.variant') !== null")
+    press_button(tab, "Add an annotation")
+    tab.press("ArrowDown")
+    assert EVIL in text(tab, "[role=listbox]")
+    assert tab.eval("document.querySelectorAll('img').length") == 0
+
+
+def test_a_job_is_cancelled(tab: Tab, service: Service) -> None:
+    take_text(tab, many(400))
+    tab.wait("document.querySelector('.variant') !== null")
+    press_button(tab, "Make the report")
+    tab.wait("[...document.querySelectorAll('.variant button')].some((e) => e.innerText === 'Cancel' && !e.hidden)")
+    press_button(tab, "Cancel", ".variant")
+    tab.wait("document.querySelector('.variant [role=status]').innerText === 'cancelled'")
+    assert tab.eval("document.querySelectorAll('iframe').length") == 0
+    with service.caller() as caller:
+        newest = caller.http.get("/v1/jobs", params={"limit": 1}).json()["jobs"][0]
+        assert caller.over(newest)["state"] in ("cancelled", "done")
+
+
+def many(layers: int) -> str:
+    """Products in a row, enough that they take a moment."""
+    lines = [
+        f"  h{n + 1} = f32[8,8]{{1,0}} dot(h{n}, h{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        for n in range(layers)
+    ]
+    lines[-1] = lines[-1].replace("  h", "  ROOT h", 1)
+    return "\n".join(
+        ["HloModule many, num_partitions=2", "", "ENTRY main {", "  h0 = f32[8,8]{1,0} parameter(0)", *lines, "}"]
+    )
+
+
+@pytest.mark.parametrize("width", [400, 700, 1280])
+def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
+    tab.resize(width=width, height=800)
+    take_example(tab)
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    compare(tab, "model,None")
+    assert tab.eval("document.documentElement.scrollWidth") <= width
+    beyond = f"""[...document.querySelectorAll('.variant *, figcaption *')].filter((e) =>
+        e.getBoundingClientRect().right > {width}).length"""
+    assert tab.eval(beyond) == 0
+
+
+def test_contrast_of_text_is_enough(tab: Tab) -> None:
+    """4.5 to 1 as in WCAG 2.1, 1.4.3, for the colours that the report has not."""
+    for dark in (False, True):
+        tab.dark(dark)
+        for front, back in (("good", "paper"), ("ink", "fault"), ("quiet", "fault"), ("paper", "accent")):
+            assert contrast(tab, front, back) >= 4.5, (front, back, dark)
+    tab.dark(False)
+
+
+def contrast(tab: Tab, *names: str) -> float:
+    style = "getComputedStyle(document.documentElement)"
+    high, low = sorted((luminance(tab.eval(f"{style}.getPropertyValue('--{n}').trim()")) for n in names), reverse=True)
+    return (high + 0.05) / (low + 0.05)
