@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -37,6 +38,7 @@ def compile_module(
     profile: bool = False,
     source: str = "",
     machine: Target | None = None,
+    elsewhere: Callable[[], Executable | None] | None = None,
 ) -> Executable:
     """Lower and compile a per-device module (or one for a single device) for a CPU, by default this machine's, or for
     GPUs: ``target`` as `shardc.compiler.gpu.names.find_target` has it; what they cannot do is then for the CPU.
@@ -44,7 +46,8 @@ def compile_module(
     The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before, and is
     then linked from the key ``source``; with ``config.check`` or a dump directory it is always made anew. With
     ``profile`` the step records the time that each of its kernels takes (`Executable.profile`). Raises
-    `UnsupportedError` for what cannot be compiled, and for tuning on GPUs.
+    `UnsupportedError` for what cannot be compiled, and for tuning on GPUs. What is not in the cache is asked for
+    ``elsewhere`` before it is made.
     """
     config = config or Config()
     machine = machine or host_target()
@@ -55,6 +58,9 @@ def compile_module(
         )
 
     def build() -> Executable:
+        given = None if elsewhere is None else elsewhere()
+        if given is not None:
+            return given
         if gpu is None:
             return _build(module, config, machine, profile)
         from shardc.compiler.gpu.compile import build_gpu_executable  # with all that emits kernels for GPUs

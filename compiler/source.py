@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardc.compiler.cache import bypasses_cache, linked, source_key
+from shardc.compiler.cache import bypasses_cache, cached, linked, source_key
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.names import find_target, is_gpu
 from shardc.hlo.config import Config
@@ -21,11 +21,14 @@ def compile_source(
     module: Callable[[], Module],
     machine: Target | None = None,
     target: str = "cpu",
+    elsewhere: Callable[[], tuple[Executable, str] | None] | None = None,
 ) -> Executable:
     """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
 
     The content must tell all that the module depends on, but shardc itself, ``machine``, ``target`` and ``config``; an
     empty one tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
+    What the cache does not know is asked for ``elsewhere`` before: an executable, with a key to keep it under (or an
+    empty one), or None.
     """
 
     def compiled(made: Module, source: str = "") -> Executable:
@@ -40,6 +43,10 @@ def compile_source(
     found = linked(key, config)
     if found is not None:
         return found
+    given = None if elsewhere is None else elsewhere()
+    if given is not None:
+        executable, name = given
+        return cached(name, config, lambda: executable, key) if name else executable
     with warnings_counted() as count:
         made = module()
     return compiled(made, "" if count() else key)

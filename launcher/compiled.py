@@ -91,7 +91,7 @@ class Compiled:
             def build(machine: Target | None) -> tuple[Executable, Mapping[str, float]]:
                 return (self._executable, {}) if self._executable and machine is None else making.build(machine)
 
-            self._executable, seconds = handed_out(Making(making.key, build), transport)
+            self._executable, seconds = handed_out(replace(making, build=build), transport)
             self.seconds.update(seconds)
             self._making = None
         return self.executable

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
@@ -20,6 +21,7 @@ from shardc.hlo.passes import collector_paused
 if TYPE_CHECKING:
     from shardc.collectives.transport import Transport
     from shardc.compiler.executable import Executable
+    from shardc.launcher.remote.elsewhere import Elsewhere, Ticket
     from shardc.launcher.stages import Partitioned, Program
     from shardc.native.target import Target
 
@@ -34,14 +36,18 @@ Made = tuple["Executable", Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one)."""
+    """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one), or has it
+    from ``elsewhere``, a compile service, if there is one."""
 
     key: Callable[[], str]
     build: Callable[[Target | None], Made]
+    elsewhere: Elsewhere | None = None
 
 
 def making_of(content: str, config: Config, program: Callable[[], Program], target: str = "cpu") -> Making:
     """Of a ``program``, which is not made when the cache knows its ``content``, or another rank does."""
+
+    elsewhere = _elsewhere(config, program, target)
 
     def build(machine: Target | None) -> Made:
         seconds: dict[str, float] = {}
@@ -56,7 +62,10 @@ def making_of(content: str, config: Config, program: Callable[[], Program], targ
         with collector_paused():  # imports and short stages, beside JAX's many objects
             from shardc.compiler.source import compile_source
 
-            executable = compile_source(content, config, module, machine, target)
+            known, ask = content, None
+            if elsewhere is not None:
+                known, ask = content or elsewhere.source(machine), partial(elsewhere.executable, machine)
+            executable = compile_source(known, config, module, machine, target, ask)
         seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
         return executable, seconds
 
@@ -67,22 +76,38 @@ def making_of(content: str, config: Config, program: Callable[[], Program], targ
             return _key(_to_compile(program(), config)[0], config, target)
         return f"{content} {code_settings(config)} {_device(target)}"
 
-    return Making(key, build)
+    return Making(key, build, elsewhere)
 
 
 def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False, target: str = "cpu") -> Making:
     """Of a per-device program; with ``profile`` its steps record what each kernel takes."""
-    config = partitioned.program.config
+    config, propagated = partitioned.program.config, partitioned.propagated
+    stages = {"conservative": propagated.conservative, "options": partitioned.options, "profile": profile}
+    elsewhere = _elsewhere(config, lambda: partitioned.program, target, **stages)
 
     def build(machine: Target | None) -> Made:
         from shardc.compiler.compile import compile_module
 
+        def ask() -> Executable | None:
+            given = None if elsewhere is None else elsewhere.executable(machine)
+            return None if given is None else given[0]
+
         start = time.perf_counter()
         with collector_paused():
-            executable = compile_module(partitioned.compiled_module, config, target, profile=profile, machine=machine)
+            executable = compile_module(
+                partitioned.compiled_module, config, target, profile=profile, machine=machine, elsewhere=ask
+            )
         return executable, {"compile": time.perf_counter() - start}
 
-    return Making(lambda: _key(partitioned.compiled_module, config, target, profile), build)
+    return Making(lambda: _key(partitioned.compiled_module, config, target, profile), build, elsewhere)
+
+
+def _elsewhere(config: Config, program: Callable[[], Program], target: str, **stages: Any) -> Elsewhere | None:
+    if not config.server:
+        return None
+    from shardc.launcher.remote.elsewhere import Elsewhere
+
+    return Elsewhere.of(config, program, target, **stages)
 
 
 def _to_compile(program: Program, config: Config) -> tuple[Module, Mapping[str, float]]:
@@ -108,9 +133,10 @@ def _device(target: str) -> str:
 def handed_out(making: Making, transport: Transport) -> Made:
     """The executable of ``making`` for this rank of a job; all ranks call it together.
 
-    An error of rank 0 is raised on all that wait for its executable.
+    One that rank 0 has from a compile service, every rank fetches there by its key, and takes rank 0's only where that
+    fails. An error of rank 0 is raised on all that wait for its executable.
     """
-    from shardc.compiler.serialize import read_bytes, to_bytes
+    from shardc.compiler.serialize import read_bytes
     from shardc.native.target import common_target, host_target
 
     host = host_target()
@@ -125,12 +151,34 @@ def handed_out(making: Making, transport: Transport) -> Made:
             mine = making.build(machine if rank == 0 and machine != host else None)
         except ShardcError as e:
             mine = e
-    given: bytes | ShardcError | None = None
+    given: Ticket | bytes | ShardcError | None = None
     if rank == 0:
-        given = to_bytes(mine[0]) if isinstance(mine, tuple) else mine
+        given = _handed(mine) if making.elsewhere is None else making.elsewhere.ticket or _handed(mine)
     answer = transport.exchange_objects(given, patience=PATIENCE)[0]
+    if not isinstance(answer, bytes | ShardcError):
+        mine = mine or _fetched(making, answer)
+        if not all(transport.exchange_objects(mine is not None, patience=PATIENCE)):
+            answer = transport.exchange_objects(_handed(mine) if rank == 0 else None, patience=PATIENCE)[0]
     if mine is None:
         mine = answer if isinstance(answer, ShardcError) else (read_bytes(answer, "from rank 0"), {})
     if isinstance(mine, ShardcError):
         raise mine
     return mine
+
+
+def _handed(mine: Made | ShardcError | None) -> bytes | ShardcError | None:
+    """What other ranks get of what rank 0 made."""
+    from shardc.compiler.serialize import to_bytes
+
+    return to_bytes(mine[0]) if isinstance(mine, tuple) else mine
+
+
+def _fetched(making: Making, ticket: Ticket) -> Made | None:
+    """What rank 0's ``ticket`` is for, from the service; None where this rank cannot have it from there."""
+    if making.elsewhere is None:
+        return None
+    from shardc.launcher.remote.elsewhere import redeemed
+
+    start = time.perf_counter()
+    executable = redeemed(ticket, making.elsewhere.config)
+    return None if executable is None else (executable, {"service": time.perf_counter() - start})

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
@@ -41,30 +41,31 @@ class Unknown(ShardcError):
 class Connection:
     """Asks the service at ``address``; ``timeout`` are the seconds that connecting, and silence, may take.
 
-    ``patient``: what fails is asked for again. To be closed, by ``with`` or `close`. Raises `EnvironmentProblem` where
-    httpx is missing.
+    ``patient``: what fails is asked for again. To be closed, by ``with`` or `close`; the next question opens it again.
+    Questions raise `EnvironmentProblem` where httpx is missing.
     """
 
     def __init__(self, address: Address, *, timeout: float = 30.0, patient: bool = True) -> None:
-        try:
-            import httpx
-        except ImportError as e:
-            raise EnvironmentProblem(
-                f"asking a compile service: {e}", fix="install the extra: pip install 'shardc[client]'"
-            ) from None
         headers = {"Accept": "application/json, */*", "User-Agent": "shardc"}
         if address.token:
             headers["Authorization"] = f"Bearer {address.token}"
         self.address = address
         self._patient, self._met = patient, False
         self._timeout = timeout
-        # Certificates take long to load, and plain HTTP needs none; proxies are not for this computer.
-        self._http = httpx.Client(
-            headers=_latin(headers),
-            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
-            verify=address.url.startswith("https:"),
-            trust_env=not address.loopback,
-        )
+        self._headers = _latin(headers)
+        self._opened: httpx.Client | None = None
+
+    @property
+    def _http(self) -> httpx.Client:
+        """Opened when something is asked. Certificates take long to load, and plain HTTP needs none; proxies are not
+        for this computer."""
+        if self._opened is None:
+            self._opened = _httpx().Client(
+                headers=self._headers,
+                verify=self.address.url.startswith("https:"),
+                trust_env=not self.address.loopback,
+            )
+        return self._opened
 
     def __enter__(self) -> Connection:
         return self
@@ -75,7 +76,9 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """The answer's data. ``options`` are `bytes`'."""
@@ -101,8 +104,7 @@ class Connection:
 
         Raises what the service reports, `Unknown` for what it does not have, and `ServiceAway`.
         """
-        import httpx
-
+        httpx = _httpx()
         problem: ShardcError
         tries = 0
         while True:
@@ -137,8 +139,7 @@ class Connection:
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Name and data of each server-sent event at ``path`` until the service ends; `ServiceAway` if it goes."""
-        import httpx
-
+        httpx = _httpx()
         try:
             with self._stream("GET", path, None, "", 60.0) as answer:
                 if not answer.is_success:
@@ -161,14 +162,23 @@ class Connection:
     def _stream(
         self, method: str, path: str, content: bytes | None, media_type: str, wait: float
     ) -> Iterator[httpx.Response]:
-        import httpx
-
+        httpx = _httpx()
         headers = {} if content is None else {"Content-Type": media_type}
         timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, 10.0))
         with self._http.stream(
             method, self.address.url + path, content=content, headers=headers, timeout=timeout
         ) as answer:
             yield answer
+
+
+def _httpx() -> ModuleType:
+    try:
+        import httpx
+    except ImportError as e:
+        raise EnvironmentProblem(
+            f"asking a compile service: {e}", fix="install the extra: pip install 'shardc[client]'"
+        ) from None
+    return httpx
 
 
 def _latin(headers: Mapping[str, str]) -> dict[str, str]:

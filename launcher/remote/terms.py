@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +11,14 @@ from shardc.collectives.machine import machine_file, machine_names
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, Sharding
 from shardc.launcher.service.orders import Cpu, Settings
 from shardc.native.target import Target
-from shardc.sharding.spec import UNCONSTRAINED, as_spec
+from shardc.sharding.spec import spec_text
 
 __all__ = ["cpu_of", "machine_terms", "mapping_text", "mesh_sizes", "need_none_of", "settings_terms", "spec_text"]
 
 #: What a machine of a file may be called in an order.
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
-
-
-def spec_text(spec: Any) -> str:
-    """``spec`` as the command line has it: text as it is, ``P("data", None)`` as ``data,None``.
-
-    Raises `UnsupportedError` for what such text has no words for.
-    """
-    if isinstance(spec, str):
-        return spec
-    given = spec if isinstance(spec, Sharding) else as_spec(spec)
-    if given.unreduced:
-        raise UnsupportedError(
-            f"{spec} has unreduced axes, which orders have no words for", fix="annotate its operands"
-        )
-    if isinstance(given, Sharding):
-        return ",".join(_dim_text(d.axes, d.closed) for d in given.dims)
-    entries = [e if isinstance(e, tuple) else (e,) for e in given]
-    return ",".join(_dim_text([a for a in e if isinstance(a, str | AxisRef)], UNCONSTRAINED not in e) for e in entries)
-
-
-def _dim_text(axes: Iterable[str | AxisRef], closed: bool) -> str:
-    return "+".join([*map(str, axes), *([] if closed else ["?"])]) or "None"
 
 
 def mesh_sizes(mesh: Mesh | None) -> dict[str, int]:

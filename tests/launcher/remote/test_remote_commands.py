@@ -142,9 +142,7 @@ def test_same_errors(
     assert here[0] == 2
 
 
-def test_wrong_programs_fail_the_same(
-    service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_wrong_programs_fail_the_same(service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name, text in {"bad.hlo": "HloModule bad\nENTRY e { ROOT p = f32[2] what(0) }\n", "no.hlo": " \n"}.items():
         (tmp_path / name).write_text(text)
         command = ["partition", str(tmp_path / name), "--mesh", "data=2"]

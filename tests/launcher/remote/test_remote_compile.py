@@ -1,0 +1,168 @@
+"""With SHARDC_SERVER set, compiling asks: the cache, then the service, and goes on here with one warning."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardc
+from remote_service import FakeService, serving
+from shardc import Mesh, P, ShapeDtype
+from shardc.compiler.serialize import to_bytes
+
+MESH = Mesh({"data": 2, "model": 2})
+
+
+def step(w: Any, x: Any) -> Any:
+    return {"h": np.tanh(x @ w), "sum": np.sum(x)}
+
+
+def traced(columns: int = 8) -> shardc.Program:
+    specs = ShapeDtype((16, columns), "float32"), ShapeDtype((8, 16), "float32")
+    return shardc.trace(step, *specs, mesh=MESH, in_shardings=(P(None, "model"), P("data")))
+
+
+def content(compiled: shardc.Compiled) -> bytes:
+    return to_bytes(replace(compiled.executable, seconds={}))
+
+
+@pytest.fixture
+def asking(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> FakeService:
+    monkeypatch.setenv("SHARDC_SERVER", service.url)
+    return service
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str = "other") -> None:
+    """Another computer, so to speak: nothing in the cache."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / name))
+
+
+def test_the_same_executable_as_here(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mlp: str
+) -> None:
+    here = [traced().compile(), traced().partition().compile(), shardc.load(mlp).compile()]
+    monkeypatch.setenv("SHARDC_SERVER", service.url)
+    elsewhere(monkeypatch, tmp_path)
+    there = [traced().compile(), traced().partition().compile(), shardc.load(mlp).compile()]
+    assert [content(c) for c in here] == [content(c) for c in there]
+    assert service.made == {"CompileOrder": 2}  # the first two are one order
+    w, x = np.ones((16, 8), np.float32), np.arange(128, dtype=np.float32).reshape(8, 16)
+    results = there[0](w, x)
+    np.testing.assert_allclose(np.asarray(results["h"]), np.tanh(x @ w), rtol=1e-6)
+    assert list(results) == ["h", "sum"]
+    assert there[0].partitioned().num_devices == 4
+
+
+def test_jitted_functions_are_compiled_there(
+    asking: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jax = pytest.importorskip("jax")
+
+    def loss(w: Any, x: Any) -> Any:
+        return jax.numpy.sum(jax.numpy.tanh(x @ w) ** 2)
+
+    w, x = np.ones((16, 8), np.float32), np.ones((8, 16), np.float32)
+
+    def made() -> Any:
+        return shardc.jit(loss, mesh=MESH, in_shardings=(P(None, "model"), P("data")))
+
+    there = made()
+    value = float(there(w, x))
+    assert asking.made == {"CompileOrder": 1}
+    assert float(made()(w, x)) == value
+    assert asking.asked["POST /v1/programs"] == 1 and asking.asked["POST /v1/jobs"] == 2  # then the cache knew it
+    monkeypatch.delenv("SHARDC_SERVER")
+    elsewhere(monkeypatch, tmp_path)
+    here = made()
+    assert float(here(w, x)) == value
+    assert content(here.compiled(w, x)) == content(there.compiled(w, x))
+
+
+def test_the_cache_comes_first(asking: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mlp: str) -> None:
+    for _ in range(2):
+        shardc.load(mlp).compile()
+        traced().partition().compile()
+    assert asking.made == {"CompileOrder": 2} and asking.asked["POST /v1/jobs"] == 4  # before and after the upload
+    elsewhere(monkeypatch, tmp_path)
+    shardc.load(mlp).compile()
+    assert asking.made == {"CompileOrder": 2}  # the service knew it
+
+
+def test_away_is_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    here = traced().compile()
+    elsewhere(monkeypatch, tmp_path)
+    monkeypatch.setenv("SHARDC_SERVER", "http://127.0.0.1:9")
+    with caplog.at_level(logging.WARNING, "shardc"):
+        assert content(traced().compile()) == content(here)
+        traced(16).compile()
+        traced(16).partition().compile()
+    (warning,) = caplog.messages
+    assert "127.0.0.1:9" in warning and "does not answer" in warning and "compiled here" in warning
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"token": "secret"}, "SHARDC_TOKEN|token"),
+        ({"version": "another"}, "another version"),
+        ({"spoil": lambda method, path, status, content: (status, content[:-1] + b"?" if "executable" in path else content)}, "damaged"),
+        ({"spoil": lambda method, path, status, content: (500, b"no") if "jobs" in path else (status, content)}, "500"),
+        ({"spoil": lambda method, path, status, content: (200, b"<html>hello</html>")}, "compile service"),
+        ({"spoil": lambda method, path, status, content: None if "artifacts" in path else (status, content)}, "answer"),
+    ],
+    ids=["token", "version", "damaged", "broken", "no service", "breaks off"],
+)  # fmt: skip
+def test_what_cannot_be_used_is_compiled_here(
+    options: dict[str, Any],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    here = content(traced().compile())
+    elsewhere(monkeypatch, tmp_path)
+    monkeypatch.setattr("shardc.launcher.remote.connection._PAUSES", (0.01,))
+    with serving(**options) as service, caplog.at_level(logging.WARNING, "shardc"):
+        monkeypatch.setenv("SHARDC_SERVER", service.url)
+        assert content(traced().compile()) == here
+    (warning,) = caplog.messages
+    assert __import__("re").search(reason, warning), warning
+    assert "compiled here" in warning
+
+
+def test_another_key_is_refused(
+    asking: FakeService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SHARDC_SERVER_KEY", "ab" * 32)
+    with caplog.at_level(logging.WARNING, "shardc"):
+        traced().compile()
+    assert "signature" in caplog.messages[0]
+    assert asking.asked["GET /v1/artifacts"] == asking.asked["GET /v1/key"] == 0  # nothing was fetched
+
+
+def test_what_is_not_for_a_service(asking: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    call = shardc.CustomCall(evaluate=lambda inputs, call: inputs)
+    traced().with_custom_calls({"mine": call}).compile()
+    traced().compile(tune=0.01)
+    monkeypatch.setenv("SHARDC_CHECK", "1")
+    traced().compile()
+    assert not asking.asked
+
+
+def test_errors_of_the_program_are_those_of_here(asking: FakeService, tmp_path: Path) -> None:
+    with pytest.raises(shardc.ShardcError, match="there is no target"):
+        traced().compile("pdp11")
+    text = 'HloModule m\n\nENTRY e {\n  ROOT %r = f32[2] custom-call(), custom_call_target="unheard_of"\n}\n'
+    (tmp_path / "m.hlo").write_text(text)
+    with pytest.raises(shardc.ShardcError, match="unheard_of"):
+        shardc.load(tmp_path / "m.hlo").compile()
+
+
+def test_profiles_come_from_there(asking: FakeService) -> None:
+    made = traced().partition().compile(profile=True)
+    assert made.executable.profile is not None and asking.made == {"CompileOrder": 1}
