@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.executors.limits import Limits
 
 __all__ = ["ServeSettings", "Serving", "serve"]
+
+_OPEN_FILES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ def serve(
     of the machine (extras, a port that is taken, a folder that cannot be written), `InputError` for bad tokens.
     """
     _check_extras()
+    _raise_open_files()
     from shardc.launcher.executors.open_executor import open_executor
 
     state = _folder(settings.state)
@@ -115,7 +119,7 @@ def _serve_with(
     known = Serving(url_of(listening), os.getpid(), settings.store, workers.count, workers.kind)
 
     def end_jobs(hurry: bool) -> None:
-        if not hurry:
+        if not hurry and desk.statistics().running:
             say(f"shardc: ending; running jobs have {settings.grace:g} s, a second signal ends them now")
         desk.close(0.0 if hurry else settings.grace)
 
@@ -132,6 +136,17 @@ def _check_extras() -> None:
     except ImportError as error:
         fix = "install the extra: pip install 'shardc[serve]'"
         raise EnvironmentProblem(f"the compile service needs a package: {error}", fix=fix) from None
+
+
+def _raise_open_files() -> None:
+    """Each connection is an open file, and shells allow few of them."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _folder(path: Path) -> Path:

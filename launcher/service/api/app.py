@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
 
 from shardc.launcher.service.api.artifacts import add_artifact_routes
+from shardc.launcher.service.api.bodies import Room
 from shardc.launcher.service.api.description import describe
 from shardc.launcher.service.api.guard import Guard, Watch
 from shardc.launcher.service.api.jobs import add_job_routes
@@ -34,7 +34,9 @@ def create_app(desk: Desk, store: Store, settings: ApiSettings, closing: Closing
     """
     app = FastAPI(title="shardc", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     metrics = Metrics(desk, store)
-    app.state.parts = Parts(desk, store, settings, metrics, closing or Closing(), asyncio.Semaphore(settings.uploads))
+    app.state.parts = Parts(
+        desk, store, settings, metrics, closing or Closing(), Room(settings.uploads * settings.max_upload)
+    )
     for add in (add_program_routes, add_job_routes, add_artifact_routes, add_list_routes, add_page_routes):
         add(app)
 

@@ -13,7 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from shardc.hlo.plain import read_json
 from shardc.launcher.service.api.answers import JobAnswer, JobsAnswer, job_answer
-from shardc.launcher.service.api.bodies import content_type, read_body
+from shardc.launcher.service.api.bodies import body_of, content_type
 from shardc.launcher.service.api.following import follow
 from shardc.launcher.service.api.parts import Parts, PartsHere
 from shardc.launcher.service.api.problems import Answers, Refusal, responses
@@ -61,8 +61,8 @@ async def submit(request: Request, parts: PartsHere) -> Response:
     """Hand in an order. The same order again is the same work: it is done once, however many ask for it."""
     settings = parts.settings
     content_type(request, "application/json")
-    body = await read_body(request, settings.max_order, settings.stall_seconds)
-    found = await run_in_threadpool(_submit, parts, body)
+    async with body_of(request, settings.max_order, settings.stall_seconds, parts.room) as body:
+        found = await run_in_threadpool(_submit, parts, body)
     return JSONResponse(job_answer(found), 200 if found.state == "done" else 202, {"Location": f"/v1/jobs/{found.id}"})
 
 

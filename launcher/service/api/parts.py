@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from shardc.launcher.executors.limits import Limits
+from shardc.launcher.service.api.bodies import Room
 from shardc.launcher.service.api.metrics import Metrics
 from shardc.launcher.service.api.tokens import Tokens
 
@@ -25,8 +26,8 @@ class ApiSettings:
     """How the interface behaves. Sizes are bytes, times seconds.
 
     ``tokens`` None: everybody on this computer may ask, and nobody else (the Host and Origin of requests are looked
-    at). ``uploads`` are how many programs may be on their way at a time, ``stall_seconds`` how long the next bytes of a
-    request may take. ``key`` signs entries; ``log`` hears of every request.
+    at). ``uploads`` are how many of the largest programs may be on their way at a time, ``stall_seconds`` how long the
+    next bytes of a request may take. ``key`` signs entries; ``log`` hears of every request.
     """
 
     tokens: Tokens | None = None
@@ -59,7 +60,7 @@ class Parts:
     settings: ApiSettings
     metrics: Metrics
     closing: Closing
-    uploads: asyncio.Semaphore
+    room: Room
 
 
 def _parts(request: Request) -> Parts:

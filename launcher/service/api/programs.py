@@ -8,10 +8,10 @@ from fastapi import FastAPI, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
-from shardc.hlo.errors import EnvironmentProblem, InputError, ParseError, RunError
+from shardc.hlo.errors import EnvironmentProblem, InputError, ParseError
 from shardc.launcher.load import content_kind
 from shardc.launcher.service.api.answers import ProgramAnswer
-from shardc.launcher.service.api.bodies import content_type, read_body
+from shardc.launcher.service.api.bodies import body_of, content_type
 from shardc.launcher.service.api.parts import PartsHere
 from shardc.launcher.service.api.problems import Refusal, responses
 
@@ -54,11 +54,7 @@ async def upload(request: Request, parts: PartsHere) -> Response:
     """Keep a program; it is named by the SHA-256 of its bytes, and uploading it again changes nothing."""
     settings = parts.settings
     content_type(request, *_TYPES)
-    if parts.uploads.locked():
-        error = RunError("too many programs are being uploaded", fix="try again in a moment")
-        raise Refusal(503, error, {"Retry-After": "1", "Connection": "close"})
-    async with parts.uploads:
-        data = await read_body(request, settings.max_upload, settings.stall_seconds)
+    async with body_of(request, settings.max_upload, settings.stall_seconds, parts.room) as data:
         kind = _kind(data)
         try:
             program = await run_in_threadpool(parts.store.put_program, data)

@@ -61,16 +61,37 @@ def test_what_is_no_program_is_refused(tmp_path, data, kind, status, words):
 
 
 def test_a_body_is_counted_whatever_its_length_is_said_to_be(tmp_path):
-    async def parts():
-        for _ in range(100):
+    async def parts(number: int):
+        for _ in range(number):
             yield b"x" * 100
 
     async def scenario(api: Api):
-        answer = await api.client.post("/v1/programs", content=parts(), headers={"Content-Type": "text/plain"})
-        assert answer.status_code == 413
-        assert answer.json()["limit"] == 1000
+        for content in (parts(100), parts(11)):
+            answer = await api.client.post("/v1/programs", content=content, headers={"Content-Type": "text/plain"})
+            assert answer.status_code == 413
+            assert answer.json()["limit"] == 1000
 
     run(scenario, tmp_path, settings=ApiSettings(max_upload=1000))
+
+
+def test_bodies_together_take_no_more_than_there_is_room(tmp_path):
+    async def scenario(api: Api):
+        settled = asyncio.Event()
+
+        async def slow():
+            yield PROGRAM
+            await settled.wait()
+
+        headers = {"Content-Type": "text/plain"}
+        waiting = asyncio.ensure_future(api.client.post("/v1/programs", content=slow(), headers=headers))
+        await asyncio.sleep(0.05)
+        refused = await api.client.post("/v1/programs", content=PROGRAM, headers=headers)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        settled.set()
+        assert (await waiting).status_code == 201
+        await api.upload()
+
+    run(scenario, tmp_path, settings=ApiSettings(max_upload=len(PROGRAM), uploads=1))
 
 
 def test_a_body_that_stalls_is_given_up(tmp_path):
