@@ -86,7 +86,8 @@ class Desk:
             self._jobs.enter_over(job)
             return job
         with ExitStack() as leases:
-            leases.enter_context(self._store.using(*programs_of(order)))
+            programs = programs_of(order)
+            leases.enter_context(self._store.using(*programs))
             missing = self.missing(order)
             if missing:
                 raise MissingPrograms(missing)
@@ -95,7 +96,7 @@ class Desk:
                 self._check_open()
                 self._check_room()
                 self._jobs.journal.add(job, text)
-                return self._jobs.enter(job, order, leases)
+                return self._jobs.enter(job, programs, leases)
 
     def job(self, job_id: str) -> Job | None:
         """The job as it is now, also of another server of the same state; None when there is none."""

@@ -10,7 +10,7 @@ from functools import partial
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.running import Workers
 from shardc.launcher.service.desk.line import Making
-from shardc.launcher.service.desk.making import failure_of, kind_of, payload_of
+from shardc.launcher.service.desk.making import failure_of, payload_of
 from shardc.launcher.service.desk.open_jobs import OpenJobs, Outcome
 from shardc.launcher.service.store.store import Store
 from shardc.launcher.service.work.package import unpack
@@ -63,9 +63,11 @@ class Hands:
         entry = self._store.find(making.key)
         if entry is not None:
             return Outcome(entry, cached=True)
-        self._jobs.begin(making)
-        payload = payload_of(making.order, self._store)
-        kind, began = kind_of(making.order), time.monotonic()
+        order = self._jobs.begin(making)
+        if not order:
+            return Outcome()
+        payload = payload_of(order, making.programs, self._store)
+        kind, began = making.kind, time.monotonic()
         running = self._workers.submit("order", payload, self._limits, partial(self._jobs.hear, making))
         with self._jobs.lock:
             making.running = running

@@ -101,6 +101,14 @@ class Journal:
             ).fetchall()
         return [plain.from_json(Job, text) for (text,) in rows]
 
+    def order(self, key: str) -> str:
+        """The text of the order that open jobs of this server under ``key`` wait for; empty when there are none."""
+        with self._reading() as database:
+            row = database.execute(
+                f"SELECT task FROM jobs WHERE server = ? AND key = ? AND {OPEN} LIMIT 1", (self.server, key)
+            ).fetchone()
+        return "" if row is None else str(row[0])
+
     def failure(self, key: str, since: float) -> Mapping[str, Any] | None:
         """The problem of the last job under ``key`` that failed after ``since``."""
         with self._reading() as database:

@@ -10,22 +10,22 @@ from typing import Literal
 
 from shardc.launcher.executors.running import Running
 from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import Order
 
 __all__ = ["Line", "Making"]
 
 
 @dataclass(slots=True, eq=False)
 class Making:
-    """One order that is being carried out, or will be, for ``jobs`` (by id, as they are now).
+    """One order that is being carried out, or will be, for ``jobs`` (by id, as they are now). The journal has its text.
 
-    ``place`` is the time of its first job. ``stage``: it waits in the line, for another server that makes the same, or
-    a worker has it (``running``, once there is one). ``unwanted``: its end concerns nobody. ``leases`` keep its
-    programs in the store.
+    ``programs`` are those that it names, and ``leases`` keep them in the store. ``place`` is the time of its first job.
+    ``stage``: it waits in the line, for another server that makes the same, or a worker has it (``running``, once
+    there is one). ``unwanted``: its end concerns nobody.
     """
 
     key: str
-    order: Order
+    kind: str
+    programs: tuple[str, ...]
     place: float
     jobs: dict[str, Job] = field(default_factory=dict)
     stage: Literal["waiting", "elsewhere", "running"] = "waiting"

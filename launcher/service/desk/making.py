@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.problems import to_problem
 from shardc.launcher.service.desk.refusals import MissingPrograms
-from shardc.launcher.service.orders import ORDERS, Order, SweepOrder, to_json
+from shardc.launcher.service.orders import ORDERS, Order, SweepOrder
 from shardc.launcher.service.store.store import NotStored, Store
 from shardc.launcher.service.work.package import pack
 
@@ -29,10 +29,10 @@ def programs_of(order: Order) -> tuple[str, ...]:
     return tuple(dict.fromkeys((order.program, *further)))
 
 
-def payload_of(order: Order, store: Store) -> bytes:
-    """What a worker gets for the task "order". Raises `MissingPrograms`."""
-    files = {"order.json": to_json(order).encode()}
-    for program in programs_of(order):
+def payload_of(order: str, programs: Iterable[str], store: Store) -> bytes:
+    """What a worker gets for the task "order": the text of the order, and programs. Raises `MissingPrograms`."""
+    files = {"order.json": order.encode()}
+    for program in programs:
         try:
             files[f"program-{program}"] = store.program(program)
         except NotStored:

@@ -21,7 +21,6 @@ from shardc.launcher.service.desk.refusals import Closing
 from shardc.launcher.service.desk.statistics import Statistics, Tally
 from shardc.launcher.service.desk.watchers import Watchers
 from shardc.launcher.service.jobs import Entry, Job
-from shardc.launcher.service.orders import Order
 
 __all__ = ["OpenJobs", "Outcome"]
 
@@ -53,6 +52,7 @@ class OpenJobs:
         self.closing = False
         self._makings: dict[str, Making] = {}
         self._unsaved: dict[str, Job] = {}
+        self._unreleased: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._makings)
@@ -84,13 +84,13 @@ class OpenJobs:
 
     # Jobs come.
 
-    def enter(self, job: Job, order: Order, leases: ExitStack) -> Job:
+    def enter(self, job: Job, programs: tuple[str, ...], leases: ExitStack) -> Job:
         """Have ``job``, which is in the journal, wait for what is under way, or for a new making at its place in the
-        line, which keeps ``leases``."""
+        line, which keeps the ``leases`` of its ``programs``."""
         with self.lock:
             making = self.line.find(job.key)
             if making is None:
-                making = Making(job.key, order, job.created, leases=leases.pop_all())
+                making = Making(job.key, job.kind, programs, job.created, leases=leases.pop_all())
                 self.line.add(making)
                 self.turn.notify_all()
             else:
@@ -129,8 +129,11 @@ class OpenJobs:
     def put_aside(self, making: Making) -> None:
         """Another server makes it."""
         with self.lock:
-            self.line.put_aside(making)
-            self._change(making, progress={"stage": "elsewhere"})
+            if not making.unwanted:
+                self.line.put_aside(making)
+                self._change(making, progress={"stage": "elsewhere"})
+                return
+        making.leases.close()
 
     def bring_back(self, making: Making) -> None:
         """The other server has not made it."""
@@ -140,12 +143,15 @@ class OpenJobs:
                 self._change(making, progress={})
                 self.turn.notify_all()
 
-    def begin(self, making: Making) -> None:
-        """A worker will have it."""
+    def begin(self, making: Making) -> str:
+        """A worker will have it: the text of the order, empty when nobody wants it any more."""
         with self.lock:
+            if making.unwanted:
+                return ""
             begun: dict[str, Any] = {"state": "running", "started": time.time(), "progress": {}}
             self.journal.note(replace(job, **begun) for job in making.jobs.values())
             self._change(making, **begun)
+            return self.journal.order(making.key)
 
     def hear(self, making: Making, news: Mapping[str, Any]) -> None:
         """A worker tells how far it is."""
@@ -207,6 +213,10 @@ class OpenJobs:
                 self.journal.add(job)
                 self.journal.note([job])
                 del self._unsaved[job.id]
+            for key in list(self._unreleased):
+                if self.line.find(key) is None:
+                    self.journal.release(key)
+                self._unreleased.discard(key)
 
     # All of them.
 
@@ -253,6 +263,7 @@ class OpenJobs:
             self.journal.release(key)
         except ShardcError as e:
             log.warning("%s", e)
+            self._unreleased.add(key)
 
     def _save_later(self, jobs: Iterable[Job], why: ShardcError) -> None:
         log.warning("%s", why)

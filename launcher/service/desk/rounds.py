@@ -71,9 +71,12 @@ class Rounds:
             what = f"the service went down {adopted.downs} times while it made this, and does not try again"
             raise RunError(what, fix="submit it again if the service was ended by something else")
         with ExitStack() as leases:
-            leases.enter_context(self._store.using(*programs_of(order)))
+            programs = programs_of(order)
+            leases.enter_context(self._store.using(*programs))
             # Another version of shardc may have written the order down; its key says what this one makes of it.
-            self._jobs.enter(replace(adopted.job, key=order_key(order)), order, leases)
+            job = replace(adopted.job, key=order_key(order))
+            self._journal.note([job])
+            self._jobs.enter(job, programs, leases)
 
     def _go(self) -> None:
         duties = (self._jobs.save, self.adopt, self._hands.hire, self._hear, self._bring_back, self._show, self._forget)

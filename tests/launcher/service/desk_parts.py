@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -109,3 +111,13 @@ def a_desk(
 def an_order(number: int = 0, program: bytes = PROGRAM) -> PartitionOrder:
     """Orders that differ by ``number``."""
     return PartitionOrder(program=hashlib.sha256(program).hexdigest(), name=f"program-{number}")
+
+
+def copy_state(state: Path, to: Path) -> Path:
+    """What is on the disk at this moment: the state of a server that was killed now."""
+    shutil.copytree(state, to, ignore=shutil.ignore_patterns("journal.sqlite*", "leases"))
+    source, target = sqlite3.connect(state / "journal.sqlite"), sqlite3.connect(to / "journal.sqlite")
+    source.backup(target)
+    source.close()
+    target.close()
+    return to

@@ -1,0 +1,206 @@
+"""The desk against a model of it: any sequence of submitting, cancelling, ends of tasks, restarts and crashes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from desk_parts import HandWorkers, a_desk, a_store, an_order, copy_state, until
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from shardc.hlo.errors import RunError
+from shardc.launcher.service.desk.refusals import QueueFull
+from shardc.launcher.service.orders import order_key
+
+WORKERS, QUEUE, KEYS = 2, 4, 5
+
+
+@dataclass(eq=False)
+class Wish:
+    """A job as the model has it; ``number`` says which order."""
+
+    id: str
+    number: int
+    state: str = "queued"
+    downs: int = 0
+
+
+@dataclass(eq=False)
+class Flight:
+    """A making as the model has it."""
+
+    number: int
+    wishes: list[Wish] = field(default_factory=list)
+    running: bool = False
+
+
+class DeskModel(RuleBasedStateMachine):
+    """Two workers, a queue of four, five different orders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="shardc-desk-"))
+        self.states = 0
+        self.wishes: list[Wish] = []
+        self.flights: list[Flight] = []
+        self.stored: set[int] = set()
+        self.stack = ExitStack()
+
+    @initialize()
+    def begin(self) -> None:
+        self.state = self.folder / "0"
+        self.open()
+
+    def open(self) -> None:
+        self.workers = HandWorkers(WORKERS)
+        self.stack = ExitStack()
+        self.store = self.stack.enter_context(a_store(self.state))
+        self.desk = self.stack.enter_context(a_desk(self.state, self.workers, self.store, QUEUE, pause=3600.0))
+
+    def teardown(self) -> None:
+        self.stack.close()
+        shutil.rmtree(self.folder)
+
+    # What the model does.
+
+    def fly(self) -> None:
+        """Workers that are free take the next."""
+        busy = sum(flight.running for flight in self.flights)
+        for flight in [f for f in self.flights if not f.running][: WORKERS - busy]:
+            flight.running = True
+            for wish in flight.wishes:
+                wish.state = "running"
+
+    def land(self, flight: Flight, state: str) -> None:
+        for wish in flight.wishes:
+            wish.state = state
+        self.flights.remove(flight)
+        self.fly()
+
+    def requeue(self, crash: bool) -> None:
+        left = [w for w in self.wishes if w.state in ("queued", "running")]
+        self.flights = []
+        for wish in left:
+            wish.downs += crash and wish.state == "running"
+            wish.state = "failed" if wish.downs >= 3 else "queued"
+            if wish.state == "queued":
+                self.board(wish)
+        self.fly()
+
+    def board(self, wish: Wish) -> None:
+        flight = next((f for f in self.flights if f.number == wish.number), None)
+        if flight is None:
+            flight = Flight(wish.number)
+            self.flights.append(flight)
+        flight.wishes.append(wish)
+        wish.state = "running" if flight.running else "queued"
+
+    # What happens.
+
+    @rule(number=st.integers(0, KEYS - 1))
+    def submit(self, number: int) -> None:
+        waiting = sum(len(f.wishes) for f in self.flights) - min(len(self.flights), WORKERS)
+        if waiting >= QUEUE and number not in self.stored:
+            with pytest.raises(QueueFull):
+                self.desk.submit(an_order(number))
+            return
+        job = self.desk.submit(an_order(number))
+        wish = Wish(job.id, number)
+        self.wishes.append(wish)
+        if number in self.stored:
+            assert job.cached
+            wish.state = "done"
+        else:
+            self.board(wish)
+            self.fly()
+
+    @precondition(lambda self: self.wishes)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        wish = data.draw(st.sampled_from(self.wishes))
+        job = self.desk.cancel(wish.id)
+        assert job is not None
+        flight = next((f for f in self.flights if wish in f.wishes), None)
+        if flight is not None:
+            wish.state = "cancelled"
+            flight.wishes.remove(wish)
+            if not flight.wishes:
+                self.land(flight, "cancelled")
+        assert job.state == wish.state
+
+    @precondition(lambda self: any(flight.running for flight in self.flights))
+    @rule(data=st.data(), succeeds=st.booleans())
+    def end_task(self, data: st.DataObject, succeeds: bool) -> None:
+        flight = data.draw(st.sampled_from([f for f in self.flights if f.running]))
+        (task,) = [t for t in self.live() if t.order == an_order(flight.number)]
+        if succeeds:
+            self.stored.add(flight.number)
+            task.succeed()
+        else:
+            task.fail(RunError("crashed"))
+        self.land(flight, "done" if succeeds else "failed")
+
+    @rule()
+    def restart(self) -> None:
+        self.stack.close()
+        self.requeue(crash=False)
+        self.open()
+
+    @rule()
+    def crash(self) -> None:
+        self.states += 1
+        self.state = copy_state(self.state, self.folder / str(self.states))
+        self.stack.close()
+        self.requeue(crash=True)
+        self.open()
+
+    # What must hold.
+
+    def live(self) -> list:  # type: ignore[type-arg]
+        return [t for t in list(self.workers.tasks) if not t.running.future.done()]
+
+    @invariant()
+    def all_is_as_the_model_has_it(self) -> None:
+        flying = sorted(f"program-{f.number}" for f in self.flights if f.running)
+        until(lambda: sorted(t.order.name for t in self.live()) == flying)
+        until(lambda: self.desk.statistics().running == sum(len(f.wishes) for f in self.flights if f.running))
+        until(lambda: all(self.desk.job(w.id).state == w.state for w in self.wishes))
+        waiting = [f for f in self.flights if not f.running]
+        for place, flight in enumerate(waiting, 1):
+            assert {self.desk.job(w.id).position for w in flight.wishes} == {place}
+        for wish in self.wishes:
+            job = self.desk.job(wish.id)
+            assert (job.entry is not None) == (wish.state == "done")
+            assert (job.problem is not None) == (wish.state == "failed")
+            assert job.key == order_key(an_order(wish.number))
+        until(lambda: self.store.statistics().in_use == bool(self.flights))
+        shown = [job.id for job in reversed(self.desk.jobs(1000))]
+        assert shown == [wish.id for wish in self.wishes]
+
+
+#: Nothing is shrunk: a state that is never reached takes its time to be found out.
+_SETTINGS = settings(
+    deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate)
+)
+
+
+def test_any_short_story() -> None:
+    run_state_machine_as_test(DeskModel, settings=settings(_SETTINGS, max_examples=8, stateful_step_count=20))
+
+
+@pytest.mark.full
+def test_any_story() -> None:
+    run_state_machine_as_test(DeskModel, settings=settings(_SETTINGS, max_examples=100, stateful_step_count=50))

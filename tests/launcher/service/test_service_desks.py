@@ -1,0 +1,187 @@
+"""Several servers with one state: single flight between them, jobs of each other, and servers that went down."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from desk_parts import PROGRAM, HandWorkers, a_desk, a_store, an_order, copy_state, over, until
+
+from shardc.hlo.errors import AnnotationError, EnvironmentProblem
+from shardc.launcher.service.desk.presence import Presence
+from shardc.launcher.service.jobs import Job
+
+
+def test_one_making_for_jobs_of_two_servers(tmp_path: Path) -> None:
+    here, there = HandWorkers(), HandWorkers()
+    with a_store(tmp_path) as store, ExitStack() as stack:
+        one = stack.enter_context(a_desk(tmp_path, here, store))
+        two = stack.enter_context(a_desk(tmp_path, there, store))
+        mine = one.submit(an_order())
+        here.task(0)
+        theirs = two.submit(an_order())
+        until(lambda: two.statistics().elsewhere == 1)
+        here.tasks[0].succeed()
+        made, found = over(one, mine), over(two, theirs)
+        assert made.entry == found.entry
+        assert (made.cached, found.cached) == (False, True)
+        assert there.tasks == []
+
+
+def test_an_error_elsewhere_is_an_error_here_but_for_one_of_the_machine(tmp_path: Path) -> None:
+    here, there = HandWorkers(), HandWorkers()
+    with a_store(tmp_path) as store, ExitStack() as stack:
+        one = stack.enter_context(a_desk(tmp_path, here, store))
+        two = stack.enter_context(a_desk(tmp_path, there, store))
+        for number, error in enumerate((AnnotationError("no axis"), EnvironmentProblem("the disk is full"))):
+            one.submit(an_order(number))
+            task = here.task(number)
+            theirs = two.submit(an_order(number))
+            until(lambda: two.statistics().elsewhere == 1)
+            task.fail(error)
+            if number == 1:
+                there.task(0).succeed()
+            ended = over(two, theirs)
+            assert ended.state == ("failed", "done")[number]
+            if number == 0:
+                assert ended.problem is not None
+                assert ended.problem["what"] == "no axis"
+
+
+def test_jobs_of_another_server_are_seen_watched_and_cancelled(tmp_path: Path) -> None:
+    here = HandWorkers()
+    with a_store(tmp_path) as store, ExitStack() as stack:
+        one = stack.enter_context(a_desk(tmp_path, here, store))
+        two = stack.enter_context(a_desk(tmp_path, HandWorkers(), store))
+        job = one.submit(an_order(0))
+        task = here.task(0)
+        heard: list[Job] = []
+        two.watch(job.id, heard.append)
+        assert task.progress is not None
+        task.progress({"stage": "partition"})
+        until(lambda: heard[-1].progress == {"stage": "partition"})
+        assert heard[-1].state == "running"
+        task.succeed()
+        until(lambda: heard[-1].state == "done")
+        assert two.job(job.id) == one.job(job.id)
+
+        second = one.submit(an_order(1))
+        task = here.task(1)
+        cancelled = two.cancel(second.id)
+        assert cancelled is not None
+        assert cancelled.state == "cancelled"
+        until(task.running.stopping)
+        assert over(one, second).state == "cancelled"
+        assert one.statistics().ended == {("partition", "done"): 1, ("partition", "cancelled"): 1}
+
+
+def test_a_result_comes_too_late_for_a_job_cancelled_elsewhere(tmp_path: Path) -> None:
+    here = HandWorkers()
+    with a_store(tmp_path) as store, ExitStack() as stack:
+        one = stack.enter_context(a_desk(tmp_path, here, store, pause=3600.0))
+        two = stack.enter_context(a_desk(tmp_path, HandWorkers(), store))
+        job = one.submit(an_order())
+        task = here.task(0)
+        two.cancel(job.id)
+        task.succeed()
+        until(lambda: one.statistics().running == 0)
+        assert one.job(job.id) == two.job(job.id)
+        assert over(one, job).state == "cancelled"
+
+
+def test_jobs_of_a_server_that_was_killed_are_taken_over_at_once(tmp_path: Path) -> None:
+    workers, state = HandWorkers(), tmp_path / "one"
+    with a_store(state) as store, a_desk(state, workers, store) as desk:
+        done = desk.submit(an_order(0))
+        workers.task(0).succeed()
+        over(desk, done)
+        running, waiting = desk.submit(an_order(1)), desk.submit(an_order(2))
+        workers.task(1)
+        copy = copy_state(state, tmp_path / "two")
+    later = HandWorkers(count=2)
+    with a_desk(copy, later) as desk:
+        assert over(desk, done).entry is not None
+        assert sorted(later.task(n).order.name for n in (0, 1)) == ["program-1", "program-2"]
+        for task in later.tasks:
+            task.succeed()
+        assert {over(desk, job).state for job in (running, waiting)} == {"done"}
+        assert desk.statistics().requeued == 2
+        assert desk._jobs.journal.others() == []
+
+
+def test_a_server_that_is_there_takes_over_as_well(tmp_path: Path) -> None:
+    code = (
+        "import sys, os; sys.path[:0] = sys.argv[2:]\n"
+        "from pathlib import Path\n"
+        "from desk_parts import *\n"
+        "with a_desk(Path(sys.argv[1]), HandWorkers()) as desk:\n"
+        "    print(desk.submit(an_order()).id, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    workers = HandWorkers()
+    with a_store(tmp_path) as store, a_desk(tmp_path, workers, store) as desk:
+        command = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            job_id = other.stdout.readline().strip()
+            until(lambda: (job := desk.job(job_id)) and job.state == "running")
+            assert workers.tasks == []
+            other.kill()
+        workers.task(0).succeed()
+        until(lambda: (job := desk.job(job_id)) and job.state == "done")
+
+
+def test_what_takes_three_servers_down_is_not_tried_again(tmp_path: Path) -> None:
+    state = tmp_path / "0"
+    with a_store(state):
+        pass
+    for number in range(4):
+        workers = HandWorkers()
+        with a_desk(state, workers) as desk:
+            if number == 0:
+                job, other = desk.submit(an_order(0)), desk.submit(an_order(1))
+            if number < 3:
+                assert workers.task(0).order.name == "program-0"
+                state = copy_state(state, tmp_path / str(number + 1))
+            else:
+                failed = over(desk, job)
+                assert failed.state == "failed"
+                assert failed.problem is not None
+                assert "went down 3 times" in failed.problem["what"]
+                workers.task(0).succeed()
+                assert over(desk, other).state == "done"
+
+
+def test_a_program_that_is_gone_after_a_restart_is_named(tmp_path: Path) -> None:
+    state = tmp_path / "one"
+    workers = HandWorkers()
+    with a_store(state) as store, a_desk(state, workers, store) as desk:
+        desk.submit(an_order(0))
+        workers.task(0)
+        other = PROGRAM + b"\n"
+        store.put_program(other)
+        waiting = desk.submit(an_order(1, other))
+        copy = copy_state(state, tmp_path / "two")
+    shutil.rmtree(copy / "store" / "programs")
+    with a_desk(copy, HandWorkers(2)) as desk:
+        failed = over(desk, waiting)
+        assert failed.problem is not None
+        assert (failed.problem["error"], failed.problem["fix"]) == ("InputError", "upload it, then submit again")
+
+
+def test_a_server_is_dead_when_its_lock_is_free(tmp_path: Path) -> None:
+    one, two = Presence(tmp_path), Presence(tmp_path)
+    with two.taking_over(one.name) as gone:
+        assert not gone
+    one.close()
+    with two.taking_over(one.name) as gone:
+        assert gone
+        third = Presence(tmp_path)
+        with third.taking_over(one.name) as twice:
+            assert not twice
+        third.close()
+    assert [path.stem for path in tmp_path.iterdir()] == [two.name]
+    two.close()
