@@ -7,16 +7,16 @@ dimension to propagation. JAX's PartitionSpec and NamedSharding are accepted whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from shardc.hlo.errors import AnnotationError
+from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.sharding.axes import check_axes
 
-__all__ = ["UNCONSTRAINED", "P", "PartitionSpec", "as_spec", "spec_to_sharding"]
+__all__ = ["UNCONSTRAINED", "P", "PartitionSpec", "as_spec", "spec_text", "spec_to_sharding"]
 
 
 class _Unconstrained(Enum):
@@ -93,6 +93,27 @@ def as_spec(value: Any) -> PartitionSpec:
     if isinstance(value, tuple | list):
         return PartitionSpec(*value)
     raise AnnotationError(f"{value!r} is not a PartitionSpec", fix='write P("data", None)')
+
+
+def spec_text(spec: Any) -> str:
+    """``spec`` as the command line has it: text as it is, ``P("data", None)`` as ``data,None``; a `Sharding` likewise,
+    without its mesh.
+
+    Raises `UnsupportedError` for what such text has no words for, `AnnotationError` for what is no spec.
+    """
+    if isinstance(spec, str):
+        return spec
+    given = spec if isinstance(spec, Sharding) else as_spec(spec)
+    if given.unreduced:
+        raise UnsupportedError(f"{spec} has unreduced axes, which text has no words for", fix="annotate its operands")
+    if isinstance(given, Sharding):
+        return ",".join(_dim_text(d.axes, d.closed) for d in given.dims)
+    entries = [e if isinstance(e, tuple) else (e,) for e in given]
+    return ",".join(_dim_text([a for a in e if isinstance(a, str | AxisRef)], UNCONSTRAINED not in e) for e in entries)
+
+
+def _dim_text(axes: Iterable[str | AxisRef], closed: bool) -> str:
+    return "+".join([*map(str, axes), *([] if closed else ["?"])]) or "None"
 
 
 def spec_to_sharding(spec: PartitionSpec, mesh: Mesh, rank: int, where: str = "") -> Sharding:

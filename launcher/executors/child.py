@@ -124,9 +124,8 @@ class Child:
         if self._ended:
             return
         self._ended = True
-        if self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._pipes.close()
         shutil.rmtree(self._folder, ignore_errors=True)

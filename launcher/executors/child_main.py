@@ -43,6 +43,8 @@ def _read(tasks: IO[bytes], requests: queue.SimpleQueue[Frame], folder: str) -> 
     while (frame := read_frame(tasks)) is not None:
         requests.put(frame)
     shutil.rmtree(folder, ignore_errors=True)
+    with suppress(ProcessLookupError):
+        os.killpg(os.getpid(), signal.SIGKILL)  # also what a task has started
     os._exit(1)
 
 

@@ -9,7 +9,6 @@ import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -45,7 +44,8 @@ def on_mpi(
         leader = _Leader(ranks - 1, notes)
         listening = threading.Thread(target=notes.listen, args=(leader.heard,), name="shardc-notes")
         try:
-            with MPICommExecutor(world) as leader.executor:
+            with MPICommExecutor(world) as executor:
+                leader.executor = executor
                 listening.start()
                 try:
                     yield leader
@@ -66,10 +66,9 @@ def on_mpi(
         yield None
 
 
-def share(data: bytes | None) -> bytes:
-    """What rank 0 gives, on all ranks."""
-    shared: bytes = start_mpi().COMM_WORLD.bcast(data, root=0)
-    return shared
+def share(data: Any) -> Any:
+    """The plain data that rank 0 gives, on all ranks; all call it together."""
+    return start_mpi().COMM_WORLD.bcast(data, root=0)
 
 
 @dataclass
@@ -78,12 +77,11 @@ class _Leader:
 
     count: int
     notes: Notes
-    executor: Executor | None = None
+    executor: Any = None
     kind: Kind = "mpi"
     unfinished: Unfinished = field(default_factory=Unfinished)
 
     def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
-        assert self.executor is not None
         running = Running(task)
         number = self.unfinished.add(running, progress)
         call = self.executor.submit(_on_this_rank, number, task, payload, limits, progress is not None)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from shardc.collectives.machine import load_machine
 from shardc.compiler.cache import bypasses_cache, code_settings, content_key
 from shardc.compiler.evict import mark_used
+from shardc.hlo import plain
 from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.launcher.sweep.assess import Outcome
-from shardc.launcher.sweep.workers import Source, Task
+from shardc.launcher.sweep.workers import Task
 
 __all__ = ["KeptOutcomes"]
 
@@ -29,7 +28,6 @@ class KeptOutcomes:
     def __init__(self, config: Config, machine: str) -> None:
         self._folder = None if bypasses_cache(config) else config.cache_dir / "sweeps"
         self._settings = (repr(load_machine(machine)), code_settings(config))
-        self._digests: dict[Source, str] = {}
 
     def find(self, tasks: Sequence[Task]) -> list[Outcome | None]:
         """What is known of each task."""
@@ -39,29 +37,23 @@ class KeptOutcomes:
         path = self._path(task)
         if path is not None:
             with suppress(OSError):  # what cannot be kept is assessed again
-                write_atomically(path, json.dumps(asdict(outcome)).encode())
+                write_atomically(path, plain.to_json(outcome).encode())
 
     def _read(self, task: Task) -> Outcome | None:
         path = self._path(task)
         if path is None:
             return None
         try:
-            found = Outcome(**json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError):
+            found = plain.from_json(Outcome, path.read_bytes(), str(path))
+        except (OSError, InputError):
             return None
         mark_used(path)
         return found
 
     def _path(self, task: Task) -> Path | None:
-        if self._folder is None or task.source == Source():
+        if self._folder is None or task.source is None:
             return None
         c = task.candidate
         candidate = (c.devices, list(c.mesh.items()), c.name, list(c.specs.items()))
-        key = content_key(self._digest(task.source), candidate, task.settings, *self._settings)
+        key = content_key(task.source.digest, candidate, task.settings, *self._settings)
         return self._folder / key[:2] / f"{key}.json"
-
-    def _digest(self, source: Source) -> str:
-        if source not in self._digests:
-            text = Path(source.path).read_bytes() if source.path else source.text.encode()
-            self._digests[source] = hashlib.sha256(text + repr(source.mesh).encode()).hexdigest()
-        return self._digests[source]

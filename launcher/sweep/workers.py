@@ -1,161 +1,125 @@
-"""Processes that assess candidates: each a Python of its own that reads tasks and writes outcomes through pipes.
+"""Candidates on workers: processes of this machine, ranks of an MPI job, or a Dask cluster.
 
-They import nothing of the caller's, so a script needs no guard for its main part, and they hear no Ctrl-C: their owner
-ends them.
+A candidate goes to its worker as plain data and the program's bytes, its outcome comes back as plain data: nothing of
+the caller's is imported there, so a script needs no guard for its main part, and no path is opened. What the machine's
+description and measured times are is sent as their text.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import queue
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import IO, Any
 
-from shardc.hlo.errors import RunError
+from shardc.hlo import plain
+from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.mesh import Mesh
-from shardc.launcher.programs import load, program_of
+from shardc.launcher.executors.frames import read_frame, to_bytes
+from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.open_executor import Workers
+from shardc.launcher.executors.tasks import Progress
+from shardc.launcher.programs import program_of
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
+from shardc.launcher.sweep.surroundings import Surroundings
 
-__all__ = ["Assessor", "Source", "Task", "main", "started"]
+__all__ = ["Assessor", "Source", "Task", "assess_task", "assessor_on"]
 
-_START = "import sys; sys.path[:] = {path!r}; from shardc.launcher.sweep.workers import main; main()"
+#: A candidate takes as long as it takes; its outcome is small.
+_LIMITS = Limits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
+#: Seconds between two looks at signals.
+_LOOK = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
-    """Where a program comes from: a file, or MLIR ``text``; with the ``mesh`` that it is read over, if any."""
+    """The content of a program's file, which errors call ``name``, and the mesh that it is read over, if any."""
 
-    path: str = ""
-    text: str = ""
+    data: bytes
+    name: str
     mesh: tuple[tuple[str, int], ...] = ()
 
+    @cached_property
+    def digest(self) -> str:
+        """Of the content and the mesh."""
+        return hashlib.sha256(self.data + repr(self.mesh).encode()).hexdigest()
+
     def read(self) -> Program:
-        program = load(self.path) if self.path else program_of(self.text.encode(), "the program")
+        program = program_of(self.data, self.name)
         return program.annotate(mesh=Mesh(dict(self.mesh))) if self.mesh else program
 
 
 @dataclass(frozen=True)
 class Task:
-    """A candidate of the program that ``source`` holds."""
+    """A candidate of the program that ``source`` holds (None: it cannot leave its process)."""
 
-    source: Source
+    source: Source | None
     candidate: Candidate
     settings: Settings
 
 
-#: Outcomes of tasks in their order; the callable hears of each that is done.
-Assessor = Callable[[Sequence[Task], Callable[[], None]], list[Outcome]]
+#: Outcomes of tasks in their order, and for those whose worker failed why; the callable hears of each that is done.
+Assessor = Callable[[Sequence[Task], Callable[[], None]], list[Outcome | RunError]]
 
 
-class _Worker:
-    """A process, and the program that it has."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a worker is asked, beside the program's bytes."""
 
-    def __init__(self) -> None:
-        path = [str(Path(p).absolute()) for p in sys.path]
-        command = [sys.executable, "-c", _START.format(path=path)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._source: Source | None = None
-
-    def ask(self, task: Task) -> Outcome:
-        """The outcome of ``task``; raises what the process raised, or `RunError` when that is gone."""
-        process, known = self.process, task.source == self._source
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            pickle.dump((None if known else task.source, task.candidate, task.settings), process.stdin)
-            process.stdin.flush()
-            answer = pickle.load(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError) as e:
-            code = process.wait()
-            where = f"{task.candidate.name}, {dict(task.candidate.mesh)}"
-            raise RunError(f"a process of the sweep ended with {code}", where=where, fix="fewer processes: -j 1") from e
-        if isinstance(answer, BaseException):
-            raise answer
-        assert isinstance(answer, Outcome)
-        self._source = task.source
-        return answer
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # what was not sent yet
-                    pipe.close()
+    name: str
+    mesh: tuple[tuple[str, int], ...]
+    candidate: Candidate
+    settings: Settings
+    surroundings: Surroundings
 
 
-@contextmanager
-def started(jobs: int) -> Iterator[Assessor]:
-    """``jobs`` processes for tasks; they end with the block, at once when it is left by an exception."""
-    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-    everybody: list[_Worker] = []
+def assessor_on(workers: Workers, surroundings: Surroundings) -> Assessor:
+    """Assesses on ``workers``; no more tasks wait there than keep them busy."""
 
-    def one(task: Task) -> Outcome:
-        worker = idle.get()
-        try:
-            return worker.ask(task)
-        finally:
-            idle.put(worker)
+    def submit(task: Task) -> Future[bytes]:
+        assert task.source is not None
+        asked = _Asked(task.source.name, task.source.mesh, task.candidate, task.settings, surroundings)
+        payload = b"".join(to_bytes(plain.to_plain(asked), task.source.data))
+        return workers.submit("assess", payload, _LIMITS).future
 
-    pool = ThreadPoolExecutor(jobs, thread_name_prefix="sweep")
+    def run(tasks: Sequence[Task], done: Callable[[], None]) -> list[Outcome | RunError]:
+        found: dict[int, Outcome | RunError] = {}
+        waiting, going = list(enumerate(tasks))[::-1], dict[Future[bytes], int]()
+        while waiting or going:
+            while waiting and len(going) < 2 * workers.count:
+                number, task = waiting.pop()
+                going[submit(task)] = number
+            for future in wait(going, timeout=_LOOK, return_when=FIRST_COMPLETED).done:
+                found[going.pop(future)] = _outcome(future)
+                done()
+        return [found[number] for number in range(len(tasks))]
 
-    def run(tasks: Sequence[Task], done: Callable[[], None]) -> list[Outcome]:
-        while len(everybody) < min(jobs, len(tasks)):
-            everybody.append(_Worker())
-            idle.put(everybody[-1])
-        futures = [pool.submit(one, task) for task in tasks]
-        _await(futures, done)
-        return [f.result() for f in futures]
+    return run
 
+
+def _outcome(future: Future[bytes]) -> Outcome | RunError:
     try:
-        yield run
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in everybody:
-            worker.end()
+        return plain.from_json(Outcome, future.result())
+    except RunError as e:
+        return e
 
 
-def _await(futures: Sequence[Future[Outcome]], done: Callable[[], None]) -> None:
-    """Until all are over, or one has failed; waits shortly, so that signals are heard."""
-    left: set[Future[Outcome]] = set(futures)
-    while left:
-        over, left = wait(left, timeout=0.2, return_when=FIRST_COMPLETED)
-        for future in over:
-            future.result()
-            done()
+def assess_task(payload: bytes, progress: Progress) -> bytes:
+    """The task ``assess`` of `shardc.launcher.executors.tasks`: an `Outcome` as JSON."""
+    frame = read_frame(io.BytesIO(payload))
+    if frame is None:
+        raise InputError("a candidate is cut off")
+    asked: _Asked = plain.from_plain(_Asked, frame.header, "candidate")
+    program = _read(frame.body, asked.name, asked.mesh)
+    machine, config = asked.surroundings.here(Path.cwd())
+    settings = replace(asked.settings, machine=machine)
+    return plain.to_json(assess(replace(program, config=config), asked.candidate, settings)).encode()
 
 
-def main() -> None:
-    """Answer tasks from standard input until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed must not get between answers
-    serve(sys.stdin.buffer, answers)
-
-
-def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
-    """One answer per task: an `Outcome`, or what was raised. A task comes with its program when that is another one."""
-    program: Program | None = None
-    while True:
-        try:
-            source, candidate, settings = pickle.load(tasks)
-        except EOFError:
-            return
-        answer: Any
-        try:
-            program = source.read() if source is not None else program
-            assert program is not None
-            answer = assess(program, candidate, settings)
-        except Exception as e:
-            answer = e
-        pickle.dump(answer, answers)
-        answers.flush()
+@lru_cache(maxsize=1)  # the next candidate is most often the same program's
+def _read(data: bytes, name: str, mesh: tuple[tuple[str, int], ...]) -> Program:
+    return Source(data, name, mesh).read()

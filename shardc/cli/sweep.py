@@ -44,6 +44,9 @@ SweepMachineOption = Annotated[
 PicturesOption = Annotated[
     Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw scaling and candidates (needs matplotlib).")
 ]
+DaskOption = Annotated[
+    str, typer.Option("--dask", metavar="ADDRESS", help="On the workers of this Dask scheduler: tcp://host:8786.")
+]
 
 
 def sweep(
@@ -60,6 +63,7 @@ def sweep(
     ] = 2,
     uneven: Annotated[bool, typer.Option("--uneven", help="Also try what does not divide evenly (padded).")] = False,
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Rank what is larger than memory.")] = False,
+    dask: DaskOption = "",
     map_axes: Annotated[str, typer.Option("--map", metavar="MAP", help="Where mesh axes lie on the machine.")] = "",
     pictures: PicturesOption = None,
     mesh: MeshOption = "",
@@ -70,8 +74,11 @@ def sweep(
 ) -> None:
     """Rank meshes and annotations of a program by the step time that is predicted for a machine. Needs no hardware.
 
+    Under mpirun rank 0 has the others assess candidates.
+
     Example: shardc sweep step.mlir --devices 8..512 --over mesh,sets.toml --machine h100-dgx --pictures scaling
     """
+    from shardc.launcher.mpi_environment import detect_launcher
     from shardc.launcher.sweep.run import sweep as run
 
     view = View(json, verbose, quiet)
@@ -96,6 +103,8 @@ def sweep(
             uneven=uneven,
             ignore_memory=ignore_memory,
             jobs=jobs,
+            dask=dask,
+            mpi=not dask and detect_launcher() is not None,
             progress=progress,
         )
     if pictures is not None and result.ranked:

@@ -19,11 +19,10 @@ import pytest
 
 import shardc
 from shardc import Mesh, P, Program, ShapeDtype
-from shardc.hlo.errors import InputError, RunError, ShardcError, UnsupportedError
-from shardc.launcher.sweep.assess import Outcome, Settings
+from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
+from shardc.launcher.sweep.assess import Outcome
 from shardc.launcher.sweep.result import SweepResult
 from shardc.launcher.sweep.run import sweep
-from shardc.launcher.sweep.workers import Source, Task, started
 
 SETS = """
 [sets.rows.annotate]
@@ -137,7 +136,7 @@ def test_what_was_assessed_once_is_kept(
         assessed.append(candidate.name)
         return Outcome(candidate.devices, dict(candidate.mesh), candidate.name, "not now")
 
-    monkeypatch.setattr("shardc.launcher.sweep.run.assess", assess)
+    monkeypatch.setattr("shardc.launcher.sweep.where.assess", assess)
     assert sweep(copy, **arguments).to_dict() == first.to_dict()
     assert assessed == []
     sweep(file, **{**arguments, "machine": "a100-dgx", "axes": {"data": 8, "model": 1}})
@@ -242,22 +241,6 @@ def test_bad_input(change: dict[str, Any], message: str) -> None:
         sweep(layer(), **arguments)
 
 
-def test_a_process_that_dies_is_told(file: Path, result: SweepResult) -> None:
-    o = result.ranked[0]
-    from shardc.launcher.sweep.assess import Candidate
-
-    task = Task(Source(path=str(file)), Candidate(o.devices, o.mesh, "rows", _Deadly()), Settings("h100-dgx"))
-    with started(1) as run, pytest.raises(RunError, match="a process of the sweep ended with"):
-        run([task], lambda: None)
-
-
-class _Deadly(dict[str, Any]):
-    """Ends the process that reads it."""
-
-    def __reduce__(self) -> Any:
-        return os._exit, (7,)
-
-
 def test_pictures(result: SweepResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
@@ -323,8 +306,9 @@ def test_an_interrupt_ends_it_and_its_processes(file: Path, sets: Path) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(n) for n in text.read_text().split()] if text.exists() else []
+    """Those that any of its threads has started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(n) for text in lists for n in text.read_text().split()]
 
 
 def test_times_that_are_infinite_never_reach_the_data(result: SweepResult) -> None:

@@ -1,0 +1,44 @@
+"""The programs of a sweep as they are given, and how other processes get them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.mesh import Mesh
+from shardc.launcher.load import read_file
+from shardc.launcher.stages import Program
+from shardc.launcher.sweep.workers import Source
+
+__all__ = ["Given"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A program, and what other processes read it from (None: it cannot leave this one)."""
+
+    program: Program
+    source: Source | None
+
+    @staticmethod
+    def of(given: Any, mesh: Mesh | None) -> Given:
+        """From a `Program` or the path of a file, over ``mesh`` if there is one. Raises `InputError` for others."""
+        if isinstance(given, str | Path):
+            source = Source(read_file(given), str(given), () if mesh is None else tuple(mesh.axes))
+            return Given(source.read(), source)
+        if not isinstance(given, Program):
+            fix = "shardc.load, from_jax or trace make one"
+            raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
+        program = given if mesh is None else given.annotate(mesh=mesh)
+        if program.config.custom_calls:
+            return Given(program, None)
+        try:
+            return Given(program, Source(program.as_stablehlo().encode(), "the program"))
+        except UnsupportedError:
+            return Given(program, None)
+
+    @property
+    def module(self) -> Any:
+        return self.program.module
