@@ -26,7 +26,7 @@ import json
 import types
 from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from shardc.hlo.errors import InputError
@@ -121,13 +121,11 @@ def _codec(hint: Any) -> Codec:
 def _dataclass(kind: Any) -> Codec:
     shown = [f for f in fields(kind) if f.init and not f.name.startswith("_")]
     needed = [f.name for f in shown if f.default is MISSING and f.default_factory is MISSING]
-    codecs: dict[str, Codec] = {}
 
+    @cache  # later than the class itself: its fields may hold others like it
     def by_field() -> Mapping[str, Codec]:
-        if not codecs:  # later than the class itself: its fields may hold others like it
-            hints = get_type_hints(kind, include_extras=True)
-            codecs.update((f.name, _codec(hints[f.name])) for f in shown)
-        return codecs
+        hints = get_type_hints(kind, include_extras=True)
+        return {f.name: _codec(hints[f.name]) for f in shown}
 
     def encode(value: Any, blobs: Blobs | None) -> Any:
         if type(value) is not kind:
@@ -143,6 +141,9 @@ def _dataclass(kind: Any) -> Codec:
             codec = known.get(name)
             if codec is None:
                 raise Mismatch("there is no such field", f"use {', '.join(known)}").at(f".{name[:60]}")
+            if type(item) is codec.same:
+                values[name] = item
+                continue
             try:
                 values[name] = codec.decode(item, blobs)
             except Mismatch as e:

@@ -55,13 +55,15 @@ class Mismatch(Exception):
 @dataclass(frozen=True, slots=True)
 class Codec:
     """How values of one hint are written and read. ``held`` are their classes and ``read`` those of their data, by
-    which unions choose; ``tag`` is a dataclass's name."""
+    which unions choose; ``tag`` is a dataclass's name. Data of the type ``same`` is the value itself, which spares most
+    calls."""
 
     encode: Callable[[Any, Blobs | None], Any]
     decode: Callable[[Any, Blobs | None], Any]
     held: tuple[type, ...]
     read: tuple[type, ...]
     tag: str = ""
+    same: type | None = None
 
 
 def _said(data: Any) -> str:
@@ -96,7 +98,7 @@ def _simple(kind: type) -> Codec:
             raise expected(data, kind)
         return data
 
-    return Codec(encode, decode, (kind,), (kind,))
+    return Codec(encode, decode, (kind,), (kind,), same=None if kind is str else kind)
 
 
 def _read_text(data: Any, blobs: Blobs | None) -> Any:
@@ -185,7 +187,7 @@ _NONE = type(None)
 SIMPLE: Mapping[Any, Codec] = types.MappingProxyType(
     {
         bool: _simple(bool),
-        int: Codec(lambda value, _: operator.index(value), _simple(int).decode, (int,), (int,)),
+        int: Codec(lambda value, _: operator.index(value), _simple(int).decode, (int,), (int,), same=int),
         float: Codec(_write_float, _read_float, (float, int), (float, int)),
         str: Codec(_simple(str).encode, _read_text, (str,), (str,)),
         bytes: Codec(_write_bytes, _read_bytes, (bytes,), (dict,), "bytes"),
@@ -263,7 +265,9 @@ def _tagged(members: Mapping[str, Codec]) -> Codec:
         member = members.get(name) if type(name) is str else None
         if member is None:
             raise Mismatch(f"{_said(name)} is not known", f"use one of {', '.join(members)}").at("['$']")
-        return member.decode({k: v for k, v in data.items() if k != "$"}, blobs)
+        rest = dict(data)
+        del rest["$"]
+        return member.decode(rest, blobs)
 
     return Codec(encode, decode, tuple(names), (dict,))
 
@@ -289,6 +293,8 @@ def fixed(members: list[Codec]) -> Codec:
 
 
 def sequence(member: Codec, kind: type) -> Codec:
+    same, decode_one = member.same, member.decode
+
     def encode(value: Any, blobs: Blobs | None) -> Any:
         return [member.encode(v, blobs) for v in value]
 
@@ -298,8 +304,8 @@ def sequence(member: Codec, kind: type) -> Codec:
         out: list[Any] = []
         try:
             for item in data:
-                out.append(member.decode(item, blobs))  # noqa: PERF401  (its length tells where it went wrong)
-        except Mismatch as e:
+                out.append(item if type(item) is same else decode_one(item, blobs))  # noqa: PERF401  (see below)
+        except Mismatch as e:  # where it went wrong: behind what there is
             raise e.at(f"[{len(out)}]") from None
         return kind(out)
 
