@@ -1,0 +1,240 @@
+"""The compile service: a request that its store answers against a hit of the local cache, throughput, memory.
+
+python benchmarks/service.py [--dry]: prints the tables and writes them into docs/service.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tables import insert, table
+
+ROOT = Path(__file__).resolve().parent.parent
+TOKEN = "a-token-of-the-benchmark-0123456789"
+REPEATS = 40
+CLIENTS = 8
+#: Distinct programs of the throughput's row.
+PROGRAMS = 48
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    pid: int
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the server and of its workers."""
+        found, left = [], [self.pid]
+        while left:
+            found.append(left.pop())
+            for path in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+                left += map(int, path.read_text(encoding="ascii").split())
+        return found
+
+    def memory(self) -> tuple[float, float]:
+        """Bytes of the server and of its workers that are theirs alone; what is shared is shared out (PSS)."""
+        each = [_proportional(pid) for pid in self.pids]
+        return each[0], sum(each[1:])
+
+
+def _proportional(pid: int) -> float:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    assert found is not None
+    return 1024.0 * int(found[1])
+
+
+@contextmanager
+def serving(folder: Path, workers: int) -> Iterator[Server]:
+    """`shardc serve` on an empty store."""
+    folder.mkdir()
+    (folder / "tokens").write_text(f"benchmark {TOKEN}\n", encoding="utf-8")
+    words = [sys.executable, "-m", "shardc", "serve", "--json", "--quiet", "--port", "0", "--workers", str(workers)]
+    words += ["--store", str(folder / "store"), "--token-file", str(folder / "tokens")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+        assert process.stdout is not None
+        try:
+            said = json.loads(process.stdout.readline())
+            yield Server(said["url"], process.pid)
+        finally:
+            process.terminate()
+
+
+def program(number: int, layers: int) -> str:
+    """Layers of different sizes, which are compiled one by one; over two devices."""
+    sizes = [64 + 2 * n + 4 * number for n in range(layers + 1)]
+    lines = [f"  h0 = f32[32,{sizes[0]}] parameter(0), sharding={{devices=[2,1]<=[2]}}"]
+    for n in range(layers):
+        out = f"f32[32,{sizes[n + 1]}]"
+        lines += [
+            f"  w{n} = f32[{sizes[n]},{sizes[n + 1]}] parameter({n + 1})",
+            f"  p{n} = {out} dot(h{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+            f"  {'ROOT ' if n == layers - 1 else ''}h{n + 1} = {out} tanh(p{n})",
+        ]
+    return f"HloModule layers_{number}_{layers}, num_partitions=2\n\nENTRY main {{\n" + "\n".join(lines) + "\n}\n"
+
+
+CACHED_HEAD = (
+    "program",
+    "compiled anew",
+    "local cache",
+    "service",
+    "ratio",
+    "its requests: the job",
+    "the executable",
+    "size",
+)
+
+
+def cached_rows(folder: Path) -> list[Sequence[str]]:
+    """`compile` of a program in hand: from the local cache, and by a client without one from the service's store."""
+    import httpx
+
+    import shardc
+
+    rows = []
+    path = folder / "program.hlo"
+    texts = {"perceptron": (ROOT / "examples" / "hlo_annotated" / "mlp.hlo").read_text(encoding="utf-8")}
+    texts |= {f"{layers} layers": program(0, layers) for layers in (8, 64)}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with serving(folder / "cached", 1) as server, httpx.Client(base_url=server.url, headers=headers) as http:
+        client = shardc.connect(server.url, token=TOKEN)
+        for name, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+            anew = seconds(shardc.load(path).compile)
+            here = median(lambda: shardc.load(path).compile())
+            there = median(lambda: client.compile(shardc.load(path)))
+            order = {"kind": "compile", "program": client.upload(text.encode()), "page": False}
+            job: dict[str, Any] = http.post("/v1/jobs", json=order).json()
+            job = http.get(f"/v1/jobs/{job['id']}?wait=60", timeout=90).json()
+            file = f"/v1/artifacts/{job['key']}/executable.shardc"
+            asked = median(lambda order=order: http.post("/v1/jobs", json=order))
+            fetched = median(lambda file=file: http.get(file))
+            size = f"{len(http.get(file).content) / 1024:.0f} KiB"
+            rows.append((name, _ms(anew), _ms(here), _ms(there), f"{there / here:.2f}", _ms(asked), _ms(fetched), size))
+    return rows
+
+
+THROUGHPUT_HEAD = (
+    "workers",
+    f"{PROGRAMS} programs, 16 layers each",
+    "compiled per second",
+    "answered from the store per second",
+)
+
+
+def throughput_rows(folder: Path, workers: Sequence[int] = (1, 2)) -> list[Sequence[str]]:
+    """Distinct programs that clients send together, and the same ones once more."""
+    import httpx
+
+    texts = [program(number, 16).encode() for number in range(1, PROGRAMS + 1)]
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    rows = []
+    for count in workers:
+        with serving(folder / f"workers{count}", count) as server:
+            limits = httpx.Limits(max_connections=CLIENTS)
+            with httpx.Client(base_url=server.url, headers=headers, timeout=120, limits=limits) as http:
+
+                def made(text: bytes, http: httpx.Client = http) -> None:
+                    digest = http.post("/v1/programs", content=text).json()["program"]
+                    job = http.post("/v1/jobs", json={"kind": "compile", "program": digest, "page": False}).json()
+                    while job["state"] in ("queued", "running"):
+                        job = http.get(f"/v1/jobs/{job['id']}?wait=60").json()
+                    assert job["state"] == "done", job
+
+                made(program(0, 16).encode())  # the workers have their modules
+                with ThreadPoolExecutor(CLIENTS) as pool:
+                    anew = seconds(lambda: list(pool.map(made, texts)))
+                    again = seconds(lambda: list(pool.map(made, texts * 4)))
+        rows.append((str(count), f"{anew:.1f} s", f"{PROGRAMS / anew:.1f}", f"{4 * PROGRAMS / again:.0f}"))
+    return rows
+
+
+MEMORY_HEAD = ("memory", "the server", "one worker", "together")
+
+
+def memory_rows(folder: Path) -> list[Sequence[str]]:
+    """Before anything was asked, and after the programs of the throughput."""
+    import httpx
+
+    rows = []
+    with serving(folder / "memory", 1) as server:
+        time.sleep(3)
+        rows.append(_memory("idle, nothing asked yet", server))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=server.url, headers=headers, timeout=120) as http:
+            for number in range(PROGRAMS):
+                digest = http.post("/v1/programs", content=program(number, 16).encode()).json()["program"]
+                job = http.post("/v1/jobs", json={"kind": "compile", "program": digest, "page": False}).json()
+                http.get(f"/v1/jobs/{job['id']}?wait=60")
+        rows.append(_memory(f"idle, after {PROGRAMS} programs", server))
+    return rows
+
+
+def _memory(name: str, server: Server) -> Sequence[str]:
+    front, workers = server.memory()
+    return (name, f"{front / MIB:.0f} MiB", f"{workers / MIB:.0f} MiB", f"{(front + workers) / MIB:.0f} MiB")
+
+
+def seconds(step: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def median(step: Callable[[], object]) -> float:
+    """Seconds, after one time that does not count."""
+    step()
+    return statistics.median(seconds(step) for _ in range(REPEATS))
+
+
+def _ms(taken: float) -> str:
+    return f"{1e3 * taken:.1f} ms"
+
+
+def _machine() -> str:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}.\n\n"
+
+
+def sections(folder: Path) -> dict[str, str]:
+    """By the name of the marker in docs/service.md."""
+    return {
+        "service-cached": _machine() + table(CACHED_HEAD, cached_rows(folder)),
+        "service-throughput": _machine() + table(THROUGHPUT_HEAD, throughput_rows(folder)),
+        "service-memory": _machine() + table(MEMORY_HEAD, memory_rows(folder)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dry", action="store_true", help="print, and write nothing")
+    dry = parser.parse_args().dry
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SHARDC_CACHE_DIR"] = str(Path(folder) / "cache")  # the client's
+        found = sections(Path(folder))
+    for name, text in found.items():
+        print(f"{name}\n\n{text}")
+    if not dry:
+        insert(ROOT / "docs" / "service.md", found)
+
+
+if __name__ == "__main__":
+    main()

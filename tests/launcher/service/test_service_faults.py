@@ -1,0 +1,270 @@
+"""What breaks while the service works: its processes, its disk, what is stored. Jobs end, and nothing is corrupt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_harness import Caller, Problem, Service, children, eventually
+from service_programs import large, small
+
+LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("faults")) as service:
+        yield service
+
+
+def running(caller: Caller, job: Mapping[str, Any]) -> dict[str, Any]:
+    """The job, once a worker is at it."""
+    found = eventually(lambda: (j := caller.job(job["id"]))["state"] != "queued" and j, "the job to begin")
+    assert found["state"] == "running", found
+    return dict(found)
+
+
+def everything(caller: Caller, job: Mapping[str, Any]) -> dict[str, bytes]:
+    """All artifacts of a job."""
+    return {a["name"]: caller.file(job["key"], a["name"]) for a in job["entry"]["artifacts"]}
+
+
+@LINUX
+def test_a_killed_worker_costs_its_job_and_nothing_else(service: Service) -> None:
+    with service.caller() as caller:
+        caller.made("partition", small(1))
+        job = running(caller, caller.submit("compile", caller.upload(large(80, 1)), page=False))
+        time.sleep(0.3)
+        for pid in children(service.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended = caller.over(job)
+        assert ended["state"] == "failed", ended
+        assert ended["problem"]["error"] == "RunError"
+        assert "kill" in ended["problem"]["what"].lower(), ended["problem"]
+        assert caller.made("partition", small(2))["state"] == "done"
+        again = caller.submit("compile", caller.upload(large(80, 1)), page=False)
+        assert caller.over(again)["state"] == "done", "a failure is not remembered"
+
+
+def test_the_server_killed_in_the_middle_of_a_job(service: Service) -> None:
+    with service.caller() as caller:
+        first = running(caller, caller.submit("compile", caller.upload(large(80, 2)), page=False))
+        waiting = [caller.submit("partition", caller.upload(small(n))) for n in (11, 12)]
+    service.restart()
+    with service.caller() as caller:
+        for job in (first, *waiting):
+            ended = caller.over(caller.job(job["id"]))
+            assert ended["state"] == "done", ended
+            everything(caller, ended)
+
+
+def test_a_server_told_to_end_leaves_no_job_behind(tmp_path: Path) -> None:
+    with Service(tmp_path, options=("--grace", "0.2")) as service:
+        with service.caller() as caller:
+            job = running(caller, caller.submit("compile", caller.upload(large(80, 3)), page=False))
+            other = caller.submit("partition", caller.upload(small(3)))
+        assert service.stop() == 0, service.log()
+        assert "Traceback" not in service.log()
+        service.start()
+        with service.caller() as caller:
+            for left in (job, other):
+                assert caller.over(caller.job(left["id"]))["state"] == "done"
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def shorten(path: Path, at: int) -> None:
+    path.write_bytes(path.read_bytes()[:at])
+
+
+def remove(path: Path, at: int) -> None:
+    path.unlink()
+
+
+def damage(service: Service, content: bytes, how: Callable[[Path, int], None]) -> None:
+    """Do something to the middle of these bytes where the store has them."""
+    found = [(p, p.read_bytes().find(content)) for p in service.store_folder.rglob("*") if p.is_file()]
+    found = [(path, at) for path, at in found if at >= 0]
+    assert len(found) == 1, found
+    path, at = found[0]
+    how(path, at + len(content) // 2)
+
+
+def test_damaged_artifacts_are_found_and_made_again(service: Service) -> None:
+    """Whatever happens to a file, nobody gets other bytes than those that were made, and who orders again gets them."""
+    damages = {small(20 + n): how for n, how in enumerate((flip, shorten, remove))}
+    good: dict[str, tuple[str, bytes]] = {}
+    with service.caller() as caller:
+        for text in damages:
+            job = caller.made("partition", text)
+            good[text] = job["key"], caller.file(job["key"], "partitioned.hlo")
+    service.kill()
+    for text, how in damages.items():
+        damage(service, good[text][1], how)
+    service.start()
+    with service.caller() as caller:
+        before = caller.figure("shardc_makings_total")
+        for text, (key, content) in good.items():
+            with pytest.raises(Problem) as caught:
+                caller.file(key, "partitioned.hlo")
+            assert caught.value.status == 404
+            again = caller.made("partition", text)
+            assert (again["key"], again["cached"]) == (key, False)
+            assert caller.file(key, "partitioned.hlo") == content
+        assert caller.figure("shardc_makings_total") - before == len(good)
+
+
+def test_manifests_that_others_wrote_are_not_believed(service: Service) -> None:
+    """Who can write into the store, but has no key, cannot make the service hand out his bytes."""
+    with service.caller() as caller:
+        job = caller.made("partition", small(30))
+        key, name = job["key"], job["entry"]["artifacts"][0]["name"]
+        content = caller.file(key, name)
+    service.kill()
+    manifests = [
+        p for p in service.store_folder.rglob("*.json") if key in p.read_text(encoding="utf-8", errors="ignore")
+    ]
+    assert manifests
+    for path in manifests:
+        text = path.read_text(encoding="utf-8")
+        sizes = f'"bytes":{len(content)}', f'"bytes": {len(content)}'
+        assert any(size in text for size in sizes), text
+        for size in sizes:
+            text = text.replace(size, f'"bytes": {len(content) - 1}')
+        path.write_text(text, encoding="utf-8")
+    service.start()
+    with service.caller() as caller:
+        with pytest.raises(Problem) as caught:
+            caller.file(key, name)
+        assert caught.value.status == 404
+        assert caller.made("partition", small(30))["cached"] is False
+
+
+def test_an_index_that_is_lost_is_made_from_the_store(service: Service) -> None:
+    with service.caller() as caller:
+        job = caller.made("partition", small(31))
+        content = everything(caller, job)
+    service.kill()
+    indices = list(service.state_folder.glob("*.sqlite*"))
+    assert indices
+    for path in indices:
+        path.write_bytes(b"this is no database" * 100)
+    service.start()
+    with service.caller() as caller:
+        again = caller.made("partition", small(31))
+        assert (again["key"], again["cached"]) == (job["key"], True)
+        assert everything(caller, again) == content
+
+
+def on_a_small_disk(folder: Path, kibibytes: int) -> tuple[str, ...]:
+    """The words that put a command into a world where ``folder`` is a disk of this size; skips where that is not
+    allowed."""
+    folder.mkdir()
+    mount = f'mount -t tmpfs -o size={kibibytes}k,mode=0700 none "{folder}"'
+    words = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+    if shutil.which("unshare") is None or subprocess.run([*words, mount], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody mount a disk of his own")
+    return (*words, f'{mount} && exec "$0" "$@"')
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The jobs that no longer fit fail and say so, what is there is served, and smaller ones go on."""
+    wrapper = on_a_small_disk(tmp_path / "disk", 640)
+    with Service(tmp_path / "service", store=str(tmp_path / "disk" / "store"), wrapper=wrapper) as service:
+        with service.caller() as caller:
+            first = caller.made("partition", small(40))
+            content = everything(caller, first)
+            with pytest.raises(Problem) as caught:
+                caller.upload(large(80, 5) + "// " + "x" * 700_000)
+            assert caught.value.status in (500, 503, 507)
+            assert caught.value.problem["error"] in ("EnvironmentProblem", "RunError")
+            refused = 0
+            for n in range(12):
+                job = caller.over(caller.submit("compile", caller.upload(small(41)), name=f"n{n}", page=True))
+                if job["state"] == "failed":
+                    assert job["problem"]["error"] in ("EnvironmentProblem", "RunError")
+                    assert "Traceback" not in str(job["problem"])
+                    refused += 1
+            assert refused, "the disk was never full"
+            assert everything(caller, first) == content
+            assert caller.http.get("/healthz").status_code == 200
+        assert "Traceback" not in service.log()
+
+
+def test_two_servers_on_one_store(tmp_path: Path) -> None:
+    """Each has a state of its own; what one has made, the other has."""
+    store = str(tmp_path / "store")
+    texts = [small(n) for n in range(50, 54)]
+    key = os.urandom(32).hex()
+    for name in ("one", "two"):
+        (tmp_path / name / "state").mkdir(parents=True)
+        (tmp_path / name / "state" / "key").write_text(key, encoding="ascii")
+        (tmp_path / name / "state" / "key").chmod(0o600)
+    with Service(tmp_path / "one", store=store) as one, Service(tmp_path / "two", store=store) as two:
+
+        def ask(service: Service) -> list[tuple[str, bytes]]:
+            with service.caller() as caller:
+                jobs = [caller.made("partition", text) for text in texts]
+                return [(j["key"], caller.file(j["key"], "partitioned.hlo")) for j in jobs]
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(ask, (one, two) * 4))
+        assert all(answer == answers[0] for answer in answers)
+        with one.caller() as first, two.caller() as second:
+            job = first.made("partition", small(60))
+            assert second.made("partition", small(60))["cached"]
+            assert everything(second, job) == everything(first, job)
+
+
+def test_a_server_takes_over_the_jobs_of_one_that_was_killed(tmp_path: Path) -> None:
+    """Two of them share store and state."""
+    shared = {"store": str(tmp_path / "store"), "state": tmp_path / "state"}
+    with Service(tmp_path / "one", **shared) as one, Service(tmp_path / "two", **shared) as two:
+        with one.caller() as caller:
+            job = running(caller, caller.submit("compile", caller.upload(large(80, 6)), page=False))
+        one.kill()
+        with two.caller() as caller:
+            ended = caller.over(caller.job(job["id"]))
+            assert ended["state"] == "done", ended
+            assert everything(caller, ended)
+        one.start()
+
+
+def test_runaways_are_stopped(tmp_path: Path) -> None:
+    """Too long and too large: an error that says which, and the next job is done."""
+    with (
+        Service(tmp_path, options=("--time-limit", "2", "--memory-limit", "1G")) as service,
+        service.caller() as caller,
+    ):
+        job = caller.over(caller.submit("compile", caller.upload(large(400, 7)), page=False))
+        assert (job["state"], job["problem"]["error"]) == ("failed", "RunError"), job
+        assert "2 s" in job["problem"]["what"] or "time" in job["problem"]["what"], job
+        job = caller.over(caller.submit("compile", caller.upload(BOMB), page=False))
+        assert job["state"] == "failed", job
+        assert job["problem"]["error"] in ("RunError", "UnsupportedError", "InputError"), job
+        caller.made("partition", small(70))
+
+
+#: A few bytes that say 64 GB, as a constant.
+BOMB = """HloModule bomb
+
+ENTRY main {
+  c = f32[16000000000]{0} constant({...})
+  x = f32[16000000000]{0} parameter(0)
+  ROOT y = f32[16000000000]{0} add(c, x)
+}
+"""
