@@ -1,0 +1,213 @@
+"""The server as a process: where it listens, how it ends, and connections that would never end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+from api_fakes import PROGRAM, FakeDesk
+from service_harness import Service
+
+from shardc.cli.serve import parse_size
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.service.api.app import create_app
+from shardc.launcher.service.api.connection import PatientConnection
+from shardc.launcher.service.api.parts import ApiSettings
+from shardc.launcher.service.api.web import listen, run_web, url_of
+from shardc.launcher.service.places import default_state
+from shardc.launcher.service.store.store import Store
+
+
+class Impatient(PatientConnection):
+    head_seconds = 0.3
+
+
+@pytest.fixture
+def app(tmp_path):
+    store = Store(str(tmp_path / "store"), tmp_path / "state", 10**9, b"k" * 32)
+    yield create_app(FakeDesk(store), store, ApiSettings(stall_seconds=0.3))  # type: ignore[arg-type]
+    store.close()
+
+
+@asynccontextmanager
+async def served(app):
+    """The port of a server in this thread."""
+    config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None, ws="none", timeout_keep_alive=20)
+    config.h11_max_incomplete_event_size = 64 * 1024
+    server = uvicorn.Server(config)
+    with listen("127.0.0.1", 0) as listening:
+        running = asyncio.ensure_future(server._serve([listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            yield listening.getsockname()[1]
+        server.should_exit = True
+        await running
+
+
+async def sent(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
+    """What comes back until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await asyncio.sleep(pause)
+        return await reader.read()
+    except ConnectionError:
+        return b"closed"
+    finally:
+        writer.close()
+
+
+ORDER = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [b"GET /healthz HT"],
+        [HEAD[n : n + 1] for n in range(len(HEAD))],
+        [HEAD + b"\r\n", *[b"G" for _ in range(30)]],
+    ],
+    ids=["nothing", "half a line", "letter by letter", "a second request that never ends"],
+)
+def test_a_head_that_never_ends_is_given_up(app, parts):
+    async def scenario():
+        async with served(app) as port:
+            answer = await sent(port, *parts, pause=0.02)
+            assert b"200 OK" in answer or answer in (b"", b"closed")
+
+    asyncio.run(scenario())
+
+
+def test_requests_one_after_the_other_keep_their_connection(app):
+    async def scenario():
+        async with served(app) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3):
+                writer.write(HEAD + b"\r\n")
+                assert b"200 OK" in await reader.readuntil(b"}")
+                await asyncio.sleep(0.5)  # longer than a head may take
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (HEAD + b"X: " + b"x" * 200_000 + b"\r\n\r\n", b" 400 "),
+        (b"nonsense\r\n\r\n", b" 400 "),
+        (HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n", b" 4"),
+        (ORDER + b"Content-Length: 9\r\n\r\n{", b" 408 "),
+    ],
+    ids=["large header", "no HTTP", "two lengths", "a body that stalls"],
+)
+def test_requests_that_are_none(app, data, status):
+    async def scenario():
+        async with served(app) as port:
+            answer = await sent(port, data + (b"Connection: close\r\n\r\n" if status == b" 4" else b""))
+            assert status in answer.split(b"\r\n")[0] or answer == b"closed"
+
+    asyncio.run(scenario())
+
+
+def test_a_taken_port_and_a_host_that_is_none():
+    with listen("127.0.0.1", 0) as taken:
+        assert url_of(taken) == f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(EnvironmentProblem, match="cannot listen"):
+            listen("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(EnvironmentProblem, match="no address"):
+        listen("no such host", 0)
+
+
+def test_a_signal_ends_jobs_before_connections(app):
+    ended = []
+    before = signal.getsignal(signal.SIGTERM)
+    with listen("127.0.0.1", 0) as listening:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
+        run_web(app, listening, app.state.parts.closing, ended.append, timer.start)
+        timer.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert (ended, app.state.parts.closing.draining) == ([False], True)
+
+
+def test_a_second_signal_hurries(app):
+    ended, hurried = [], threading.Event()
+
+    def end_jobs(hurry: bool) -> None:
+        ended.append(hurry)
+        if hurry:
+            hurried.set()
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert hurried.wait(30)
+
+    with listen("127.0.0.1", 0) as listening:
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+        run_web(app, listening, app.state.parts.closing, end_jobs, timer.start)
+        timer.join()
+    assert ended == [False, True]
+
+
+def test_a_server_tells_whoever_follows_a_job_that_it_ends(tmp_path):
+    with Service(tmp_path, options=("--grace", "0")) as service, service.caller() as caller:
+        job = caller.submit("compile", caller.upload(PROGRAM))
+        with caller.http.stream("GET", f"{job['href']}/events") as events:
+            lines = events.iter_lines()
+            assert next(lines) == "event: job"
+            assert service.stop() == 0
+            states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
+        assert states[-1] in ("queued", "done")
+        assert "Traceback" not in service.log()
+
+
+def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("SHARDC_")} | environment
+    words = (sys.executable, "-m", "shardc", "serve", *words)
+    return subprocess.run(words, capture_output=True, text=True, timeout=100, env=settings, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "0.0.0.0"], "without tokens everybody who reaches 0.0.0.0 could ask"),
+        (["--store-size", "much"], "'much' is not a size"),
+    ],
+)
+def test_what_serve_refuses(tmp_path, words, said):
+    found = command("--store", str(tmp_path / "store"), "--port", "0", "--workers", "1", *words, environment={})
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: ")
+    assert said in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("10G", 10**10), ("512M", 512 * 10**6), ("64MiB", 64 * 2**20), ("1.5k", 1500), ("0", 0)]
+)
+def test_sizes(text, size):
+    assert parse_size(text, "--store-size") == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "10X", "G", "1e3", "inf"])
+def test_what_is_no_size(text):
+    with pytest.raises(InputError, match="not a size"):
+        parse_size(text, "--store-size")
+
+
+def test_where_the_state_is(tmp_path):
+    assert default_state(str(tmp_path)) == tmp_path / "state"
+    assert default_state(f"file://{tmp_path}") == tmp_path / "state"
+    one, other = default_state("s3://bucket/a"), default_state("s3://bucket/b")
+    assert one != other
+    assert "bucket" not in str(one)
