@@ -40,12 +40,12 @@ def load_executable(path: str | Path) -> Executable:
 
 
 def to_bytes(executable: Executable) -> bytes:
-    """The content of an executable's file; equal executables give equal bytes."""
+    """The content of an executable's file; equal executables, with mappings in equal order, give equal bytes."""
     members: dict[str, bytes] = {}
     manifest = {"format": FORMAT, "executable": to_plain(executable, blobs=members)}
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
-        text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+        text = json.dumps(manifest, separators=(",", ":")).encode()
         for name, data in {_MANIFEST: text, **members}.items():
             z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, compresslevel=1)
     return out.getvalue()

@@ -44,6 +44,8 @@ def test_file_gives_the_same_executable(tmp_path: Path) -> None:
     path = tmp_path / "step.shardc"
     save(made, path)
     assert load_executable(path) == made
+    assert list(load_executable(path).memory) == list(made.memory)
+    assert to_bytes(load_executable(path)) == to_bytes(made)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "step.shardc"]
 
 
