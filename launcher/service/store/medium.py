@@ -19,12 +19,14 @@ from typing import Any
 from shardc.hlo.errors import EnvironmentProblem, ShardcError
 from shardc.hlo.files import replacing
 
-__all__ = ["Medium"]
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+__all__ = ["Full", "Medium"]
 
 #: Bytes that are read at a time.
 _PIECE = 8 << 20
+
+
+class Full(EnvironmentProblem):
+    """The storage has no more room, though the store's own limit may allow it."""
 
 
 class Medium:
@@ -146,12 +148,15 @@ class Medium:
         except Exception as e:
             if isinstance(e, FileNotFoundError) and done in ("read", "changed"):
                 raise
-            if isinstance(e, OSError) and e.errno in _FULL:
-                what, fix = "the store's disk is full", "make room, or bound the store: --store-size"
-            else:
-                problem = (e.strerror if isinstance(e, OSError) else None) or str(e) or type(e).__name__
-                what, fix = f"the store cannot be {done}: {problem}", "look after the storage, or name another: --store"
-            raise EnvironmentProblem(what, where=self.where, fix=fix) from e
+            if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
+                fix = "make room, or bound the store: --store-size"
+                raise Full("the store's disk is full", where=self.where, fix=fix) from e
+            problem = (e.strerror if isinstance(e, OSError) else None) or str(e) or type(e).__name__
+            raise EnvironmentProblem(
+                f"the store cannot be {done}: {problem}",
+                where=self.where,
+                fix="look after the storage, or name another: --store",
+            ) from e
 
 
 def _create(path: Path, data: bytes) -> None:

@@ -71,11 +71,20 @@ class Room:
 
     def added(self, place: str, size: int) -> None:
         """What was reserved is there now; a listing in between may have missed it."""
-        self._index.add(place, size)
+        with suppress(EnvironmentProblem):  # the next listing puts it right
+            self._index.add(place, size)
 
     def release(self, place: str) -> None:
         """``place`` has nothing (any more)."""
-        self._index.remove([place])
+        with suppress(EnvironmentProblem):  # the next listing puts it right
+            self._index.remove([place])
+
+    def give_way(self, size: int) -> bool:
+        """Evict ``size`` bytes, because the disk is full before the limit is reached; tells whether anything went."""
+        with self._lock:
+            before = self._index.total()
+            self._evict(max(0, before - size))
+            return self._index.total() < before
 
     def evict(self) -> Evicted:
         """Bring the store back within its limit, as far as things are not in use; returns what went."""
@@ -97,14 +106,14 @@ class Room:
         self._index.agree(sizes, began)
         left: dict[str, list[str]] = {}
         for place, files in groups.items():
-            wanted = self._wanted(place) if place in whole else ()
-            old = [path for path, _, changed in files if began - changed > _LEFT_OVER and path not in wanted]
+            old = [path for path, _, changed in files if began - changed > _LEFT_OVER]
             if old and (place not in whole or len(files) > 2):
                 left[place] = old
         busy = self._leases.in_use([_key(place) for place in left])
         for place, paths in left.items():
-            if _key(place) not in busy:
-                for path in paths:
+            wanted = self._wanted(place) if place in whole else ()
+            for path in paths if _key(place) not in busy else ():
+                if path not in wanted:
                     self._medium.remove(path)
 
     def _wanted(self, place: str) -> Collection[str]:
@@ -147,16 +156,22 @@ class Room:
                 self._medium.remove(manifest_path(place))
             except FileNotFoundError:
                 self._index.remove([place])
-        busy = self._leases.in_use([_key(place) for place in hidden], end=True)
-        for place, data in hidden.items():
-            if _key(place) in busy and self._medium.create(manifest_path(place), data):
-                continue
-            with suppress(Damaged):  # then its files are left over, see `look`
-                self._medium.remove(read_manifest(place, data).files_path)
-            if _key(place) not in busy:
-                self._index.remove([place])
-                self.evicted.number += 1
-                self.evicted.bytes += victims[place]
+        busy = {_key(place) for place in hidden}
+        try:
+            busy = self._leases.in_use(busy, end=True)
+        finally:  # nobody knows: all of them stay
+            for place, data in hidden.items():
+                if _key(place) not in busy:
+                    self._remove_files(place, data)
+                    self._index.remove([place])
+                    self.evicted.number += 1
+                    self.evicted.bytes += victims[place]
+                elif not self._medium.create(manifest_path(place), data):  # it was made anew meanwhile
+                    self._remove_files(place, data)
+
+    def _remove_files(self, place: str, manifest: bytes) -> None:
+        with suppress(Damaged):  # then its files are left over, see `look`
+            self._medium.remove(read_manifest(place, manifest).files_path)
 
     def _full(self, size: int) -> EnvironmentProblem:
         what = f"the store has no room for {size:,} bytes: "

@@ -19,7 +19,7 @@ from shardc.launcher.service.jobs import Artifact, Entry
 from shardc.launcher.service.store.leases import Leases
 from shardc.launcher.service.store.manifest import DIGEST, Damaged, Manifest, manifest_path, read_manifest
 from shardc.launcher.service.store.media_types import media_type
-from shardc.launcher.service.store.medium import Medium
+from shardc.launcher.service.store.medium import Full, Medium
 from shardc.launcher.service.store.recent import Recent
 from shardc.launcher.service.store.room import Room
 
@@ -117,7 +117,7 @@ class Shelf:
         size = manifest.files_bytes + len(data)
         self._room.reserve(place, size)
         try:
-            self._medium.write(manifest.files_path, [files[n] for n in names])
+            self._write_files(manifest, [files[n] for n in names])
             there = self._publish(manifest, data)
             if there.token != manifest.token:
                 self._medium.remove(manifest.files_path)
@@ -129,6 +129,15 @@ class Shelf:
             raise
         self._room.added(place, size)
         return manifest
+
+    def _write_files(self, manifest: Manifest, pieces: list[bytes]) -> None:
+        """Where the disk is full before the limit is reached, what was used long ago gives way, once."""
+        try:
+            self._medium.write(manifest.files_path, pieces)
+        except Full:
+            if not self._room.give_way(2 * manifest.files_bytes):
+                raise
+            self._medium.write(manifest.files_path, pieces)
 
     def _publish(self, manifest: Manifest, data: bytes) -> Manifest:
         """Write the manifest, unless another server was quicker: then its own, if that is sound."""

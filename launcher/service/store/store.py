@@ -86,6 +86,7 @@ class Store:
         self._entries = Shelf(f"entries/{key_name(key)}", *parts, self._check_entry)
         self._programs = Shelf("programs", *parts, _check_program)
         self._hits = self._misses = 0
+        self._counting = threading.Lock()
         self._problem = ""
         self._closed = threading.Event()
         self._housekeeper = threading.Thread(target=self._keep_house, name="shardc store", daemon=True)
@@ -118,10 +119,9 @@ class Store:
     def find(self, key: str) -> Entry | None:
         """The entry under ``key``, signed and sound; None when there is none (any more)."""
         found = self._entries.find(key)
-        if found:
-            self._hits += 1
-        else:
-            self._misses += 1
+        with self._counting:
+            self._hits += found is not None
+            self._misses += found is None
         return found.entry if found else None
 
     def put(self, key: str, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> Entry:

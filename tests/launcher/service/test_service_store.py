@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from store_support import KEY, KINDS, Place, name
 
+from shardc.hlo import files
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.service.jobs import Entry
 from shardc.launcher.service.store.medium import Medium
@@ -318,20 +323,58 @@ with Store(str(root / "store"), root / "state", 0, bytes(range(32))) as store:
         try:
             attempt()
         except EnvironmentProblem as e:
-            print(e.what, "--store-size" in e.fix)
+            print(e.what)
     print(store.find("b" * 64), store.read("a" * 64, "report.json"), store.statistics().entries)
     print(store.put("c" * 64, {"report.json": b"after"}, {}).key[:3])
 """
 
 
-def test_a_full_disk_costs_only_what_was_to_be_written(folder: Place) -> None:
+def test_what_cannot_be_written_whole_is_not_there(folder: Place) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL, folder.folder], capture_output=True, text=True, timeout=120, check=True
     )
-    full = "the store's disk is full True"
-    assert done.stdout.splitlines() == [full, full, "None b'before' 1", "ccc"]
+    large = "the store cannot be written: File too large"
+    assert done.stdout.splitlines() == [large, large, "None b'before' 1", "ccc"]
     assert sorted({re.split(r"[.]", p.name)[0][:3] for p in folder.files()}) == ["aaa", "ccc"]
     assert not [p for p in folder.folder.rglob("*") if p.suffix == ".part"]
+
+
+def small_disk(place: Place, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the storage have room for ``size`` bytes."""
+
+    @contextmanager
+    def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
+        with files.replacing(path, mode) as file:
+            yield file
+            if place.nbytes() + file.tell() > size:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shardc.launcher.service.store.medium.replacing", replacing)
+
+
+def test_a_full_disk_costs_only_what_was_to_be_written(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with folder.open(limit=10**9) as store:
+        store.put(name(1), FILES, {})
+        small_disk(folder, 20_000, monkeypatch)
+        with store.using(name(1)):
+            before = folder.files()
+            for attempt in (lambda: store.put(name(2), FILES, {}), lambda: store.put_program(bytes(30_000))):
+                with pytest.raises(EnvironmentProblem, match="disk is full") as caught:
+                    attempt()
+                assert "--store-size" in (caught.value.fix or "")
+                assert folder.files() == before
+            assert {n: store.read(name(1), n) for n in FILES} == FILES
+        assert store.statistics().entries == 1
+
+
+def test_what_was_used_long_ago_gives_way_on_a_full_disk(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with folder.open(limit=10**9) as store:
+        for number in range(3):
+            store.put(name(number), {"report.json": bytes(5_000)}, {})
+        store.find(name(0))
+        small_disk(folder, 18_000, monkeypatch)
+        store.put(name(3), {"report.json": bytes(5_000)}, {})
+        assert [n for n in range(4) if store.find(name(n))] == [0, 3]
 
 
 WRITER = """

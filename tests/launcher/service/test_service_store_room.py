@@ -11,7 +11,14 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from store_support import KINDS, Place, name
 
 from shardc.hlo.errors import EnvironmentProblem
@@ -158,6 +165,29 @@ def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place) -> None:
         assert store.statistics().evicted == 0
 
 
+def test_nothing_goes_when_nobody_knows_what_is_in_use(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network fails just after a victim was hidden."""
+    with place.open(limit=11_000) as store:
+        put(store, 0)
+        names, asked = store._medium.names, []
+
+        def fail(folder: str) -> list[str]:
+            asked.append(folder)
+            if len(asked) == 2:
+                raise EnvironmentProblem("the network is away")
+            return names(folder)
+
+        monkeypatch.setattr(store._medium, "names", fail)
+        monkeypatch.setattr(store._room, "evict", lambda: None)
+        monkeypatch.setattr(store._room, "look", lambda: None)
+        with pytest.raises(EnvironmentProblem, match="away"):
+            put(store, 1)
+        assert store.read(name(0), "report.json") == bytes(10_000)
+        assert store.statistics().evicted == 0
+        put(store, 1)
+        assert there(store, range(2)) == [1]
+
+
 def test_what_can_never_fit_is_refused(place: Place) -> None:
     with place.open(limit=10_000) as store:
         put(store, 0, 5_000)
@@ -281,3 +311,8 @@ class Servers(RuleBasedStateMachine):
 
 Servers.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 TestServers = Servers.TestCase
+
+
+@pytest.mark.full
+def test_servers_for_longer() -> None:
+    run_state_machine_as_test(Servers, settings=settings(max_examples=400, stateful_step_count=60, deadline=None))
