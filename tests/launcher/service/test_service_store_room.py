@@ -315,4 +315,4 @@ TestServers = Servers.TestCase
 
 @pytest.mark.full
 def test_servers_for_longer() -> None:
-    run_state_machine_as_test(Servers, settings=settings(max_examples=400, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(Servers, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))
