@@ -41,6 +41,7 @@ __all__ = [
     "content_key",
     "kept_object",
     "kernel_digest",
+    "known",
     "linked",
     "module_key",
     "source_key",
@@ -159,6 +160,11 @@ def cached(key: str, config: Config, build: Callable[[], Executable], source: st
     if source:
         _write(_link(source, config), key.encode() + b"\n")
     return found
+
+
+def known(key: str, config: Config) -> Executable | None:
+    """The executable under ``key``, if it is there."""
+    return _read(_path(key, config))
 
 
 def linked(source: str, config: Config) -> Executable | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from shardc.compiler.cache import bypasses_cache, cached, code_settings, module_key
+from shardc.compiler.cache import bypasses_cache, cached, code_settings, known, module_key
 from shardc.compiler.clock import Clock, cores
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.probe import Probe
@@ -58,9 +58,6 @@ def compile_module(
         )
 
     def build() -> Executable:
-        given = None if elsewhere is None else elsewhere()
-        if given is not None:
-            return given
         if gpu is None:
             return _build(module, config, machine, profile)
         from shardc.compiler.gpu.compile import build_gpu_executable  # with all that emits kernels for GPUs
@@ -71,7 +68,9 @@ def compile_module(
         return build()
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     key = module_key(module, machine, *code_settings(config), profile, *(() if gpu is None else (gpu,)))
-    return cached(key, config, build, source)
+    # Before the entry is locked: the service may be on this computer, and have the same cache.
+    given = elsewhere() if elsewhere is not None and known(key, config) is None else None
+    return cached(key, config, build if given is None else lambda: given, source)
 
 
 def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:

@@ -101,5 +101,5 @@ class Client(Requests):
         """Meshes and annotations ranked by predicted time; ``options`` are those of `shardc.sweep`."""
         from shardc.launcher.remote.sweep import sweep
 
-        given = list(program) if isinstance(program, list | tuple) else [program]
+        given = [program] if isinstance(program, Given) else program
         return sweep([self.program(p) for p in given], **options)

@@ -81,8 +81,8 @@ class Connection:
             self._opened = None
 
     def json(self, method: str, path: str, **options: Any) -> Any:
-        """The answer's data. ``options`` are `bytes`'."""
-        data = self.bytes(method, path, **options)
+        """The answer's data. ``options`` are those of `read`."""
+        data = self.read(method, path, **options)
         try:
             return json.loads(data)
         except ValueError:
@@ -90,7 +90,7 @@ class Connection:
                 "the answer is not JSON: is this a compile service?", where=f"{method} {self.address.url}{path}"
             ) from None
 
-    def bytes(
+    def read(
         self,
         method: str,
         path: str,

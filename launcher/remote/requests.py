@@ -180,7 +180,7 @@ class Requests:
             names = ", ".join(a.name for a in entry.artifacts)
             raise InputError(f"the result has no file {name!r}", where=f"result {entry.key}", fix=f"it has {names}")
         path = f"/v1/artifacts/{quote(entry.key, safe='')}/{quote(name, safe='')}"
-        data = self._connection.bytes("GET", path, limit=found.bytes)
+        data = self._connection.read("GET", path, limit=found.bytes)
         if len(data) != found.bytes or hashlib.sha256(data).hexdigest() != found.sha256:
             raise RunError(
                 f"{name} is not what the service signed: it was damaged on its way", where=f"result {entry.key}"

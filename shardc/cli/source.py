@@ -47,14 +47,15 @@ class Source:
 
 
 @contextmanager
-def source(view: View, server: str) -> Iterator[Source]:
-    """The source that ``--server`` names, or the environment: when that one is away, the work is done here.
+def source(view: View, server: str, *, asked: bool = True) -> Iterator[Source]:
+    """The source that ``--server`` names, or (if it is to be ``asked``) the environment: when that one is away, the
+    work is done here.
 
     Raises `EnvironmentProblem` where the ``server`` is away.
     """
     from shardc.hlo.config import Config
 
-    if not server and not Config.from_environment().server:
+    if not server and not (asked and Config.from_environment().server):
         yield Source()
         return
     from shardc.launcher.remote.client import connect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from shardc.cli.options import (
     parse_annotation,
     parse_mesh,
 )
+from shardc.cli.source import ServerOption, Source, source
 from shardc.cli.view import View
 
 __all__ = ["sweep"]
@@ -68,31 +70,32 @@ def sweep(
     pictures: PicturesOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
+    server: ServerOption = "",
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Rank meshes and annotations of a program by the step time that is predicted for a machine. Needs no hardware.
 
-    Under mpirun rank 0 has the others assess candidates.
+    Under mpirun rank 0 has the others assess candidates; there, and with --dask, SHARDC_SERVER does not count.
 
     Example: shardc sweep step.mlir --devices 8..512 --over mesh,sets.toml --machine h100-dgx --pictures scaling
     """
+    from shardc.hlo.errors import InputError
     from shardc.launcher.mpi_environment import detect_launcher
-    from shardc.launcher.sweep.run import sweep as run
 
-    view = View(json, verbose, quiet)
+    view, mpi = View(json, verbose, quiet), not dask and detect_launcher() is not None
     meshes, sets = _choices(over, annotate)
     wanted = parse_mesh(mesh)
-    counts = _counts(devices, files, wanted)
+    if server and dask:
+        raise InputError("--server and --dask together", fix="give one of them")
     if pictures is not None:
         from shardc.launcher.figures import make_folder
 
         make_folder(pictures)
-    with _progress(view) as progress:
-        result = run(
-            files if len(files) > 1 else files[0],
-            devices=counts,
+    with source(view, server, asked=not (dask or mpi)) as here, _progress(view) as progress:
+        result = _run(here, files, dask=dask, mpi=mpi, jobs=jobs)(
+            devices=_counts(here, devices, files, wanted),
             machine=machine,
             mesh=wanted,
             sets=sets,
@@ -102,9 +105,6 @@ def sweep(
             refine=refine,
             uneven=uneven,
             ignore_memory=ignore_memory,
-            jobs=jobs,
-            dask=dask,
-            mpi=not dask and detect_launcher() is not None,
             progress=progress,
         )
     if pictures is not None and result.ranked:
@@ -112,6 +112,15 @@ def sweep(
     view.result(result.to_dict() if json else None, lambda: _show(view, result, top))
     if not result.ranked:
         raise typer.Exit(1)
+
+
+def _run(here: Source, files: Sequence[Path], **workers: Any) -> Callable[..., Any]:
+    """What sweeps: the service, or ``workers`` here."""
+    from shardc.launcher.sweep.run import sweep as run
+
+    if here.client is not None:
+        return partial(here.client.sweep, list(files))
+    return partial(run, list(files) if len(files) > 1 else files[0], **workers)
 
 
 def _choices(over: str, annotate: Sequence[str] | None) -> tuple[bool, Any]:
@@ -136,7 +145,7 @@ def _choices(over: str, annotate: Sequence[str] | None) -> tuple[bool, Any]:
     return "mesh" in words, SetFile(sets, found.axes)
 
 
-def _counts(devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:
+def _counts(here: Source, devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:
     """The numbers of devices; without the option that of ``--mesh``, or of the program's own."""
     from shardc.hlo.errors import InputError
     from shardc.launcher.sweep.meshes import parse_devices
@@ -144,9 +153,7 @@ def _counts(devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:
     if devices:
         counts = parse_devices(devices)
     else:
-        from shardc.launcher.programs import load
-
-        own = mesh or load(files[0]).mesh
+        own = mesh or here.load(files[0]).mesh
         if own is None:
             raise InputError("no number of devices", fix="--devices 8..64, or --mesh data=8,model=4")
         counts = (own.size,)

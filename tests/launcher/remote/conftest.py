@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remote_service import FakeService, serving
+from tests.launcher.remote.remote_service import FakeService, serving
 
 ROOT = Path(__file__).parents[3]
 

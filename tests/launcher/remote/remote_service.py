@@ -139,11 +139,12 @@ def serving(**options: Any) -> Iterator[FakeService]:
             path = self.path
             service.asked[f"{self.command} " + "/".join(p for p in path.partition("?")[0].split("/")[:3])] += 1
             if service.token and self.headers.get("Authorization") != f"Bearer {service.token}":
-                return self._send(401, json.dumps(to_problem(InputError("no such token"), 401)).encode())
-            if path.endswith("/events"):
-                return self._events(path.split("/")[3])
-            status, told = service.answer(self.command, path, body)
-            self._send(status, told if isinstance(told, bytes) else json.dumps(told).encode())
+                self._send(401, json.dumps(to_problem(InputError("no such token"), 401)).encode())
+            elif path.endswith("/events"):
+                self._events(path.split("/")[3])
+            else:
+                status, told = service.answer(self.command, path, body)
+                self._send(status, told if isinstance(told, bytes) else json.dumps(told).encode())
 
         def _send(self, status: int, content: bytes) -> None:
             found = service.spoil(self.command, self.path, status, content)
@@ -170,7 +171,7 @@ def serving(**options: Any) -> Iterator[FakeService]:
                     self.wfile.flush()
                 time.sleep(0.005)
 
-        do_GET = do_POST = do_DELETE = do_HEAD = _do
+        do_GET = do_POST = do_DELETE = _do  # noqa: N815
 
         def log_message(self, *args: Any) -> None:
             pass

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from remote_service import FakeService
 from shardc.cli.app import main
+from tests.launcher.remote.remote_service import FakeService
 
 SETS = """
 [sets.plain.annotate]
