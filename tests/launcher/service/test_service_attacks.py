@@ -50,7 +50,7 @@ def raw(service: Service, request: bytes) -> bytes:
     """What the server answers to these bytes, up to 64 KiB, until it closes or falls silent."""
     answer = b""
     with connected(service) as line:
-        line.settimeout(10)
+        line.settimeout(1)
         with contextlib.suppress(ConnectionError, TimeoutError):
             line.sendall(request)
         with contextlib.suppress(ConnectionError, TimeoutError):

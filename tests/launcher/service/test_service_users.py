@@ -14,6 +14,7 @@ from service_harness import ROOT, TOKEN, Service
 from service_programs import small
 
 import shardc
+from shardc.cli.app import main
 
 MLP = ROOT / "examples" / "hlo_annotated" / "mlp.hlo"
 
@@ -43,45 +44,41 @@ def compiled(service: Service) -> int:
         return int(sum(v for k, v in caller.figures().items() if k.startswith('shardc_makings_total{kind="compile"')))
 
 
-def without_seconds(text: str) -> object:
-    found = json.loads(text)
-    found.pop("seconds", None)
-    return found
+def here(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit code, output and log of a command without the service."""
+    code = main(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
-def test_a_second_terminal(service: Service, tmp_path: Path) -> None:
+def test_a_second_terminal(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`shardc partition` prints the same with and without the service, and makes nothing itself with it."""
-    there = asking(service, tmp_path)
-    here = {k: v for k, v in there.items() if k not in ("SHARDC_SERVER", "SHARDC_TOKEN")}
-    command = ["-m", "shardc", "partition", str(MLP)]
-    asked, local = run(command, there), run(command, here)
-    assert (asked.returncode, asked.stdout) == (local.returncode, local.stdout), asked.stderr
-    asked, local = run([*command, "--json"], there), run([*command, "--json"], here)
-    assert without_seconds(asked.stdout) == without_seconds(local.stdout)
+    command = ["partition", str(MLP)]
+    asked = run(["-m", "shardc", *command], asking(service, tmp_path))
+    assert (asked.returncode, asked.stdout, asked.stderr) == here(command, capsys)
     with service.caller() as caller:
         assert caller.figure("shardc_makings_total") >= 1
 
 
-def test_mistakes_look_as_they_do_without_a_service(service: Service, tmp_path: Path) -> None:
+def test_mistakes_look_as_they_do_without_a_service(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = tmp_path / "wrong.hlo"
     wrong.write_text(small(1).replace("dot(x, w)", "dot(x, nothing)"), encoding="utf-8")
-    there = asking(service, tmp_path)
-    here = {k: v for k, v in there.items() if k not in ("SHARDC_SERVER", "SHARDC_TOKEN")}
-    command = ["-m", "shardc", "partition", str(wrong)]
-    asked, local = run(command, there), run(command, here)
-    assert local.returncode == 2
-    assert (asked.returncode, asked.stdout, asked.stderr) == (local.returncode, local.stdout, local.stderr)
+    command = ["partition", str(wrong)]
+    asked = run(["-m", "shardc", *command], asking(service, tmp_path))
+    local = here(command, capsys)
+    assert local[0] == 2
+    assert (asked.returncode, asked.stdout, asked.stderr) == local
 
 
 def test_the_example(service: Service, tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "service" / "client.py")
     before = compiled(service)
-    for _ in range(2):
-        done = run([script], asking(service, tmp_path / str(_)))
-        assert done.returncode == 0, done.stderr
-        assert "largest difference" in done.stdout
+    done = run([script], asking(service, tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "largest difference" in done.stdout
     assert compiled(service) - before == 1
-    assert run([script], {**asking(service, tmp_path), "SHARDC_SERVER": ""}).returncode != 0
 
 
 RANKS = """
@@ -104,25 +101,35 @@ if shardc.process_index() == 0:
 """
 
 
+def four_ranks(folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    script = folder / "ranks.py"
+    script.write_text(RANKS, encoding="utf-8")
+    done = run(["-m", "shardc", "mpiexec", "-n", "4", sys.executable, str(script)], environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ranks 4 sum"), done.stdout
+    return done
+
+
 @pytest.mark.mpi
 def test_ranks_load_what_was_compiled_once(service: Service, tmp_path: Path) -> None:
-    """Four ranks, empty caches: one executable is made, by the service, and the results are the same bits as alone."""
-    script = tmp_path / "ranks.py"
-    script.write_text(RANKS, encoding="utf-8")
-    job = ["-m", "shardc", "mpiexec", "-n", "4", sys.executable, str(script)]
+    """Four ranks with an empty cache: one executable is made, and by the service."""
     before = compiled(service)
-    asked = run(job, asking(service, tmp_path / "asked"))
-    assert asked.returncode == 0, asked.stderr
-    assert asked.stdout.startswith("ranks 4 sum"), asked.stdout
+    asked = four_ranks(tmp_path, asking(service, tmp_path / "asked"))
     assert compiled(service) - before == 1
-    assert "compiles here" not in asked.stderr
-    again = run(job, asking(service, tmp_path / "again"))
-    assert (again.returncode, again.stdout) == (0, asked.stdout), again.stderr
-    assert compiled(service) - before == 1
-    away = asking(service, tmp_path / "away", SHARDC_SERVER="http://127.0.0.1:1")
-    local = run(job, away)
-    assert (local.returncode, local.stdout) == (0, asked.stdout), local.stderr
-    assert local.stderr.lower().count("http://127.0.0.1:1") == 1, local.stderr
+    assert asked.stderr == ""
+
+
+@pytest.mark.mpi
+@pytest.mark.full
+def test_ranks_compute_the_same_bits_with_and_without_the_service(service: Service, tmp_path: Path) -> None:
+    """A second job, elsewhere, makes nothing new; without the service one line of one rank says so."""
+    asked = four_ranks(tmp_path, asking(service, tmp_path / "asked"))
+    before = compiled(service)
+    assert four_ranks(tmp_path, asking(service, tmp_path / "again")).stdout == asked.stdout
+    assert compiled(service) == before
+    away = four_ranks(tmp_path, asking(service, tmp_path / "away", SHARDC_SERVER="http://127.0.0.1:1"))
+    assert away.stdout == asked.stdout
+    assert away.stderr.count("http://127.0.0.1:1") == len(away.stderr.splitlines()) == 1, away.stderr
 
 
 def test_a_fresh_service_with_nothing_but_a_store(tmp_path: Path) -> None:
@@ -151,6 +158,8 @@ def test_an_executable_from_elsewhere_is_not_loaded(service: Service, tmp_path: 
     """A client that knows another key than the server's does not believe what it gets."""
     path = tmp_path / "small.hlo"
     path.write_text(small(5), encoding="utf-8")
-    client = shardc.connect(service.url, token=TOKEN, key="00" * 32)
-    with pytest.raises(shardc.ShardcError, match="sign"):
+    with (
+        shardc.connect(service.url, token=TOKEN, key="00" * 32) as client,
+        pytest.raises(shardc.ShardcError, match="sign"),
+    ):
         client.compile(shardc.load(path))
