@@ -51,9 +51,27 @@ function annotationForm(rows, program, axes, changed) {
     return el('div', { class: 'annotation' }, el('div', { class: 'row' }, name.element, el('span', { 'aria-hidden': 'true' }, '='), spec, remove), dimensions);
   }
 
+  // The rows that an error is about, by the names that it says.
+  function mark(error) {
+    const told = error === null ? '' : `${error.message} ${error.where || ''}`;
+    [...body.children].forEach((view, n) => {
+      const wrong = rows[n].name !== '' && says(told, rows[n].name);
+      for (const input of view.querySelectorAll('.row input')) wrong ? input.setAttribute('aria-invalid', 'true') : input.removeAttribute('aria-invalid');
+    });
+  }
+
   render();
   const element = el('fieldset', {}, el('legend', {}, 'Annotations'), ownAnnotations(program, (value) => appendRow({ name: value.name, spec: value.spec })), body, el('div', { class: 'tools' }, add));
-  return { element, refresh: () => refreshers.forEach((refresh) => refresh()), focus: () => (body.querySelector('input') || add).focus() };
+  return { element, refresh: () => refreshers.forEach((refresh) => refresh()), mark, focus: () => (body.querySelector('input') || add).focus() };
+}
+
+// As a word of its own: x is not in "mesh axis".
+function says(text, name) {
+  const letter = /[\w.]/;
+  for (let at = text.indexOf(name); at >= 0; at = text.indexOf(name, at + 1)) {
+    if (!letter.test(text[at - 1] || ' ') && !letter.test(text[at + name.length] || ' ')) return true;
+  }
+  return false;
 }
 
 function choiceOf(value, kind) {

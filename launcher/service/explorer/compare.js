@@ -1,8 +1,8 @@
 // Two variants beside each other: time, memory, traffic, and the collectives and tensors that differ.
 
-function comparison(a, b) {
+function comparison(a, b, program) {
   return [
-    changesView(a, b),
+    changesView(a, b, program),
     figuresTable(figures(a.result), figures(b.result)),
     el('h3', {}, 'Collectives'),
     collectivesTable(a.result, b.result),
@@ -12,11 +12,16 @@ function comparison(a, b) {
 }
 
 // What was changed in the forms, in the words of the command line.
-function changesView(a, b) {
+function changesView(a, b, program) {
+  const own = new Map([...program.values, ...program.results, ...program.parameters].map((value) => [value.name, value.spec]));
   const asked = [a, b].map((v) => ({ ...JSON.parse(v.made).annotations, '--mesh': Object.entries(JSON.parse(v.made).mesh).map(([axis, size]) => `${axis}=${size}`).join(',') }));
   const names = [...new Set(asked.flatMap(Object.keys))].filter((name) => asked[0][name] !== asked[1][name]);
   if (!names.length) return el('p', { class: 'quiet' }, 'Both variants ask for the same.');
-  const say = (name, spec) => (spec ? el('code', {}, name === '--mesh' ? spec : `${name}=${spec}`) : el('span', { class: 'quiet' }, name === '--mesh' ? 'the program\'s mesh' : `${name} as it was`));
+  const say = (name, spec) => {
+    if (spec) return el('code', {}, name === '--mesh' ? spec : `${name}=${spec}`);
+    if (name === '--mesh') return el('span', { class: 'quiet' }, 'the mesh of the program');
+    return own.get(name) ? [el('code', {}, `${name}=${own.get(name)}`), el('span', { class: 'quiet' }, ' (the program)')] : el('span', { class: 'quiet' }, `${name} not annotated`);
+  };
   return el('ul', { class: 'changes' }, names.map((name) => el('li', {}, say(name, asked[0][name]), ' → ', say(name, asked[1][name]))));
 }
 
@@ -102,10 +107,10 @@ function collectivesTable(a, b) {
   const columns = [
     { title: 'collective', choice: true, text: (r) => r.op, value: (r) => r.op, show: (r) => el('span', { class: 'badge moves' }, r.op) },
     { title: 'value', text: (r) => r.value, value: (r) => r.value, show: (r) => el('span', { class: 'clip', title: r.value }, r.value), wide: true },
-    { title: 'axes', choice: true, text: (r) => r.axes.join('+') || 'all', value: (r) => r.axes.join('+') },
-    { title: 'times', numeric: true, text: (r) => (r.count[0] === r.count[1] ? String(r.count[0]) : `${r.count[0]} → ${r.count[1]}`), value: (r) => r.count[1] - r.count[0] },
     ...[0, 1].map((side) => ({ title: `${timed ? 'time' : 'sent'} ${'AB'[side]}`, numeric: true, text: (r) => (r.count[side] ? both(r[measured], text)[side] : ''), value: (r) => r[measured][side] })),
     { title: 'change', numeric: true, hint: 'sorts by the size of the change', text: (r) => text(Math.abs(r[measured][1] - r[measured][0])), value: (r) => Math.abs(r[measured][1] - r[measured][0]), show: (r) => changeView(...r[measured]) },
+    { title: 'axes', choice: true, text: (r) => r.axes.join('+') || 'all', value: (r) => r.axes.join('+') },
+    { title: 'times', numeric: true, text: (r) => (r.count[0] === r.count[1] ? String(r.count[0]) : `${r.count[0]} → ${r.count[1]}`), value: (r) => r.count[1] - r.count[0] },
     ...(timed ? [{ title: 'sent', numeric: true, text: (r) => both(r.sent, bytesText).join(' → '), value: (r) => Math.max(...r.sent), show: (r) => (r.sent[0] === r.sent[1] ? bytesText(r.sent[0]) : r.count[0] && r.count[1] ? both(r.sent, bytesText).join(' → ') : bytesText(Math.max(...r.sent))) }] : []),
     { title: 'source', text: (r) => r.source || '', value: (r) => r.source || '', show: (r) => sourceText(r.source) },
   ];

@@ -13,19 +13,21 @@ at.variants.append(el('div', { class: 'tools' },
   el('label', { class: 'machine' }, 'Machine ', machine), el('label', {}, remedies, ' look for remedies (takes longer)')), cardsRow);
 at.comparison.append(differences);
 const programs = programSection(at.program, begin);
+document.addEventListener('refused', (event) => askToken(event.detail));
 greet().then(follow);
 
 // Is the service there, and does it let this page in?
 async function greet() {
   try {
-    const [info, { machines }] = await Promise.all([requestJson('v1/info'), requestJson('v1/machines')]);
+    const info = await requestJson('v1/info');
+    const { machines } = await requestJson('v1/machines');
     at.service.textContent = `shardc ${info.version}`;
     machine.replaceChildren(el('option', { value: '' }, 'none: bytes, no seconds'), ...machines.map((found) => el('option', { value: found.name }, `${found.name}: ${bytesText(found.device.memory_bytes)} on each device`)));
+    at.token.replaceChildren();
     at.token.hidden = true;
     return true;
   } catch (error) {
-    if (error.status === 401) askToken(error);
-    else append(at.program, [problemView(error)]);
+    if (error.status !== 401) append(at.program, [problemView(error)]);
     return false;
   }
 }
@@ -65,6 +67,7 @@ function begin(program, start) {
   cards.forEach((card) => card.end());
   cards = [];
   current = program;
+  document.title = `${program.facts.name} - shardc explorer`;
   if (start.machine !== undefined) machine.value = start.machine;
   const own = Object.entries(program.facts.mesh).map(([axis, size]) => [axis, String(size)]);
   const proposed = own.length || program.facts.devices > 1 ? own : [['data', '2'], ['model', '2']];
@@ -112,6 +115,6 @@ function update() {
   reports.show(made);
   at.comparison.hidden = made.length < 2;
   differences.replaceChildren();
-  if (made.length === 2) append(differences, comparison(...made));
+  if (made.length === 2) append(differences, comparison(...made, current.facts));
   cardsRow.classList.toggle('two', cards.length > 1);
 }

@@ -38,7 +38,7 @@ function programSection(section, take) {
   });
 
   function openFile(found) {
-    openBytes(found, found.name, {});
+    openBytes(found, found.name.replace(/\p{C}/gu, ' ').slice(0, 200), {});
     file.value = ''; // the same file may be opened again, changed
   }
 
@@ -108,5 +108,5 @@ function stateText(job) {
   if (job.state === 'queued') return job.position ? `number ${job.position} in the queue` : 'queued';
   if (job.state !== 'running') return job.state;
   const { stage, done, of } = job.progress || {};
-  return `${stage || 'running'}${of ? `, ${done} of ${of}` : ''}`;
+  return `running${stage ? `: ${stage}` : ''}${of ? `, ${done} of ${of}` : ''}`;
 }

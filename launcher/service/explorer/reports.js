@@ -2,7 +2,7 @@
 
 function reportsSection(section) {
   const chosen = { side: 'both' };
-  const choices = ['both', 'A', 'B'].map((side) => el('button', { type: 'button', 'aria-pressed': String(side === 'both'), on: { click: () => choose(side) } }, side === 'both' ? 'Side by side' : `Only ${side}`));
+  const choices = ['both', 'A', 'B'].map((side) => el('button', { type: 'button', 'aria-pressed': String(side === 'both'), on: { click: () => choose(side) } }, side === 'both' ? 'Both' : `Only ${side}`));
   const tools = el('div', { class: 'tools', role: 'group', 'aria-label': 'reports shown' }, choices);
   const row = el('div', { class: 'reports' });
   section.append(tools, row);

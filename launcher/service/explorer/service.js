@@ -23,6 +23,7 @@ function isOver(job) {
   return ['done', 'failed', 'cancelled'].includes(job.state);
 }
 
+// The response, if it is a good one. Where a token is wanted the document hears of it, as the event "refused".
 async function request(path, options = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
@@ -34,7 +35,9 @@ async function request(path, options = {}) {
     throw new Problem({ error: 'EnvironmentProblem', what: 'the service does not answer', fix: 'is "shardc serve" running, and this page its own?' }, 0);
   }
   if (response.ok) return response;
-  throw await problemOf(response);
+  const problem = await problemOf(response);
+  if (response.status === 401) document.dispatchEvent(new CustomEvent('refused', { detail: problem }));
+  throw problem;
 }
 
 async function problemOf(response) {

@@ -9,6 +9,7 @@ function variantCard(given, program, settings, handlers) {
   const run = el('button', { type: 'submit', class: 'main' });
   const cancel = el('button', { type: 'button', hidden: true, on: { click: () => work && work.abort() } }, 'Cancel');
   let work = null;
+  let running = ''; // what `work` makes
   const annotations = annotationForm(variant.annotations, program.facts, axes, edited);
   const own = program.facts.devices > 1 ? `as in the program: ${countText(program.facts.devices, 'device')}` : 'no mesh: one device';
   const mesh = meshForm(variant.mesh, () => (annotations.refresh(), edited()), own);
@@ -40,10 +41,13 @@ function variantCard(given, program, settings, handlers) {
   async function start() {
     const wrong = [...meshFaults(variant.mesh), ...annotationFaults(variant.annotations)];
     faults.replaceChildren();
+    annotations.mark(null);
     if (wrong.length) return append(faults, [el('ul', { class: 'problem', role: 'alert' }, wrong.map((text) => el('li', {}, text)))]);
+    const asked = order();
+    if (work && JSON.stringify(asked) === running) return; // it is being made
     if (work) work.abort();
     const mine = (work = new AbortController());
-    const asked = order();
+    running = JSON.stringify(asked);
     const focused = document.activeElement === run;
     cancel.hidden = false;
     run.disabled = true;
@@ -53,8 +57,10 @@ function variantCard(given, program, settings, handlers) {
       if (variant.result) URL.revokeObjectURL(variant.result.page);
       Object.assign(variant, { result, made: JSON.stringify(asked) });
     } catch (error) {
+      if (work !== mine) return; // another has begun
       status.textContent = error.name === 'AbortError' ? 'cancelled' : '';
       append(faults, [problemView(error)]);
+      annotations.mark(error);
     }
     work = null;
     cancel.hidden = true;
@@ -66,6 +72,7 @@ function variantCard(given, program, settings, handlers) {
 
   function end() {
     if (work) work.abort();
+    work = null;
     if (variant.result) URL.revokeObjectURL(variant.result.page);
     form.remove();
   }

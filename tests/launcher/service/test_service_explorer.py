@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +127,8 @@ def test_an_example_becomes_a_report(tab: Tab, service: Service) -> None:
     report.wait("document.querySelector('h1') !== null")
     assert report.eval("document.querySelector('h1').innerText") == "perceptron_step"
     assert report.eval("origin") == "null", "a report has no part in the page's origin"
+    report.eval("document.querySelector('nav a[href=\"#tensors\"]').click()")
+    report.wait("document.querySelector('#tensors tbody tr') !== null")
     assert "h100-dgx" in report.eval("document.querySelector('header').innerText")
     names = tab.eval("[...document.querySelectorAll('figcaption button')].map((e) => e.innerText)")
     assert {"partitioned.hlo", "report.html", "report.json", "simulation.json", "trace.json"} <= set(names)
@@ -213,6 +217,17 @@ def test_a_choice_of_a_dimension_writes_the_spec(tab: Tab) -> None:
     make(tab, 1)
     told = text(tab, ".variant .problem")
     assert told.startswith("Annotation: ") and "data" in told and "x" in told
+    assert tab.eval("[...document.querySelectorAll('[aria-invalid]')].map((e) => e.value)") == ["x", "data,model+data"]
+
+
+def test_a_program_is_dropped(tab: Tab) -> None:
+    tab.eval(f"""(() => {{
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([{json.dumps(DOT)}], 'some\\nfile.hlo'));
+        document.body.dispatchEvent(new DragEvent('drop', {{ dataTransfer, bubbles: true, cancelable: true }}));
+    }})()""")
+    tab.wait("document.querySelector('.variant') !== null")
+    assert text(tab, "#program [role=status]").startswith("dot from some file.hlo: 2 parameters, 1 result")
 
 
 def test_errors_say_what_where_and_what_to_do(tab: Tab) -> None:
@@ -269,6 +284,39 @@ def many(layers: int) -> str:
     return "\n".join(
         ["HloModule many, num_partitions=2", "", "ENTRY main {", "  h0 = f32[8,8]{1,0} parameter(0)", *lines, "}"]
     )
+
+
+@pytest.mark.full
+def test_a_service_that_is_killed_goes_on_where_it_was(browser: Browser, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with Service(tmp_path / "service", options=("--port", str(port))) as service:
+        tab = opened(browser, service)
+        use_token(tab, TOKEN)
+        take_text(tab, many(400))
+        tab.wait("document.querySelector('.variant') !== null")
+        press_button(tab, "Make the report")
+        tab.wait("document.querySelector('.variant [role=status]').innerText.startsWith('running')")
+        service.kill()
+        tab.wait("document.querySelector('.variant [role=status]').innerText.includes('the service is away')")
+        service.start()
+        make(tab, 1)
+        assert tab.eval("document.querySelector('.problem') === null")
+        tab.close()
+
+
+def test_a_program_that_the_service_forgot_is_sent_again(tab: Tab, service: Service) -> None:
+    take_example(tab)
+    kept = [path for path in service.store_folder.glob("programs/**/*") if path.is_file()]
+    for path in kept:
+        path.unlink()
+    tab.eval("document.querySelector('.size').select()")
+    tab.type("8")
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    assert tab.eval("document.querySelector('.problem') === null")
+    assert any(path.exists() for path in kept)
 
 
 @pytest.mark.parametrize("width", [400, 700, 1280])
