@@ -21,7 +21,7 @@ def echo(payload: bytes, progress: Progress) -> bytes:
 
 
 def refuse(payload: bytes, progress: Progress) -> bytes:
-    raise ParseError("an odd word", where=Location("step.hlo", 3, 7), fix=payload.decode())
+    raise ParseError("an odd word", where=Location("step.hlo", 3, 7), fix=payload.decode("utf-8", "replace")[:80])
 
 
 def fail(payload: bytes, progress: Progress) -> bytes:
