@@ -181,10 +181,12 @@ class LimitsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InfoAnswer:
-    """What serves: version, who does the work (``processes``, ``mpi``, ``dask``) and how many at a time, limits, and
-    the processor that is compiled for where an order names none."""
+    """What serves: version and build (a digest of the sources and of LLVM's binding), who does the work
+    (``processes``, ``mpi``, ``dask``) and how many at a time, limits, and the processor that is compiled for where an
+    order names none."""
 
     version: str
+    build: str
     executor: str
     workers: int
     limits: LimitsAnswer

@@ -32,7 +32,11 @@ _PART = 1 << 20
 def add_artifact_routes(app: FastAPI) -> None:
     """``/v1/artifacts``."""
     app.add_api_route(
-        "/v1/artifacts/{key}", manifest, methods=["GET"], response_model=EntryAnswer, responses=responses(404)
+        "/v1/artifacts/{key}",
+        manifest,
+        methods=["GET"],
+        response_model=EntryAnswer,
+        responses=responses(404),
     )
     schema = {"schema": {"type": "string", "format": "binary"}}
     types = ("application/octet-stream", "application/json", "text/plain", "text/html")

@@ -15,6 +15,7 @@ from shardc.launcher.service.orders import ORDERS
 __all__ = ["describe"]
 
 _REFS = "#/components/schemas/{model}"
+_GROUPS = ("programs", "jobs", "artifacts")
 _ABOUT = """Programs are uploaded once and named by their SHA-256. An order names a program and says what is wanted of
 it; the job that it becomes can be waited for, followed and cancelled. What an order made is kept by key, with checksums
 and a signature. Every error is a problem document with the fields of the library's own errors."""
@@ -27,7 +28,11 @@ def describe(app: FastAPI, *, tokens: bool) -> dict[str, Any]:
     found = get_openapi(title="shardc", version=__version__, description=_ABOUT, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_orders())
-    schemas["Problem"] = TypeAdapter(ProblemAnswer).json_schema(ref_template=_REFS)
+    schemas["Problem"] = TypeAdapter(ProblemAnswer).json_schema(ref_template=_REFS) | {"title": "Problem"}
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            operation["tags"] = [next((group for group in _GROUPS if path.startswith(f"/v1/{group}")), "service")]
+            operation["summary"] = operation["description"].partition(".")[0].partition(";")[0]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     if tokens:

@@ -28,12 +28,9 @@ _Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its
 _Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 
 #: What the body of an order is; `shardc.launcher.service.api.description` has the schema.
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}}},
-    }
-}
+_EXAMPLE = {"kind": "simulate", "program": "0" * 64, "mesh": {"data": 8}, "machine": "h100-dgx:8"}
+_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}, "example": _EXAMPLE}}
+_BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 
 
 def add_job_routes(app: FastAPI) -> None:
@@ -53,7 +50,11 @@ def add_job_routes(app: FastAPI) -> None:
     app.add_api_route(path, job, methods=["GET"], response_model=JobAnswer, responses=responses(404))
     app.add_api_route(path, cancel, methods=["DELETE"], response_model=JobAnswer, responses=responses(404))
     app.add_api_route(
-        f"{path}/events", events, methods=["GET"], response_class=EventSourceResponse, responses=responses(404)
+        f"{path}/events",
+        events,
+        methods=["GET"],
+        response_class=EventSourceResponse,
+        responses=responses(404),
     )
 
 

@@ -62,14 +62,16 @@ async def key(parts: PartsHere) -> Response:
 async def info(parts: PartsHere) -> Response:
     """Version, workers, limits."""
     from shardc import __version__
+    from shardc.compiler.cache import content_key
 
     settings = parts.settings
     limits = LimitsAnswer(
         settings.max_upload, settings.max_order, settings.limits.seconds, settings.limits.memory_bytes, settings.queue
     )
     cpu = await run_in_threadpool(_cpu)
-    draining = parts.closing.draining
-    return JSONResponse(asdict(InfoAnswer(__version__, settings.executor, settings.workers, limits, cpu, draining)))
+    build = (await run_in_threadpool(content_key, "build"))[:16]
+    found = InfoAnswer(__version__, build, settings.executor, settings.workers, limits, cpu, parts.closing.draining)
+    return JSONResponse(asdict(found))
 
 
 async def health(parts: PartsHere) -> Response:
