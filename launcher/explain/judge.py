@@ -60,7 +60,7 @@ class Judge:
             step = partitioned.simulate(self.machine, ignore_memory=True)
             seconds, self.peak_flops = step.step_seconds, step.peak_flops
         executed = sum(c["count"] for c in report["collectives"])
-        made = Totals(report["wire_bytes"], report["flops"], report["peak_bytes"], executed, seconds)
+        made = Totals(float(report["wire_bytes"]), report["flops"], report["peak_bytes"], executed, seconds)
         self._totals[id(partitioned)] = (partitioned, made)
         return made
 

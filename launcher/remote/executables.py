@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.errors import RunError
 from shardc.launcher.remote.requests import Requests, Result
 from shardc.launcher.service.orders import CompileOrder, order_key
 
@@ -29,14 +29,7 @@ def compiled_by(requests: Requests, order: CompileOrder, programs: Mapping[str, 
 
     Raises `EnvironmentProblem` where the service runs another version of shardc, and what went wrong.
     """
-    key = order_key(order)
-    result = requests.carry_out(order, programs)
-    if result.entry.key != key:
-        raise EnvironmentProblem(
-            "the compile service runs another version of shardc or llvmlite, whose code may not fit",
-            where=requests.address.url,
-            fix="install the same version here and there",
-        )
+    result = requests.carry_out(order, programs, key=order_key(order))
     return read_executable(result.file(FILE), order), result
 
 

@@ -72,6 +72,11 @@ class RemoteProgram:
     sizes: Mapping[str, int] = field(default_factory=dict)
     local: Program | None = None
 
+    def __repr__(self) -> str:
+        said = [f"{len(self.data)} bytes"] + [f"{name}={size}" for name, size in self.sizes.items()]
+        said += [f"{name}: {spec}" for name, spec in self.specs.items()]
+        return f"<RemoteProgram {self.name or 'of this process'} ({', '.join(said)}) at {self.requests.address.url}>"
+
     @cached_property
     def digest(self) -> str:
         """What names the program in orders."""
@@ -172,6 +177,9 @@ class RemotePropagated:
     program: RemoteProgram
     conservative: bool = False
 
+    def __repr__(self) -> str:
+        return f"<RemotePropagated of {self.program!r}>"
+
     def explain(self, value: str) -> list[str]:
         """Where the sharding of the value called ``value`` comes from."""
         return self.stories([value])[value]
@@ -206,6 +214,12 @@ class RemotePartitioned:
 
     propagated: RemotePropagated
     options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        said = ", ".join(
+            f"{name}={value}" for name, value in self.options.items() if value not in (None, "auto", False)
+        )
+        return f"<RemotePartitioned of {self.program!r}{f' with {said}' if said else ''}>"
 
     @property
     def program(self) -> RemoteProgram:

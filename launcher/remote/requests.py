@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
-from shardc.hlo.errors import InputError, RunError, ShardcError
+from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
 from shardc.hlo.plain import from_json, from_plain
 from shardc.launcher.problems import from_problem
 from shardc.launcher.remote.address import Address
@@ -58,8 +58,11 @@ class Requests:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address.url!r})"
+
     def close(self) -> None:
-        """End the connection; the next question would be an error."""
+        """End the connection; the next question opens another one."""
         self._connection.close()
 
     def info(self) -> Mapping[str, Any]:
@@ -132,16 +135,19 @@ class Requests:
                     break
         return job
 
-    def carry_out(self, order: Order, programs: Mapping[str, bytes], hear: Hear | None = None) -> Result:
+    def carry_out(self, order: Order, programs: Mapping[str, bytes], hear: Hear | None = None, key: str = "") -> Result:
         """What ``order`` makes; ``hear`` hears of its job, beside the client's own.
 
-        Raises what went wrong with it, as the stage here would; `ServiceAway`.
+        With a ``key`` the job must have that one: it is the same compiler's then. Raises what went wrong with it, as
+        the stage here would; `ServiceAway`.
         """
         for more in reversed(range(_AGAIN + 1)):
             try:
                 job = self.submit(order, programs)
                 if self._hear is not None:
                     self._hear(job)
+                if key and job.key != key:
+                    self._another_build(job)
                 job = self.wait(job, hear)
                 break
             except Unknown as e:
@@ -154,6 +160,22 @@ class Requests:
         if job.entry.key != job.key:
             raise RunError("the service gives another result than the one asked for", where=f"job {job.id}")
         return Result(self, self.checked(job.entry), job, order, programs)
+
+    def _another_build(self, job: Job) -> NoReturn:
+        """Refuse a job with another key than the same shardc gives it."""
+        from shardc import __version__
+        from shardc.compiler.cache import content_key
+
+        if not job.over:
+            with contextlib.suppress(ShardcError):
+                self.cancel(job.id)
+        info = self.info()
+        there, here = f"{info.get('version')} ({info.get('build')})", f"{__version__} ({content_key('build')[:16]})"
+        raise EnvironmentProblem(
+            f"the compile service has another version of shardc or llvmlite: {there}, here {here}",
+            where=self.address.url,
+            fix="install the same version here and there",
+        )
 
     def entry(self, key: str) -> Entry:
         """The manifest of the result called ``key``, verified; `Unknown` where there is none."""

@@ -22,7 +22,7 @@ model = "1..2"
 """
 MESH = ["--mesh", "data=2,model=2"]
 MACHINE = ["--machine", "h100-dgx"]
-SWEEP = ["--mesh", "data=1,model=1", *MACHINE, "--devices", "4,8", "--refine", "1"]
+SWEEP = ["--mesh", "data=1,model=1", *MACHINE, "--devices", "4,8", "--refine", "1", "--annotate", "x=data"]
 
 
 @pytest.fixture
@@ -109,6 +109,7 @@ def test_files_are_the_same(
     here = {p.relative_to(tmp_path / "here"): p.read_bytes() for p in (tmp_path / "here").rglob("*") if p.is_file()}
     there = {p.relative_to(tmp_path / "there"): p.read_bytes() for p in (tmp_path / "there").rglob("*") if p.is_file()}
     assert here.keys() == there.keys() and len(here) > 8
+    assert (tmp_path / "here" / "said").read_text() == (tmp_path / "there" / "said").read_text()
     assert [name for name in here if here[name] != there[name]] == []
 
 
