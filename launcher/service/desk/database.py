@@ -67,9 +67,10 @@ def _connect(path: Path) -> sqlite3.Connection:
                 where=str(path),
                 fix="end its servers, then give --state another folder or remove the file",
             )
-        for statement in _SCHEMA:
-            database.execute(statement)
-        database.execute(f"PRAGMA user_version = {_VERSION}")
+        if version == 0:
+            database.execute("BEGIN IMMEDIATE")
+            for statement in (*_SCHEMA, f"PRAGMA user_version = {_VERSION}", "COMMIT"):
+                database.execute(statement)
     except BaseException:
         database.close()
         raise

@@ -148,7 +148,7 @@ class Journal:
         """The open jobs of servers that are gone, oldest first; they are queued, and this server's, from now on."""
         adopted = self._take("")
         for name in self.others():
-            with self._presence.taking_over(name) as gone:
+            with _told(self.path), self._presence.taking_over(name) as gone:
                 if gone:
                     adopted += self._take(name)
         return sorted(adopted, key=lambda row: row.job.created)

@@ -11,7 +11,7 @@ from shardc.launcher.problems import to_problem
 from shardc.launcher.service.desk.refusals import MissingPrograms
 from shardc.launcher.service.orders import ORDERS, Order, SweepOrder
 from shardc.launcher.service.store.store import NotStored, Store
-from shardc.launcher.service.work.package import pack
+from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file
 
 __all__ = ["failure_of", "kind_of", "payload_of", "programs_of"]
 
@@ -31,10 +31,10 @@ def programs_of(order: Order) -> tuple[str, ...]:
 
 def payload_of(order: str, programs: Iterable[str], store: Store) -> bytes:
     """What a worker gets for the task "order": the text of the order, and programs. Raises `MissingPrograms`."""
-    files = {"order.json": order.encode()}
+    files = {ORDER_FILE: order.encode()}
     for program in programs:
         try:
-            files[f"program-{program}"] = store.program(program)
+            files[program_file(program)] = store.program(program)
         except NotStored:
             raise MissingPrograms([program]) from None
     return pack(files, {})

@@ -252,10 +252,11 @@ class OpenJobs:
 
     def _tell_waiting(self) -> None:
         """Those who wait have moved up."""
+        places = self.line.places()
         for job_id in self.watchers.watched():
             making = self._makings.get(job_id)
             if making is not None:
-                self.watchers.tell(self.shown(making, making.jobs[job_id]))
+                self.watchers.tell(replace(making.jobs[job_id], position=places.get(making.key, 0)))
 
     def _release(self, key: str) -> None:
         """Other servers may make ``key``."""

@@ -42,7 +42,7 @@ class Rounds:
     def __init__(self, jobs: OpenJobs, store: Store, hands: Hands, keeping: Keeping, pause: float) -> None:
         self._jobs, self._store, self._hands, self._keeping, self._pause = jobs, store, hands, keeping, pause
         self._journal = jobs.journal
-        self._heard, self._forgot = time.time(), float("-inf")
+        self._heard, self._forgot, self._ended = time.time(), float("-inf"), 0
         self._shown: dict[str, Job] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go, name="shardc-desk-rounds", daemon=True)
@@ -86,6 +86,8 @@ class Rounds:
                     duty()
                 except ShardcError as e:
                     log.warning("%s", e)
+                except Exception as e:  # a fault in one duty is no reason to leave the others undone
+                    log.error("a fault of the service", exc_info=e)
 
     def _hear(self) -> None:
         """Other servers have cancelled jobs of ours, or got on with jobs that are watched here."""
@@ -131,6 +133,7 @@ class Rounds:
             self._shown = running
 
     def _forget(self) -> None:
-        if time.monotonic() - self._forgot > _FORGETTING:
-            self._forgot = time.monotonic()
+        ended = sum(self._jobs.tally.ended.values())
+        if time.monotonic() - self._forgot > _FORGETTING or ended - self._ended > self._keeping.jobs // 4:
+            self._forgot, self._ended = time.monotonic(), ended
             self._journal.forget(time.time() - self._keeping.seconds, self._keeping.jobs)

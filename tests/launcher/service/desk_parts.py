@@ -21,7 +21,7 @@ from shardc.launcher.service.desk.journal import Journal
 from shardc.launcher.service.jobs import Job
 from shardc.launcher.service.orders import Order, PartitionOrder, from_json
 from shardc.launcher.service.store.store import Store
-from shardc.launcher.service.work.package import pack, unpack
+from shardc.launcher.service.work.package import ORDER_FILE, pack, unpack
 
 PROGRAM = b"HloModule tiny\n\nENTRY main {\n  ROOT x = f32[8,4] parameter(0)\n}\n"
 
@@ -57,7 +57,7 @@ class HandWorkers:
     def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
         assert task == "order"
         files, _ = unpack(payload)
-        given = Task(from_json(files.pop("order.json")), files, progress)
+        given = Task(from_json(files.pop(ORDER_FILE)), files, progress)
         with self._turn:
             self.tasks.append(given)
             self._turn.notify_all()

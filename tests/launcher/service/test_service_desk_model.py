@@ -25,7 +25,7 @@ from shardc.hlo.errors import RunError
 from shardc.launcher.service.desk.refusals import QueueFull
 from shardc.launcher.service.orders import order_key
 
-WORKERS, QUEUE, KEYS = 2, 4, 5
+WORKERS, QUEUE, KEYS = 2, 3, 5
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Flight:
 
 
 class DeskModel(RuleBasedStateMachine):
-    """Two workers, a queue of four, five different orders."""
+    """Two workers, a queue of three, five different orders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,6 +58,8 @@ class DeskModel(RuleBasedStateMachine):
         self.flights: list[Flight] = []
         self.stored: set[int] = set()
         self.stack = ExitStack()
+        self.whole = ExitStack()
+        self.store = self.whole.enter_context(a_store(self.folder / "store"))
 
     @initialize()
     def begin(self) -> None:
@@ -67,11 +69,11 @@ class DeskModel(RuleBasedStateMachine):
     def open(self) -> None:
         self.workers = HandWorkers(WORKERS)
         self.stack = ExitStack()
-        self.store = self.stack.enter_context(a_store(self.state))
         self.desk = self.stack.enter_context(a_desk(self.state, self.workers, self.store, QUEUE, pause=3600.0))
 
     def teardown(self) -> None:
         self.stack.close()
+        self.whole.close()
         shutil.rmtree(self.folder)
 
     # What the model does.
@@ -153,18 +155,14 @@ class DeskModel(RuleBasedStateMachine):
             task.fail(RunError("crashed"))
         self.land(flight, "done" if succeeds else "failed")
 
-    @rule()
-    def restart(self) -> None:
+    @precondition(lambda self: self.flights)
+    @rule(crash=st.booleans())
+    def restart(self, crash: bool) -> None:
+        if crash:
+            self.states += 1
+            self.state = copy_state(self.state, self.folder / str(self.states))
         self.stack.close()
-        self.requeue(crash=False)
-        self.open()
-
-    @rule()
-    def crash(self) -> None:
-        self.states += 1
-        self.state = copy_state(self.state, self.folder / str(self.states))
-        self.stack.close()
-        self.requeue(crash=True)
+        self.requeue(crash)
         self.open()
 
     # What must hold.
