@@ -11,9 +11,10 @@ hint                data
 dataclass           object: fields by name, but those that begin with ``_``; fields with a default may be missing
 tuple, list         array
 Mapping, dict       object; keys are text, in their order
+int                 number without a fraction
 float               number; ``"inf"``, ``"-inf"``, ``"nan"`` for what JSON has no numbers for
-Literal, int, str,  themselves
-bool, None
+Literal, str, bool, themselves
+None
 DType               its name
 bytes               ``{"$": "bytes", "digest": "..."}``
 Any                 as it is; arrays are read as tuples

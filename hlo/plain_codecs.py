@@ -101,6 +101,14 @@ def _simple(kind: type) -> Codec:
     return Codec(encode, decode, (kind,), (kind,), same=None if kind is str else kind)
 
 
+def _read_int(data: Any, blobs: Blobs | None) -> Any:
+    if type(data) is int:
+        return data
+    if type(data) is float and data.is_integer():  # the same number to JSON
+        return int(data)
+    raise expected(data, int)
+
+
 def _read_text(data: Any, blobs: Blobs | None) -> Any:
     if type(data) is not str:
         raise expected(data, str)
@@ -187,7 +195,7 @@ _NONE = type(None)
 SIMPLE: Mapping[Any, Codec] = types.MappingProxyType(
     {
         bool: _simple(bool),
-        int: Codec(lambda value, _: operator.index(value), _simple(int).decode, (int,), (int,), same=int),
+        int: Codec(lambda value, _: operator.index(value), _read_int, (int,), (int, float), same=int),
         float: Codec(_write_float, _read_float, (float, int), (float, int)),
         str: Codec(_simple(str).encode, _read_text, (str,), (str,)),
         bytes: Codec(_write_bytes, _read_bytes, (bytes,), (dict,), "bytes"),

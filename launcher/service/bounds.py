@@ -51,10 +51,17 @@ class Between(_Grouped):
         return "" if good else f"{value!r} is not between {self.least} and {self.most}"
 
     def __iter__(self) -> Iterator[Any]:
-        from pydantic import Field, Strict
+        from pydantic import BeforeValidator, Field
 
-        yield Strict()
         yield Field(ge=self.least, le=self.most, allow_inf_nan=False)
+        yield BeforeValidator(_number)
+
+
+def _number(value: Any) -> Any:
+    """pydantic would read numbers from text, and truth as 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("not a number")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

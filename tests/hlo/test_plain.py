@@ -85,7 +85,7 @@ def test_data_with_something_else_in_it_is_refused_or_read_as_what_it_says(value
     except InputError as e:
         assert str(e.where).startswith(f"it.{name}")
     else:
-        assert to_plain(found) == json.loads(json.dumps(data))
+        assert to_plain(found) == json.loads(json.dumps(data))  # 2.0 is 2
 
 
 def test_classes_that_hold_each_other_and_choices_of_classes_come_back() -> None:
@@ -131,7 +131,7 @@ _GOOD = to_plain(Everything(True, 2, 0.5, DTYPES["f32"]))
     [
         ({"flag": 1}, "it.flag", "1 is not true or false"),
         ({"count": 3}, "it.count", "3 is odd"),
-        ({"count": 2.0}, "it.count", "2.0 is not a whole number"),
+        ({"count": 2.5}, "it.count", "2.5 is not a whole number"),
         ({"count": True}, "it.count", "True is not a whole number"),
         ({"share": "0.5"}, "it.share", "'0.5' is not a number"),
         ({"share": None}, "it.share", "None is not a number"),
@@ -143,7 +143,7 @@ _GOOD = to_plain(Everything(True, 2, 0.5, DTYPES["f32"]))
         ({"pair": ["a", "b"]}, "it.pair[1]", "'b' is not a whole number"),
         ({"table": {"a": [1, None]}}, "it.table['a'][1]", "None is not a whole number"),
         ({"table": []}, "it.table", "an array is not an object"),
-        ({"either": 0.5}, "it.either", "0.5 is none of"),
+        ({"either": 0.5}, "it.either", "0.5 is not a whole number"),
         ({"either": {}}, "it.either", "none of"),
         ({"numbers": {}}, "it.numbers", "an object is not an array"),
         ({"more": 1}, "it.more", "no such field"),

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Annotated, Any, Union
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import InputError, RunError
@@ -58,6 +58,12 @@ def described() -> Any:
     return TypeAdapter(Annotated[Union[tuple(ORDERS.values())], Field(discriminator="kind")])  # noqa: UP007
 
 
+@pytest.fixture(scope="module")
+def schema(described: Any) -> Any:
+    """What clients know of orders."""
+    return pytest.importorskip("jsonschema_rs").validator_for(described.json_schema())  # comes with schemathesis
+
+
 @given(_ORDERS)
 def test_orders_come_back_from_their_text(order: Order) -> None:
     assert from_json(to_json(order)) == order
@@ -104,7 +110,7 @@ _WRONG: list[tuple[dict[str, Any], str]] = [
     (_order("simulate", machine_text="x" * 200_001), "order.machine_text"),
     (_order("explain", remedies=-1), "order.remedies"),
     (_order("explain", remedies="3"), "order.remedies"),
-    (_order("explain", remedies=3.0), "order.remedies"),
+    (_order("explain", remedies=3.5), "order.remedies"),
     (_order("explain", seconds=1e9), "order.seconds"),
     (_order("explain", thresholds={"memory": "much"}), "order.thresholds['memory']"),
     (_order("explain", values=["x"] * 1001), "order.values"),
@@ -126,6 +132,55 @@ def test_wrong_orders_are_refused_by_codec_and_pydantic_alike(described: Any, da
     assert told.value.where == where
     with pytest.raises(ValidationError):
         described.validate_python(data)
+
+
+_FREE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _LINE,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_LINE, inner, max_size=2),
+    max_leaves=4,
+)
+_WORDS = ["", "a", "a\n", "\n", _A, _A.upper(), "1..2", "1..2\n", "\u2028", "cuda:sm_90", "cuda:sm_90\n", "x" * 1001]
+_NUMBERS = [0, -1, 1.0, 0.5, 1e300, 2**24, 2**24 + 1, 2**70]
+_EDGES = st.sampled_from([*_WORDS, *_NUMBERS, "h100-dgx:64", "h100-dgx:\u0663", "+avx,", "inf", True, None, [], {}])
+#: Ways into orders: fields, keys and positions.
+_PLACES = st.sampled_from(
+    "name machine target symbol mesh mesh/a mesh/a\f annotations annotations/a settings/overlap_memory settings/tf32 "
+    "settings/a values/0 cpu cpu/triple cpu/features sets/0/name sets/0/axes/x axes/x thresholds thresholds/m devices/0 "
+    "programs/0 other_annotations conservative".split(" ")
+).map(lambda text: tuple(0 if part == "0" else part for part in text.split("/")))
+_FULL: dict[str, Any] = {"cpu": {"triple": "x", "cpu": "", "features": ""}, "sets": [{"name": "q"}]}
+
+
+def _put(at: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """``at`` with ``value`` at a place in it, which is made where it is not."""
+    if not place:
+        return value
+    first, *rest = place
+    if isinstance(first, int):
+        return [_put((at or [None])[0], tuple(rest), value)]
+    return {**(at or {}), first: _put((at or {}).get(first), tuple(rest), value)}
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(ORDERS)), _PLACES, _EDGES | _FREE)
+def test_codec_pydantic_and_the_description_agree(
+    described: Any, schema: Any, kind: str, place: Any, value: Any
+) -> None:
+    known = {f.name for f in fields(ORDERS[kind])}
+    if place[0] not in known:
+        return
+    whole = {"kind": kind, "program": _A, **{k: v for k, v in _FULL.items() if k in known}}
+    data = _put(whole, place, value)
+    try:
+        found = order_of(data)
+    except InputError:
+        found = None
+    try:
+        theirs = described.validate_python(data)
+    except ValueError:  # that of pydantic is one
+        theirs = None
+    assert found == theirs
+    assert (found is not None) == schema.is_valid(data)
 
 
 @pytest.mark.parametrize("data", [None, [], "compile", {}, {"kind": "delete"}, {"kind": ["compile"]}])
