@@ -36,7 +36,7 @@ function annotationForm(rows, program, axes, changed) {
         changed();
       },
     });
-    const remove = el('button', { type: 'button', class: 'remove', title: 'remove', 'aria-label': `remove annotation ${row.name || n + 1}`, on: { click: () => (rows.splice(n, 1), render(), add.focus(), changed()) } }, '×');
+    const remove = el('button', { type: 'button', class: 'remove', title: 'remove', 'aria-label': `remove annotation ${n + 1}`, on: { click: () => (rows.splice(n, 1), render(), add.focus(), changed()) } }, '×');
 
     function refresh() {
       const value = values.get(row.name);
@@ -104,8 +104,12 @@ function axisChoices(axes) {
 function ownAnnotations(program, change) {
   const own = [...program.parameters, ...program.results, ...program.values].filter((value) => value.spec);
   if (!own.length) return null;
-  return el('details', {}, el('summary', {}, `${countText(own.length, 'annotation')} of the program`),
-    el('ul', { class: 'own' }, own.map((value) => el('li', {}, el('code', {}, `${value.name}=${value.spec}`), ' ', el('button', { type: 'button', class: 'link', 'aria-label': `change ${value.name}`, on: { click: () => change(value) } }, 'change')))));
+  const list = el('ul', { class: 'own' });
+  const fill = () => append(list, own.map((value) => el('li', {}, el('code', {}, `${value.name}=${value.spec}`), ' ',
+    el('button', { type: 'button', class: 'link', 'aria-label': `change ${value.name}`, on: { click: () => change(value) } }, 'change'))));
+  const details = el('details', {}, el('summary', {}, `${countText(own.length, 'annotation')} of the program`), list);
+  details.addEventListener('toggle', fill, { once: true }); // there may be thousands
+  return details;
 }
 
 function annotationFaults(rows) {

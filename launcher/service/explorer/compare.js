@@ -14,18 +14,22 @@ function comparison(a, b, program) {
 // What was changed in the forms, in the words of the command line.
 function changesView(a, b, program) {
   const own = new Map([...program.values, ...program.results, ...program.parameters].map((value) => [value.name, value.spec]));
-  const asked = [a, b].map((v) => ({ ...JSON.parse(v.made).annotations, '--mesh': Object.entries(JSON.parse(v.made).mesh).map(([axis, size]) => `${axis}=${size}`).join(',') }));
+  const asked = [a, b].map((variant) => askedOf(JSON.parse(variant.made)));
   const names = [...new Set(asked.flatMap(Object.keys))].filter((name) => asked[0][name] !== asked[1][name]);
   if (!names.length) return el('p', { class: 'quiet' }, 'Both variants ask for the same.');
   const say = (name, spec) => {
-    if (spec) return el('code', {}, name === '--mesh' ? spec : `${name}=${spec}`);
-    if (name === '--mesh') return el('span', { class: 'quiet' }, 'the mesh of the program');
+    if (spec) return el('code', {}, name.startsWith('--') ? `${name} ${spec}` : `${name}=${spec}`);
+    if (name.startsWith('--')) return el('span', { class: 'quiet' }, name === '--mesh' ? 'the mesh of the program' : 'no machine');
     return own.get(name) ? [el('code', {}, `${name}=${own.get(name)}`), el('span', { class: 'quiet' }, ' (the program)')] : el('span', { class: 'quiet' }, `${name} not annotated`);
   };
   return el('ul', { class: 'changes' }, names.map((name) => el('li', {}, say(name, asked[0][name]), ' → ', say(name, asked[1][name]))));
 }
 
-// Of one device and one step: { title: [number, text of numbers, "less is better"] }.
+function askedOf({ mesh, machine, annotations }) {
+  return { ...annotations, '--mesh': Object.entries(mesh).map(([axis, size]) => `${axis}=${size}`).join(','), '--machine': machine };
+}
+
+// Of one device and one step: { title, number, text(number), better: whether less is }.
 function figures({ report, simulation: s }) {
   const found = [];
   const add = (title, number, text, better = true) => found.push({ title, number, text, better });
@@ -35,7 +39,8 @@ function figures({ report, simulation: s }) {
     add('waiting for collectives', s.exposed_seconds, secondsText);
     add('idle', s.idle_seconds, secondsText);
   }
-  add('memory', s ? s.peak_bytes : report.peak_bytes, bytesText);
+  const full = s !== null && s.peak_bytes > s.capacity_bytes;
+  add('memory', s ? s.peak_bytes : report.peak_bytes, full ? (n) => `${bytesText(n)}, more than ${bytesText(s.capacity_bytes)}` : bytesText);
   if (s) for (const [level, sent] of Object.entries(s.link_bytes)) add(`sent over ${level}`, sent, bytesText);
   else add('sent', report.wire_bytes, bytesText);
   add('collectives', collectiveRows({ report, simulation: s }).reduce((sum, row) => sum + row.count, 0), (n) => n.toLocaleString('en'));

@@ -19,7 +19,7 @@ function meshForm(rows, changed, hint) {
     body.replaceChildren(...rows.map((row, n) => {
       const axis = el('input', { type: 'text', value: row[0], 'aria-label': `axis ${n + 1}`, spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', on: { input: () => ((row[0] = axis.value.trim()), tell()) } });
       const size = el('input', { type: 'number', min: '1', step: '1', value: row[1], 'aria-label': `size of axis ${n + 1}`, class: 'size', on: { input: () => ((row[1] = size.value), tell()) } });
-      const remove = el('button', { type: 'button', 'aria-label': `remove axis ${row[0] || n + 1}`, title: 'remove', class: 'remove', on: { click: () => (rows.splice(n, 1), render(), add.focus(), tell()) } }, '×');
+      const remove = el('button', { type: 'button', 'aria-label': `remove axis ${n + 1}`, title: 'remove', class: 'remove', on: { click: () => (rows.splice(n, 1), render(), add.focus(), tell()) } }, '×');
       return el('div', { class: 'row' }, axis, el('span', { 'aria-hidden': 'true' }, '='), size, remove);
     }));
     if (focus >= 0) body.children[focus].querySelector('input').select();

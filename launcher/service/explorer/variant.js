@@ -65,7 +65,7 @@ function variantCard(given, program, settings, handlers) {
     work = null;
     cancel.hidden = true;
     run.disabled = false;
-    if (focused) run.focus();
+    if (focused && [document.body, run].includes(document.activeElement)) run.focus(); // which it lost as it was disabled
     if (faults.childElementCount === 0 && status.textContent !== 'cancelled') edited();
     handlers.done();
   }

@@ -161,6 +161,44 @@ def test_two_variants_side_by_side(tab: Tab, service: Service) -> None:
     assert strange(tab, service) == []
 
 
+def test_two_variants_without_a_machine(tab: Tab) -> None:
+    take_example(tab)
+    choose_machine(tab, "")
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    compare(tab, "model,None")
+    rows = tab.eval("[...document.querySelectorAll('.figures tbody tr')].map((r) => r.cells[0].innerText)")
+    assert rows == ["memory", "sent", "collectives", "operations", "devices"]
+    assert "sent A" in text(tab, "#comparison [aria-label='collectives of both variants'] thead")
+    choose_machine(tab, "a100-dgx")
+    assert tab.eval("document.querySelectorAll('.stale').length") == 2
+    press_button(tab, "Make the report again")
+    tab.wait("document.querySelectorAll('.stale').length === 1")
+    assert "no machine" in text(tab, ".changes"), "what one of both was made for is told"
+    press_button(tab, "Compare")
+    tab.wait("document.querySelectorAll('.stale').length === 0")
+    assert "machine" not in text(tab, ".changes")
+
+
+def choose_machine(tab: Tab, name: str) -> None:
+    tab.eval(f"""(() => {{
+        const choice = document.getElementById('machine');
+        choice.value = '{name}';
+        choice.dispatchEvent(new Event('change'));
+    }})()""")
+
+
+def test_a_token_that_is_taken_back_is_asked_for_again(tab: Tab) -> None:
+    take_example(tab)
+    tab.eval("sessionStorage.setItem('shardc-token', 'wrong')")
+    press_button(tab, "Make the report")
+    tab.wait("document.activeElement.id === 'token-field'")
+    use_token(tab, TOKEN)
+    tab.wait("document.getElementById('token').hidden")
+    press_button(tab, "Make the report")
+    tab.wait("document.querySelectorAll('iframe').length === 1")
+
+
 def test_a_link_shows_the_same(tab: Tab, browser: Browser) -> None:
     take_example(tab)
     press_button(tab, "Make the report")
@@ -172,19 +210,33 @@ def test_a_link_shows_the_same(tab: Tab, browser: Browser) -> None:
     assert text(tab, ".changes") == changes and text(tab, ".figures") == figures
 
 
-def test_names_are_completed_by_the_keyboard_alone(tab: Tab) -> None:
-    take_text(tab, DOT)
+def tab_to(tab: Tab, label: str) -> None:
+    """By the Tab key alone, to the next element that is called so."""
+    called = "(document.activeElement.getAttribute('aria-label') || document.activeElement.innerText)"
+    for _ in range(60):
+        tab.press("Tab")
+        if tab.eval(called) == label:
+            return
+    raise AssertionError(f"nothing that Tab reaches is called {label!r}")
+
+
+def test_everything_is_done_by_the_keyboard_alone(tab: Tab) -> None:
+    tab_to(tab, "Paste text")
+    tab.press("Enter")
+    tab.type(DOT.replace(", num_partitions=4", ""))
+    tab_to(tab, "Take this text")
+    tab.press("Enter")
     tab.wait("document.querySelector('.variant') !== null")
-    tab.eval("[...document.querySelectorAll('.variant button')].find((e) => e.innerText === 'Add an axis').focus()")
-    for axis, size in (("data", 2), ("model", 2)):
-        assert tab.eval("document.activeElement.innerText") == "Add an axis"
-        tab.press("Enter")
-        assert tab.eval("document.activeElement.value") == axis
-        tab.eval(f"document.activeElement.closest('.row').querySelector('.size').value === '{size}'")
-        tab.eval("[...document.querySelectorAll('.variant button')].find((e) => e.innerText === 'Add an axis').focus()")
-    tab.eval(
-        "[...document.querySelectorAll('.variant button')].find((e) => e.innerText === 'Add an annotation').focus()"
-    )
+    mesh = "[...document.querySelectorAll('.variant .row:has(.size)')].map((e) => e.querySelector('input').value)"
+    assert tab.eval(mesh) == ["data", "model"]
+    tab_to(tab, "Add an axis")
+    tab.press("Enter")
+    tab.type("pipe")
+    assert tab.eval(mesh) == ["data", "model", "pipe"]
+    tab_to(tab, "remove axis 3")
+    tab.press("Enter")
+    assert tab.eval(mesh) == ["data", "model"]
+    tab_to(tab, "Add an annotation")
     tab.press("Enter")
     tab.type("w")
     assert tab.eval("document.activeElement.getAttribute('aria-expanded')") == "false", "it is complete"
@@ -196,13 +248,19 @@ def test_names_are_completed_by_the_keyboard_alone(tab: Tab) -> None:
     tab.press("Enter")
     assert tab.eval("document.activeElement.value") == "w"
     assert tab.eval("document.querySelector('.spec').value") == "None,None"
-    tab.press("Tab")
-    assert tab.eval("document.activeElement.className") == "spec"
+    tab_to(tab, "spec of annotation 1")
     tab.type("model")
     assert tab.eval("document.querySelector('.dimensions select').value") == "model"
     tab.press("Enter")
     make(tab, 1)
-    assert tab.eval("document.querySelector('.problem') === null")
+    tab_to(tab, "Change an annotation")
+    tab.press("Enter")
+    assert tab.eval("document.activeElement.closest('.variant').getAttribute('aria-label')") == "variant B"
+    tab_to(tab, "spec of annotation 1")
+    tab.type("None,model")
+    tab.press("Enter")
+    make(tab, 2)
+    assert text(tab, ".changes li") == "w=model → w=None,model"
 
 
 def test_a_choice_of_a_dimension_writes_the_spec(tab: Tab) -> None:
