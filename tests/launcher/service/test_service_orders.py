@@ -143,11 +143,10 @@ _WORDS = ["", "a", "a\n", "\n", _A, _A.upper(), "1..2", "1..2\n", "\u2028", "cud
 _NUMBERS = [0, -1, 1.0, 0.5, 1e300, 2**24, 2**24 + 1, 2**70]
 _EDGES = st.sampled_from([*_WORDS, *_NUMBERS, "h100-dgx:64", "h100-dgx:\u0663", "+avx,", "inf", True, None, [], {}])
 #: Ways into orders: fields, keys and positions.
-_PLACES = st.sampled_from(
-    "name machine target symbol mesh mesh/a mesh/a\f annotations annotations/a settings/overlap_memory settings/tf32 "
-    "settings/a values/0 cpu cpu/triple cpu/features sets/0/name sets/0/axes/x axes/x thresholds thresholds/m devices/0 "
-    "programs/0 other_annotations conservative".split(" ")
-).map(lambda text: tuple(0 if part == "0" else part for part in text.split("/")))
+_PLACES_TEXT = """name machine target symbol mesh mesh/a annotations annotations/a settings/overlap_memory settings/tf32
+settings/a values/0 cpu cpu/triple cpu/features sets/0/name sets/0/axes/x axes/x thresholds thresholds/m devices/0
+programs/0 other_annotations conservative measured"""
+_PLACES = st.sampled_from([tuple(0 if p == "0" else p for p in t.split("/")) for t in _PLACES_TEXT.split()])
 _FULL: dict[str, Any] = {"cpu": {"triple": "x", "cpu": "", "features": ""}, "sets": [{"name": "q"}]}
 
 
