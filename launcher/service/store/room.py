@@ -80,10 +80,15 @@ class Room:
             self._index.remove([place])
 
     def give_way(self, size: int) -> bool:
-        """Evict ``size`` bytes, because the disk is full before the limit is reached; tells whether anything went."""
+        """Evict ``size`` bytes, because the disk is full before the limit is reached; tells whether anything went.
+
+        Nothing goes for what is larger than half of everything: that alone would not help.
+        """
         with self._lock:
             before = self._index.total()
-            self._evict(max(0, before - size))
+            if 2 * size > before:
+                return False
+            self._evict(before - size)
             return self._index.total() < before
 
     def evict(self) -> Evicted:

@@ -135,7 +135,7 @@ class Shelf:
         try:
             self._medium.write(manifest.files_path, pieces)
         except Full:
-            if not self._room.give_way(2 * manifest.files_bytes):
+            if not self._room.give_way(manifest.files_bytes):
                 raise
             self._medium.write(manifest.files_path, pieces)
 

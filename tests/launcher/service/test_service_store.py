@@ -346,7 +346,8 @@ def small_disk(place: Place, size: int, monkeypatch: pytest.MonkeyPatch) -> None
     def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
         with files.replacing(path, mode) as file:
             yield file
-            if place.nbytes() + file.tell() > size:
+            file.flush()
+            if place.nbytes() > size:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("shardc.launcher.service.store.medium.replacing", replacing)
@@ -374,7 +375,10 @@ def test_what_was_used_long_ago_gives_way_on_a_full_disk(folder: Place, monkeypa
         store.find(name(0))
         small_disk(folder, 18_000, monkeypatch)
         store.put(name(3), {"report.json": bytes(5_000)}, {})
-        assert [n for n in range(4) if store.find(name(n))] == [0, 3]
+        assert [n for n in range(4) if store.find(name(n))] == [0, 2, 3]
+        with pytest.raises(EnvironmentProblem, match="disk is full"):
+            store.put_program(bytes(20_000))
+        assert [n for n in range(4) if store.find(name(n))] == [0, 2, 3], "that would not have helped"
 
 
 WRITER = """
