@@ -24,6 +24,9 @@ from shardc.launcher.mpi_environment import start_mpi
 
 __all__ = ["on_mpi", "share"]
 
+#: Seconds between two looks of ranks that wait, at most.
+_BACKOFF = 0.01
+
 
 @contextmanager
 def on_mpi(
@@ -44,7 +47,7 @@ def on_mpi(
         leader = _Leader(ranks - 1, notes)
         listening = threading.Thread(target=notes.listen, args=(leader.heard,), name="shardc-notes")
         try:
-            with MPICommExecutor(world) as executor:
+            with MPICommExecutor(world, backoff=_BACKOFF) as executor:
                 leader.executor = executor
                 listening.start()
                 try:
