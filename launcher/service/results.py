@@ -24,9 +24,9 @@ class ValueFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """``program.json``: a program as it was read and annotated. ``mesh`` is empty where none is known yet; ``values``
-    are those inside that can be annotated, but for the last ``left_out``. ``partitioned`` and ``scheduled`` say that
-    it came so."""
+    """``program.json``: a program as it was read and annotated, and as propagation sees it: where shardings name no
+    axes, ``mesh`` has axes that were made up for them. It is empty where none is known yet. ``values`` are those inside
+    that can be annotated, but for the last ``left_out``. ``partitioned`` and ``scheduled`` say that it came so."""
 
     name: str
     kind: str

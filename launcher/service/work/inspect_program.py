@@ -80,4 +80,4 @@ def _spec(value: Nameable) -> str:
 
     found = value.instruction.sharding
     sharding = found[value.leaf] if isinstance(found, tuple) else found
-    return spec_text(sharding.dims) if isinstance(sharding, Sharding) else ""
+    return spec_text(sharding.dims) if isinstance(sharding, Sharding) and sharding.dims else ""
