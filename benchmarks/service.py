@@ -1,6 +1,6 @@
 """The compile service: a request that its store answers against a hit of the local cache, throughput, memory.
 
-python benchmarks/service.py [--dry]: prints the tables and writes them into docs/service.md
+python benchmarks/service.py [SECTION ...] [--dry]: prints the tables and writes them into docs/service.md
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from tables import insert, table
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKEN = "a-token-of-the-benchmark-0123456789"
+BYTES = {"Content-Type": "application/octet-stream"}
 REPEATS = 40
 CLIENTS = 8
 #: Distinct programs of the throughput's row.
@@ -153,7 +154,7 @@ def throughput_rows(folder: Path, workers: Sequence[int] = (1, 2)) -> list[Seque
             with httpx.Client(base_url=server.url, headers=headers, timeout=120, limits=limits) as http:
 
                 def made(text: bytes, http: httpx.Client = http) -> None:
-                    digest = http.post("/v1/programs", content=text).json()["program"]
+                    digest = http.post("/v1/programs", content=text, headers=BYTES).json()["program"]
                     job = http.post("/v1/jobs", json={"kind": "compile", "program": digest, "page": False}).json()
                     while job["state"] in ("queued", "running"):
                         job = http.get(f"/v1/jobs/{job['id']}?wait=60").json()
@@ -181,7 +182,9 @@ def memory_rows(folder: Path) -> list[Sequence[str]]:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=server.url, headers=headers, timeout=120) as http:
             for number in range(PROGRAMS):
-                digest = http.post("/v1/programs", content=program(number, 16).encode()).json()["program"]
+                digest = http.post("/v1/programs", content=program(number, 16).encode(), headers=BYTES).json()[
+                    "program"
+                ]
                 job = http.post("/v1/jobs", json={"kind": "compile", "program": digest, "page": False}).json()
                 http.get(f"/v1/jobs/{job['id']}?wait=60")
         rows.append(_memory(f"idle, after {PROGRAMS} programs", server))
@@ -214,25 +217,27 @@ def _machine() -> str:
     return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}.\n\n"
 
 
-def sections(folder: Path) -> dict[str, str]:
-    """By the name of the marker in docs/service.md."""
-    return {
-        "service-cached": _machine() + table(CACHED_HEAD, cached_rows(folder)),
-        "service-throughput": _machine() + table(THROUGHPUT_HEAD, throughput_rows(folder)),
-        "service-memory": _machine() + table(MEMORY_HEAD, memory_rows(folder)),
-    }
+#: By the name of the marker in docs/service.md.
+SECTIONS: Mapping[str, tuple[Sequence[str], Callable[[Path], list[Sequence[str]]]]] = {
+    "service-cached": (CACHED_HEAD, cached_rows),
+    "service-throughput": (THROUGHPUT_HEAD, throughput_rows),
+    "service-memory": (MEMORY_HEAD, memory_rows),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("section", nargs="*", default=list(SECTIONS), help="which tables (default: all)")
     parser.add_argument("--dry", action="store_true", help="print, and write nothing")
-    dry = parser.parse_args().dry
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["SHARDC_CACHE_DIR"] = str(Path(folder) / "cache")  # the client's
-        found = sections(Path(folder))
-    for name, text in found.items():
-        print(f"{name}\n\n{text}")
-    if not dry:
+    options = parser.parse_args()
+    found = {}
+    for name in options.section:
+        head, rows = SECTIONS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["SHARDC_CACHE_DIR"] = str(Path(folder) / "cache")  # the client's
+            found[name] = _machine() + table(head, rows(Path(folder)))
+        print(f"{name}\n\n{found[name]}", flush=True)
+    if not options.dry:
         insert(ROOT / "docs" / "service.md", found)
 
 
