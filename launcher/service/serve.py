@@ -8,10 +8,13 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.executors.limits import Limits
+
+if TYPE_CHECKING:
+    from shardc.launcher.executors.running import Workers
 
 __all__ = ["ServeSettings", "Serving", "serve"]
 
@@ -76,7 +79,7 @@ def serve(
 
 
 def _serve_with(
-    workers: Any,
+    workers: Workers,
     settings: ServeSettings,
     state: Path,
     ready: Callable[[Serving], None],

@@ -12,7 +12,7 @@ from shardc.hlo.errors import EnvironmentProblem, InputError, ParseError
 from shardc.launcher.load import content_kind
 from shardc.launcher.service.api.answers import ProgramAnswer
 from shardc.launcher.service.api.bodies import body_of, content_type
-from shardc.launcher.service.api.parts import PartsHere
+from shardc.launcher.service.api.parts import Parts, PartsHere
 from shardc.launcher.service.api.problems import Refusal, responses
 
 __all__ = ["DIGEST", "Digest", "add_program_routes"]
@@ -55,18 +55,27 @@ async def upload(request: Request, parts: PartsHere) -> Response:
     settings = parts.settings
     content_type(request, *_TYPES)
     async with body_of(request, settings.max_upload, settings.stall_seconds, parts.room) as data:
-        kind = _kind(data)
-        try:
-            program = await run_in_threadpool(parts.store.put_program, data)
-        except EnvironmentProblem as error:
-            raise Refusal(507, error) from None
-    return JSONResponse({"program": program, "bytes": len(data), "kind": kind}, 201)
+        program, kind = await run_in_threadpool(_keep, parts, data)
+        return JSONResponse({"program": program, "bytes": len(data), "kind": kind}, 201)
+
+
+def _keep(parts: Parts, data: bytes) -> tuple[str, str]:
+    """The name of a program that is stored now, and what it is."""
+    if not data[:4096].strip() and not data.strip():
+        raise ParseError("the program is empty", where="body")
+    kind = content_kind(data, "body")
+    try:
+        return parts.store.put_program(data, {"kind": kind}), kind
+    except EnvironmentProblem as error:
+        raise Refusal(507, error) from None
 
 
 async def describe(program: Digest, parts: PartsHere) -> Response:
     """Size and kind of an uploaded program."""
-    data = await run_in_threadpool(_stored, parts, program)
-    return JSONResponse({"program": program, "bytes": len(data), "kind": _kind(data)})
+    entry = await run_in_threadpool(parts.store.program_entry, program)
+    if entry is None:
+        raise _unknown(program)
+    return JSONResponse({"program": program, "bytes": entry.artifacts[0].bytes, "kind": entry.facts["kind"]})
 
 
 async def is_there(program: Digest, parts: PartsHere) -> Response:
@@ -76,21 +85,6 @@ async def is_there(program: Digest, parts: PartsHere) -> Response:
     return Response()
 
 
-def _stored(parts: PartsHere, program: str) -> bytes:
-    if not parts.store.has_program(program):
-        raise _unknown(program)
-    try:
-        return parts.store.program(program)
-    except LookupError:  # removed since
-        raise _unknown(program) from None
-
-
 def _unknown(program: str) -> Refusal:
     error = InputError("the service does not have this program", where=program, fix="upload it: POST /v1/programs")
     return Refusal(404, error, missing=[program])
-
-
-def _kind(data: bytes) -> str:
-    if not data.strip():
-        raise ParseError("the program is empty", where="body")
-    return content_kind(data, "body")

@@ -78,6 +78,7 @@ def run_web(
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="critical",
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -99,7 +100,9 @@ async def _run(
     signals: asyncio.Queue[int] = asyncio.Queue()
     with _heard(signals):
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():
+        while not server.started:
+            if serving.done():
+                await serving
             await asyncio.sleep(0.01)
         ready()
         await _first(serving, asyncio.ensure_future(signals.get()))

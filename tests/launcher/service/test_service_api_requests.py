@@ -11,6 +11,7 @@ from api_fakes import PROGRAM, Api, opened
 
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.problems import from_problem
+from shardc.launcher.service.api.following import follow
 from shardc.launcher.service.api.parts import ApiSettings
 
 NOWHERE = "0" * 64
@@ -218,6 +219,27 @@ def events_of(text: str):
         if lines:
             assert lines[0] == "event: job"
             yield json.loads(lines[1].removeprefix("data: "))
+
+
+def test_a_client_that_vanishes_is_forgotten(tmp_path):
+    async def scenario(api: Api):
+        job = (await api.submit(program=await api.upload())).json()
+        for pause in (0.0, 0.001, 0.05):  # while the desk is asked, and while nothing happens
+            following = asyncio.ensure_future(listen_once(api, job["id"]))
+            await asyncio.sleep(pause)
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+        await asyncio.sleep(0.05)
+        await nobody_watches(api)
+
+    run(scenario, tmp_path)
+
+
+async def listen_once(api: Api, name: str) -> None:
+    async with follow(api.app.state.parts, name) as following:
+        while await following.change() is not None:
+            pass
 
 
 def test_events_follow_a_job_to_its_end(tmp_path):
