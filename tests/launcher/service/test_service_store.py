@@ -308,6 +308,20 @@ def test_writers_at_the_same_time_agree(folder: Place) -> None:
         assert len(folder.files()) == 4
 
 
+def test_storage_that_cannot_create_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Place("memory", tmp_path).open() as store:
+        pipe = store._medium._fs.pipe_file
+
+        def pipe_file(path: str, data: bytes, mode: str = "overwrite") -> None:
+            if mode == "create":
+                raise NotImplementedError
+            pipe(path, data)
+
+        monkeypatch.setattr(store._medium._fs, "pipe_file", pipe_file)
+        entry = store.put(name(1), FILES, {})
+        assert store.find(name(1)) == entry
+
+
 FULL = """
 import resource, signal, sys
 from pathlib import Path

@@ -112,6 +112,26 @@ def test_a_lease_that_lingers_is_used_again_and_ends(tmp_path: Path, monkeypatch
         assert store._medium.names("leases") == []
 
 
+def test_what_is_leased_is_not_asked_for_again_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place("far", tmp_path)
+    asked = []
+    version = Medium.version
+    monkeypatch.setattr(Medium, "version", lambda self, path: (asked.append(path), version(self, path))[1])
+    with place.open() as store, place.open(state="other", limit=1) as other:
+        put(store, 0)
+        with store.using(name(0)):
+            store.find(name(0))
+            asked.clear()
+            assert all(store.find(name(0)) for _ in range(5))
+            assert asked == []
+        store._leases.close()
+        other._room.look()
+        other.evict()
+        assert store.find(name(0)) is None
+        with store.using(name(0)):
+            assert store.find(name(0)) is None
+
+
 def test_a_lease_is_renewed_while_it_is_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases_module, "_SECONDS", 0.4)
     with place.open() as store, place.open(limit=1, state="other") as other:
