@@ -17,6 +17,7 @@ function programSection(section, take) {
     file, paste);
   section.append(zone, status, faults);
   let work = new AbortController();
+  let told = []; // of the program that is there
 
   for (const kind of ['dragenter', 'dragover']) {
     document.addEventListener(kind, (event) => {
@@ -62,12 +63,13 @@ function programSection(section, take) {
     try {
       const program = await action(signal);
       if (signal.aborted) return;
-      status.replaceChildren(...summaryOf(program));
+      told = summaryOf(program);
+      status.replaceChildren(...told);
       paste.hidden = true;
       take(program, start);
     } catch (error) {
       if (signal.aborted) return;
-      status.textContent = '';
+      status.replaceChildren(...told);
       append(faults, [problemView(error)]);
     }
   }

@@ -14,7 +14,7 @@ function variantCard(given, program, settings, handlers) {
   const own = program.facts.devices > 1 ? `as in the program: ${countText(program.facts.devices, 'device')}` : 'no mesh: one device';
   const mesh = meshForm(variant.mesh, () => (annotations.refresh(), edited()), own);
   const form = el('form', { class: 'variant', novalidate: true, 'aria-label': `variant ${variant.label}`, on: { submit: (event) => (event.preventDefault(), handlers.starting(), start()) } },
-    el('h3', {}, el('span', { class: 'label' }, variant.label)), mesh, annotations.element,
+    el('h3', {}, el('span', { class: 'label' }, variant.label)), el('div', { class: 'fields' }, mesh, annotations.element),
     el('div', { class: 'tools' }, run, cancel, handlers.buttons.map(([title, action]) => el('button', { type: 'button', on: { click: () => action(api) } }, title))), status, faults);
 
   // A mesh that names an axis of the program's own resizes that; one that names none of them stands in its place.

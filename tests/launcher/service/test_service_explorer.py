@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.report.browser import Browser, Tab, luminance, need_chromium
-from tests.launcher.service.service_harness import TOKEN, Service
+from tests.launcher.service.service_harness import TOKEN, Service, eventually
 
 EVIL = "<img src=x onerror=alert(1)>"
 DOT = """HloModule dot, num_partitions=4
@@ -133,6 +133,20 @@ def test_an_example_becomes_a_report(tab: Tab, service: Service) -> None:
     names = tab.eval("[...document.querySelectorAll('figcaption button')].map((e) => e.innerText)")
     assert {"partitioned.hlo", "report.html", "report.json", "simulation.json", "trace.json"} <= set(names)
     assert strange(tab, service) == []
+
+
+def test_files_of_a_report_are_saved(tab: Tab, browser: Browser, service: Service, tmp_path: Path) -> None:
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    take_example(tab)
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    press_button(tab, "partitioned.hlo", "#reports")
+    saved = tmp_path / "partitioned.hlo"
+    eventually(saved.exists, "the file to be saved")
+    with service.caller() as caller:
+        jobs = caller.http.get("/v1/jobs", params={"limit": 20}).json()["jobs"]
+        newest = next(job for job in jobs if job["kind"] == "report" and job["state"] == "done")
+        assert saved.read_bytes() == caller.file(newest["key"], "partitioned.hlo")
 
 
 def test_two_variants_side_by_side(tab: Tab, service: Service) -> None:
@@ -293,8 +307,12 @@ def test_errors_say_what_where_and_what_to_do(tab: Tab) -> None:
     tab.wait("document.querySelector('.problem') !== null")
     told = text(tab, ".problem")
     assert told.startswith("Not readable: ") and "nothing" in told and "where pasted:6" in told
+    take_example(tab)
+    summary = text(tab, "#program [role=status]")
     tab.eval("document.querySelector('textarea').value = ''")
+    press_button(tab, "Paste text")
     press_button(tab, "Take this text")
+    assert text(tab, "#program [role=status]") == summary, "the program that was there stays"
     assert "there is nothing in it" in text(tab, ".problem")
 
 
