@@ -22,7 +22,7 @@ __all__ = [
     "MachineAnswer",
     "MachinesAnswer",
     "NamedCpu",
-    "ProblemAnswer",
+    "Problem",
     "ProgramAnswer",
     "TargetsAnswer",
     "entry_answer",
@@ -34,7 +34,7 @@ ProgramKind = Literal["hlo", "mlir", "bytecode", "exported"]
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemAnswer:
+class Problem:
     """An error (RFC 9457). ``error`` is its class in `shardc`, ``exit_code`` what the command line ends with;
     ``missing`` are the SHA-256 of programs that have to be uploaded first, ``limit`` the bytes that are taken."""
 
@@ -97,7 +97,7 @@ class JobAnswer:
     finished: float
     progress: Mapping[str, Any]
     position: int
-    problem: Mapping[str, Any] | None
+    problem: Problem | None
     entry: EntryAnswer | None
     cached: bool
     href: str

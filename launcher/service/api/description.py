@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import Field, TypeAdapter
 
-from shardc.launcher.service.api.answers import ProblemAnswer
+from shardc.launcher.service.api.answers import Problem
 from shardc.launcher.service.orders import ORDERS
 
 __all__ = ["describe"]
@@ -28,7 +28,7 @@ def describe(app: FastAPI, *, tokens: bool) -> dict[str, Any]:
     found = get_openapi(title="shardc", version=__version__, description=_ABOUT, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_orders())
-    schemas["Problem"] = TypeAdapter(ProblemAnswer).json_schema(ref_template=_REFS) | {"title": "Problem"}
+    schemas["Problem"] = TypeAdapter(Problem).json_schema(ref_template=_REFS)
     for path, operations in found["paths"].items():
         for operation in operations.values():
             operation["tags"] = [next((group for group in _GROUPS if path.startswith(f"/v1/{group}")), "service")]

@@ -172,6 +172,19 @@ def test_a_server_tells_whoever_follows_a_job_that_it_ends(tmp_path):
         assert "Traceback" not in service.log()
 
 
+@pytest.mark.mpi
+def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
+    wrapper = (sys.executable, "-m", "shardc", "mpiexec", "-n", "3")
+    with Service(tmp_path, workers=0, wrapper=wrapper) as service, service.caller() as caller:
+        about = caller.http.get("/v1/info").json()
+        assert (about["executor"], about["workers"]) == ("mpi", 2)
+        assert caller.made("partition", PROGRAM)["entry"]["artifacts"]
+        os.kill(json.loads((tmp_path / "stdout").read_text())["pid"], signal.SIGTERM)
+        assert service.process is not None
+        assert service.process.wait(60) == 0
+        assert service.log().count("serving on") == 1
+
+
 def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     settings = {k: v for k, v in os.environ.items() if not k.startswith("SHARDC_")} | environment
     words = (sys.executable, "-m", "shardc", "serve", *words)
