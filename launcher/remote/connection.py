@@ -24,6 +24,8 @@ __all__ = ["Connection", "ServiceAway", "Unknown"]
 
 #: Seconds to wait before asking again, each time: a service that never answered, and one that may be restarting.
 _FIRST, _PAUSES = (0.1, 0.4), (0.1, 0.4, 1.5, 4.0, 8.0)
+#: Bytes of the longest error.
+_PROBLEM = 1 << 20
 #: Answers that say: later. What they say about how long is believed up to so many seconds.
 _LATER, _LONGEST = (429, 502, 503, 504), 10.0
 
@@ -57,14 +59,13 @@ class Connection:
 
     @property
     def _http(self) -> httpx.Client:
-        """Opened when something is asked. Certificates take long to load, and plain HTTP needs none; proxies are not
-        for this computer."""
+        """Opened when something is asked. Certificates take long to load, and plain HTTP needs none."""
         if self._opened is None:
-            self._opened = _httpx().Client(
-                headers=self._headers,
-                verify=self.address.url.startswith("https:"),
-                trust_env=not self.address.loopback,
-            )
+            httpx = _httpx()
+            checked = self.address.url.startswith("https:")
+            # With a transport of its own it asks no proxy, which this computer needs none for.
+            direct = httpx.HTTPTransport(verify=checked) if self.address.loopback else None
+            self._opened = httpx.Client(headers=self._headers, verify=checked, transport=direct)
         return self._opened
 
     def __enter__(self) -> Connection:
@@ -113,7 +114,7 @@ class Connection:
             try:
                 with self._stream(method, path, content, media_type, wait) as answer:
                     self._met = True
-                    data = _body(answer, limit)
+                    data = _body(answer, limit if answer.is_success else _PROBLEM)
                     if answer.is_success:
                         return data
                     problem = _problem(answer, data, f"{method} {self.address.url}{path}")
@@ -143,7 +144,7 @@ class Connection:
         try:
             with self._stream("GET", path, None, "", 60.0) as answer:
                 if not answer.is_success:
-                    raise _problem(answer, _body(answer, 1 << 20), f"GET {self.address.url}{path}")
+                    raise _problem(answer, _body(answer, _PROBLEM), f"GET {self.address.url}{path}")
                 name, lines = "message", list[str]()
                 for line in answer.iter_lines():
                     field, _, value = line.partition(":")

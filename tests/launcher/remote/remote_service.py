@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 import time
 from collections import Counter
@@ -37,6 +38,7 @@ class FakeService:
     """``asked`` counts requests by method and path with digests and ids left out; ``made`` orders carried out."""
 
     url: str = ""
+    tls: ssl.SSLContext | None = None
     token: str = ""
     key: bytes = KEY
     spoil: Spoil = _honest
@@ -73,7 +75,7 @@ class FakeService:
             self.jobs[job.id] = replace(job, state="running", progress={"stage": "held"})
             self.hold.wait(60)
         with self.lock:
-            if self.jobs[job.id].state == "cancelled":
+            if self.jobs.get(job.id, job).state == "cancelled":
                 return
             try:
                 self.made[job.kind] += 1
@@ -178,9 +180,11 @@ def serving(**options: Any) -> Iterator[FakeService]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if service.tls is not None:
+        server.socket = service.tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    service.url = f"http://127.0.0.1:{server.server_port}"
+    service.url = f"http{'' if service.tls is None else 's'}://127.0.0.1:{server.server_port}"
     try:
         yield service
     finally:

@@ -34,7 +34,7 @@ def test_every_rank_fetches_by_key(service: FakeService, tmp_path: Path, reposit
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("word", ["lonely", "unset"])
+@pytest.mark.parametrize("word", ["lonely", pytest.param("unset", marks=pytest.mark.full)])
 def test_a_rank_without_the_service_has_rank_0s(
     service: FakeService, tmp_path: Path, repository: Path, word: str
 ) -> None:
@@ -47,10 +47,11 @@ def test_a_rank_without_the_service_has_rank_0s(
 def test_away_is_one_warning_of_the_job(tmp_path: Path, repository: Path) -> None:
     came, said = job("http://127.0.0.1:9", tmp_path, repository)
     assert came == ["compile", "rank 0", "rank 0", "rank 0"]
-    assert said.count("compile service") == 1
+    assert said.count("programs are compiled here") == 1
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_what_is_damaged_on_its_way_comes_from_rank_0(tmp_path: Path, repository: Path) -> None:
     sent: list[str] = []
 
