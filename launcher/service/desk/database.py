@@ -1,14 +1,14 @@
-"""The journal's SQLite file: opened, made where there is none, put aside where it is damaged."""
+"""The journal's tables."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 import warnings
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.service.sqlite_file import open_sqlite, transaction
 
 __all__ = ["OPEN", "open_database"]
 
@@ -22,56 +22,41 @@ OPEN = "state IN ('queued', 'running')"
 #: order until it is over, ``server`` has the job ('': nobody does), ``downs`` counts servers that went down while they
 #: made it. ``claims`` says who makes what, ``servers`` who is there.
 _SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS jobs (
+    """CREATE TABLE jobs (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL,
         finished REAL NOT NULL, job TEXT NOT NULL, task TEXT, server TEXT NOT NULL,
         downs INTEGER NOT NULL DEFAULT 0)""",
-    f"CREATE INDEX IF NOT EXISTS open_jobs ON jobs (server) WHERE {OPEN}",
-    "CREATE INDEX IF NOT EXISTS ended_jobs ON jobs (finished)",
-    "CREATE INDEX IF NOT EXISTS failed_jobs ON jobs (key, finished) WHERE state = 'failed'",
-    "CREATE TABLE IF NOT EXISTS servers (name TEXT PRIMARY KEY)",
-    "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, server TEXT NOT NULL)",
+    f"CREATE INDEX open_jobs ON jobs (server) WHERE {OPEN}",
+    "CREATE INDEX ended_jobs ON jobs (finished)",
+    "CREATE INDEX failed_jobs ON jobs (key, finished) WHERE state = 'failed'",
+    "CREATE TABLE servers (name TEXT PRIMARY KEY)",
+    "CREATE TABLE claims (key TEXT PRIMARY KEY, server TEXT NOT NULL)",
+    f"PRAGMA user_version = {_VERSION}",
 )
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """A connection that any thread may use, with all tables there; transactions are the caller's.
+    """A connection with all tables there, see `open_sqlite`; a damaged file is put aside with a warning.
 
-    A file that SQLite cannot read is put aside with a warning, one of another version is an `EnvironmentProblem`.
-    Raises sqlite3.Error and OSError for what the disk refuses.
+    Raises `EnvironmentProblem` for a file of another version.
     """
-    try:
-        return _connect(path)
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as e:
-        aside = path.with_suffix(f".damaged-{time.time_ns()}")
-        path.rename(aside)
-        for part in ("-wal", "-shm"):
-            Path(f"{path}{part}").unlink(missing_ok=True)
-        warnings.warn(f"{path} is damaged ({e}): it is called {aside.name} now, its jobs are lost", stacklevel=2)
-        return _connect(path)
 
-
-def _connect(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    database = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
-    try:
-        database.execute("PRAGMA journal_mode = WAL")
-        # A commit survives the end of the process; after a power failure the last ones may be gone, none half there.
-        database.execute("PRAGMA synchronous = NORMAL")
+    def prepare(database: sqlite3.Connection) -> None:
         version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _VERSION):
+        if version == 0:
+            with transaction(database):
+                for statement in _SCHEMA:
+                    database.execute(statement)
+        elif version != _VERSION:
             raise EnvironmentProblem(
                 f"the journal has version {version}, and this shardc reads version {_VERSION}",
                 where=str(path),
                 fix="end its servers, then give --state another folder or remove the file",
             )
-        if version == 0:
-            database.execute("BEGIN IMMEDIATE")
-            for statement in (*_SCHEMA, f"PRAGMA user_version = {_VERSION}", "COMMIT"):
-                database.execute(statement)
-    except BaseException:
-        database.close()
-        raise
-    return database
+
+    def put_away(why: str) -> None:
+        aside = path.with_suffix(f".damaged-{time.time_ns()}")
+        path.rename(aside)
+        warnings.warn(f"{path} is damaged ({why}): it is called {aside.name} now, its jobs are lost", stacklevel=2)
+
+    return open_sqlite(path, prepare, put_away)

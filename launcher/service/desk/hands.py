@@ -17,6 +17,9 @@ from shardc.launcher.service.work.package import unpack
 
 __all__ = ["Hands"]
 
+#: Seconds, beyond what the work itself may take, until another server that makes the same is taken to hang.
+_SLACK = 60.0
+
 
 class Hands:
     """They take from the line of ``jobs`` until that is closing, and put into the store what ``workers`` make."""
@@ -36,7 +39,7 @@ class Hands:
         """End work that is `Making.unwanted`."""
         for making in makings:
             if making.stage != "running":
-                making.leases.close()
+                making.let_go()
             elif making.running is not None:
                 making.running.stop()
 
@@ -57,8 +60,9 @@ class Hands:
 
     def _make(self, making: Making) -> Outcome | None:
         """What becomes of ``making``; None: it waits for another server."""
-        if not self._jobs.journal.claim(making.key):
-            self._jobs.put_aside(making)
+        alone = time.monotonic() > making.waits_until
+        if not self._jobs.journal.claim(making.key) and not alone:
+            self._jobs.put_aside(making, self._limits.seconds + _SLACK)
             return None
         entry = self._store.find(making.key)
         if entry is not None:
@@ -77,5 +81,6 @@ class Hands:
         try:
             files, facts = unpack(running.future.result())
         finally:
-            self._jobs.tally.made(kind, time.monotonic() - began)
+            with self._jobs.lock:
+                self._jobs.tally.made(kind, time.monotonic() - began)
         return Outcome(self._store.put(making.key, files, facts))

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shardc.launcher.service.desk.database import OPEN, open_database
 from shardc.launcher.service.desk.presence import Presence
 from shardc.launcher.service.desk.refusals import Closing
 from shardc.launcher.service.jobs import Job
+from shardc.launcher.service.sqlite_file import transaction
 
 __all__ = ["Adopted", "Journal"]
 
@@ -46,15 +47,12 @@ class Journal:
         self.path = state / "journal.sqlite"
         self._lock = threading.RLock()
         self._seen, self._closed = -1, False
-        with _told(self.path):
+        with _told(self.path), ExitStack() as opened:
             state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._database = open_database(self.path)
-            try:
-                self._presence = Presence(state / "servers")
-                self._database.execute("INSERT INTO servers (name) VALUES (?)", (self.server,))
-            except BaseException:
-                self._database.close()
-                raise
+            self._presence = opened.enter_context(closing(Presence(state / "servers")))
+            self._database = opened.enter_context(closing(open_database(self.path)))
+            self._database.execute("INSERT INTO servers (name) VALUES (?)", (self.server,))
+            opened.pop_all()
 
     @property
     def server(self) -> str:
@@ -144,14 +142,13 @@ class Journal:
             rows = database.execute("SELECT name FROM servers WHERE name != ?", (self.server,)).fetchall()
         return [name for (name,) in rows]
 
-    def adopt(self) -> list[Adopted]:
-        """The open jobs of servers that are gone, oldest first; they are queued, and this server's, from now on."""
-        adopted = self._take("")
+    def adopt(self) -> Iterator[Adopted]:
+        """The open jobs of servers that are gone; they are queued, and this server's, when they come out here."""
+        yield from self._take("")
         for name in self.others():
             with _told(self.path), self._presence.taking_over(name) as gone:
                 if gone:
-                    adopted += self._take(name)
-        return sorted(adopted, key=lambda row: row.job.created)
+                    yield from self._take(name)
 
     def forget(self, before: float, most: int) -> None:
         """Drop the jobs that ended ``before`` that time, and all that are over but the newest ``most``."""
@@ -194,16 +191,8 @@ class Journal:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """All of the block or nothing of it, and no other server in between."""
-        with self._lock, _told(self.path):
-            database = self._usable()
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield database
-                database.execute("COMMIT")
-            except BaseException:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-                raise
+        with self._lock, _told(self.path), transaction(self._usable()) as database:
+            yield database
 
     def _usable(self) -> sqlite3.Connection:
         if self._closed:

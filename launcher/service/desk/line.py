@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from bisect import insort
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shardc.hlo.errors import ShardcError
 from shardc.launcher.executors.running import Running
 from shardc.launcher.service.jobs import Job
 
 __all__ = ["Line", "Making"]
+
+log = logging.getLogger("shardc")
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +25,7 @@ class Making:
 
     ``programs`` are those that it names, and ``leases`` keep them in the store. ``place`` is the time of its first job.
     ``stage``: it waits in the line, for another server that makes the same, or a worker has it (``running``, once
-    there is one). ``unwanted``: its end concerns nobody.
+    there is one). It waits for others until ``waits_until`` of `time.monotonic`. ``unwanted``: its end concerns nobody.
     """
 
     key: str
@@ -30,8 +35,16 @@ class Making:
     jobs: dict[str, Job] = field(default_factory=dict)
     stage: Literal["waiting", "elsewhere", "running"] = "waiting"
     running: Running | None = None
+    waits_until: float = math.inf
     unwanted: bool = False
     leases: ExitStack = field(default_factory=ExitStack)
+
+    def let_go(self) -> None:
+        """Its programs are not needed any more."""
+        try:
+            self.leases.close()
+        except ShardcError as e:  # they run out by themselves
+            log.warning("%s", e)
 
 
 class Line:

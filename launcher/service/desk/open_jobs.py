@@ -126,14 +126,15 @@ class OpenJobs:
                 self.turn.wait()
             return None
 
-    def put_aside(self, making: Making) -> None:
-        """Another server makes it."""
+    def put_aside(self, making: Making, seconds: float) -> None:
+        """Another server makes it, and may take so many seconds."""
         with self.lock:
             if not making.unwanted:
+                making.waits_until = min(making.waits_until, time.monotonic() + seconds)
                 self.line.put_aside(making)
                 self._change(making, progress={"stage": "elsewhere"})
                 return
-        making.leases.close()
+        making.let_go()
 
     def bring_back(self, making: Making) -> None:
         """The other server has not made it."""
@@ -169,7 +170,7 @@ class OpenJobs:
             if self.line.find(making.key) is None:
                 self._release(making.key)
             self.turn.notify_all()
-        making.leases.close()
+        making.let_go()
 
     def cancel(self, job_id: str) -> tuple[Job | None, Making | None]:
         """The job after nobody wants it any more, or as it was when it was over; and a making for nobody, to be
@@ -224,9 +225,8 @@ class OpenJobs:
         """Leave all that is open to whoever opens the journal next."""
         with self.lock:
             for making in self.line:
-                making.leases.close()
-                for job in making.jobs.values():
-                    self.watchers.tell(replace(job, state="queued", started=0.0, progress={}))
+                making.let_go()
+                self._change(making, state="queued", started=0.0, progress={})
 
     def statistics(self) -> Statistics:
         with self.lock:

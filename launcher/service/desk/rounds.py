@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
-from shardc.launcher.problems import from_problem, to_problem
+from shardc.launcher.problems import from_problem
 from shardc.launcher.service.desk.hands import Hands
 from shardc.launcher.service.desk.journal import Adopted
-from shardc.launcher.service.desk.making import programs_of
+from shardc.launcher.service.desk.making import failure_of, programs_of
 from shardc.launcher.service.desk.open_jobs import OpenJobs, Outcome
 from shardc.launcher.service.jobs import Job
 from shardc.launcher.service.orders import from_json, order_key
@@ -61,8 +61,8 @@ class Rounds:
         for adopted in self._journal.adopt():
             try:
                 self._enter(adopted)
-            except ShardcError as e:
-                self._jobs.end([replace(adopted.job, state="failed", problem=to_problem(e))])
+            except Exception as e:
+                self._jobs.end([replace(adopted.job, state="failed", problem=failure_of(e))])
 
     def _enter(self, adopted: Adopted) -> None:
         self._jobs.tally.requeued += 1
@@ -106,11 +106,11 @@ class Rounds:
                     self._jobs.watchers.tell(seen)
 
     def _bring_back(self) -> None:
-        """Another server is through with what it made, or gone."""
+        """Another server is through with what it made, is gone, or hangs."""
         with self._jobs.lock:
             elsewhere = [making for making in self._jobs.line if making.stage == "elsewhere"]
         for making in elsewhere:
-            if self._journal.claimed_elsewhere(making.key):
+            if time.monotonic() < making.waits_until and self._journal.claimed_elsewhere(making.key):
                 continue
             entry = self._store.find(making.key)
             problem = None if entry else self._journal.failure(making.key, making.place)

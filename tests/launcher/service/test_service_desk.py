@@ -234,6 +234,8 @@ def test_closing_without_grace_requeues_what_runs(tmp_path: Path) -> None:
             assert not closing.is_alive()
             assert workers.tasks[0].running.stopping()
             assert heard[-1] == "queued"
+            with pytest.raises(Closing):
+                desk.jobs()
         with a_desk(tmp_path, workers, store) as desk:
             workers.task(1).succeed()
             assert over(desk, job).state == "done"

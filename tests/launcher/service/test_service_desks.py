@@ -8,11 +8,15 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from desk_parts import PROGRAM, HandWorkers, a_desk, a_store, an_order, copy_state, over, until
 
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem
+from shardc.launcher.service.desk import hands
+from shardc.launcher.service.desk.journal import Journal
 from shardc.launcher.service.desk.presence import Presence
 from shardc.launcher.service.jobs import Job
+from shardc.launcher.service.orders import order_key
 
 
 def test_one_making_for_jobs_of_two_servers(tmp_path: Path) -> None:
@@ -78,6 +82,21 @@ def test_jobs_of_another_server_are_seen_watched_and_cancelled(tmp_path: Path) -
         assert one.statistics().ended == {("partition", "done"): 1, ("partition", "cancelled"): 1}
 
 
+def test_a_server_that_hangs_is_waited_for_as_long_as_work_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hands, "_SLACK", -599.9)  # of the 600 s that orders may take by default
+    other = Journal(tmp_path)
+    assert other.claim(order_key(an_order()))
+    workers = HandWorkers()
+    with a_desk(tmp_path, workers) as desk:
+        job = desk.submit(an_order())
+        until(lambda: (now := desk.job(job.id)) and now.progress == {"stage": "elsewhere"})
+        workers.task(0).succeed()
+        assert over(desk, job).state == "done"
+    other.close()
+
+
 def test_a_result_comes_too_late_for_a_job_cancelled_elsewhere(tmp_path: Path) -> None:
     here = HandWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:
@@ -116,7 +135,8 @@ def test_a_server_that_is_there_takes_over_as_well(tmp_path: Path) -> None:
     code = (
         "import sys, os; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
-        "from desk_parts import *\n"
+        "import pytest
+from desk_parts import *\n"
         "with a_desk(Path(sys.argv[1]), HandWorkers()) as desk:\n"
         "    print(desk.submit(an_order()).id, flush=True)\n"
         "    sys.stdin.read()\n"
