@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDERS = ("hlo", "native", "sharding", "collectives", "partitioner", "compiler", "launcher")
-DATA = {".c", ".css", ".h", ".hlo", ".html", ".inc", ".js", ".mlir", ".toml", ".typed"}
+DATA = {".c", ".css", ".h", ".hlo", ".html", ".inc", ".js", ".mlir", ".svg", ".toml", ".typed"}
 
 
 def wanted(repository: Path) -> set[str]:
