@@ -1,4 +1,4 @@
-// Programs to begin with, that come with the page, and what to try with them.
+// Programs to begin with, that come with the page, and what to try with them. `read` names the axes of tiles.
 
 const EXAMPLES = [
   {
@@ -7,6 +7,6 @@ const EXAMPLES = [
   },
   {
     file: 'transformer.hlo', title: 'Transformer, a training step from JAX', mesh: [['data', '2'], ['model', '2']], machine: 'h100-dgx',
-    annotations: [],
+    annotations: [], read: { data: 2, model: 2 },
   },
 ];

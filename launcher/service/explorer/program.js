@@ -46,7 +46,7 @@ function programSection(section, take) {
   async function openExample(example) {
     await doing(async (signal) => {
       const response = await request(`explorer/${example.file}`, { signal });
-      return read(await response.blob(), example.file, signal, Object.fromEntries(example.mesh.map(([axis, size]) => [axis, Number(size)])));
+      return read(await response.blob(), example.file, signal, example.read);
     }, example);
   }
 
