@@ -135,8 +135,7 @@ def test_a_server_that_is_there_takes_over_as_well(tmp_path: Path) -> None:
     code = (
         "import sys, os; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
-        "import pytest
-from desk_parts import *\n"
+        "from desk_parts import *\n"
         "with a_desk(Path(sys.argv[1]), HandWorkers()) as desk:\n"
         "    print(desk.submit(an_order()).id, flush=True)\n"
         "    sys.stdin.read()\n"
