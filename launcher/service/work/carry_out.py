@@ -1,7 +1,7 @@
 """Carry out an order: programs in, files out. This runs in a worker's process, under its limits.
 
 Equal orders make equal files, but for seconds that were measured (in the report) and for searches that end by the
-clock (remedies). The order is data that somebody else wrote: see `shardc.launcher.service.work.bench` for what it does
+clock (remedies). The order is data that somebody else wrote: see `shardc.launcher.service.work.workbench` for what it does
 not reach. Compiling makes native code and runs none of it.
 """
 
@@ -29,17 +29,17 @@ from shardc.launcher.service.orders import (
     SweepOrder,
     from_json,
 )
-from shardc.launcher.service.work.bench import Bench
 from shardc.launcher.service.work.compile_program import compile_program, partition_program
 from shardc.launcher.service.work.explain_program import explain_program
 from shardc.launcher.service.work.inspect_program import inspect_program
 from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
 from shardc.launcher.service.work.simulate_program import report_program, simulate_program
 from shardc.launcher.service.work.sweep_program import sweep_program
+from shardc.launcher.service.work.workbench import Workbench
 
 __all__ = ["carry_out", "carry_out_task"]
 
-_WAYS: Mapping[type[Order], Callable[[Bench, Any], dict[str, bytes]]] = MappingProxyType(
+_WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes]]] = MappingProxyType(
     {
         InspectOrder: inspect_program,
         PartitionOrder: partition_program,
@@ -71,7 +71,7 @@ def carry_out(
     from shardc import __version__
 
     with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _heard(folder) as said:
-        bench = Bench(order, programs, Path(folder), progress)
+        bench = Workbench(order, programs, Path(folder), progress)
         try:
             files = _WAYS[type(order)](bench, order)
         except ShardcError as e:

@@ -10,7 +10,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.passes import collector_paused
 from shardc.launcher.service.orders import CompileOrder, Cpu, PartitionOrder, resolved
 from shardc.launcher.service.results import AheadFacts
-from shardc.launcher.service.work.bench import Bench
+from shardc.launcher.service.work.workbench import Workbench
 
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
@@ -23,12 +23,12 @@ __all__ = ["compile_program", "partition_program"]
 _ARCHITECTURES = ("x86_64", "aarch64", "arm64")
 
 
-def partition_program(bench: Bench, order: PartitionOrder) -> dict[str, bytes]:
+def partition_program(bench: Workbench, order: PartitionOrder) -> dict[str, bytes]:
     """``report.json``, ``partitioned.hlo``, ``stages.json``."""
     return bench.partition_files(bench.partitioned())
 
 
-def compile_program(bench: Bench, order: CompileOrder) -> dict[str, bytes]:
+def compile_program(bench: Workbench, order: CompileOrder) -> dict[str, bytes]:
     """`partition_program`'s, the executable, and what the order wants besides."""
     from shardc.compiler.serialize import to_bytes
     from shardc.launcher.report.write import report_page

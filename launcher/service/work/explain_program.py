@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from shardc.hlo import plain
 from shardc.launcher.service.orders import ExplainOrder
-from shardc.launcher.service.work.bench import Bench
+from shardc.launcher.service.work.workbench import Workbench
 
 __all__ = ["explain_program"]
 
 
-def explain_program(bench: Bench, order: ExplainOrder) -> dict[str, bytes]:
+def explain_program(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
     """``stories.json`` where the order names values, ``difference.json`` where it has other annotations (or another
     mesh), else ``explanation.json``; the latter two with the files of `partition_program`."""
     if order.values:
@@ -31,13 +31,13 @@ def explain_program(bench: Bench, order: ExplainOrder) -> dict[str, bytes]:
     return {**bench.partition_files(partitioned), "explanation.json": plain.to_json(told).encode()}
 
 
-def _stories(bench: Bench, order: ExplainOrder) -> dict[str, bytes]:
+def _stories(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
     propagated = bench.propagated(bench.opened())
     with bench.stage("explain"):
         return {"stories.json": bench.json({name: propagated.explain(name) for name in order.values})}
 
 
-def _difference(bench: Bench, order: ExplainOrder) -> dict[str, bytes]:
+def _difference(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
     from shardc.launcher.explain.difference import difference
 
     program = bench.read()

@@ -11,7 +11,7 @@ from shardc.hlo.ir import Module
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.service.orders import InspectOrder
 from shardc.launcher.service.results import ProgramFacts, ValueFacts
-from shardc.launcher.service.work.bench import Bench
+from shardc.launcher.service.work.workbench import Workbench
 
 if TYPE_CHECKING:
     from shardc.sharding.annotate import Nameable
@@ -22,7 +22,7 @@ __all__ = ["inspect_program"]
 _MOST_VALUES = 5000
 
 
-def inspect_program(bench: Bench, order: InspectOrder) -> dict[str, bytes]:
+def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
     """``program.json``, see `ProgramFacts`."""
     from shardc.compiler.lower.as_scheduled import is_scheduled
     from shardc.launcher.load import content_kind

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardc.hlo import plain
 from shardc.hlo.errors import InputError
 from shardc.launcher.service.orders import ReportOrder, SimulateOrder
-from shardc.launcher.service.work.bench import Bench, mesh_of
+from shardc.launcher.service.work.workbench import Workbench, mesh_of
 
 if TYPE_CHECKING:
     from shardc.launcher.simulate.simulation import Simulation
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["report_program", "simulate_program"]
 
 
-def simulate_program(bench: Bench, order: SimulateOrder) -> dict[str, bytes]:
+def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]:
     """``simulation.json``, ``trace.json``, the files of `partition_program`, and a page if it is wanted."""
     from shardc.launcher.report.write import report_page
 
@@ -30,7 +30,7 @@ def simulate_program(bench: Bench, order: SimulateOrder) -> dict[str, bytes]:
     return files
 
 
-def _simulated(bench: Bench, order: SimulateOrder) -> tuple[Partitioned, Simulation]:
+def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[Partitioned, Simulation]:
     from shardc.compiler.lower.as_scheduled import is_scheduled
 
     machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read()
@@ -53,7 +53,7 @@ def _simulation_files(found: Simulation) -> dict[str, bytes]:
     return {"simulation.json": plain.to_json(found).encode(), "trace.json": trace.encode()}
 
 
-def report_program(bench: Bench, order: ReportOrder) -> dict[str, bytes]:
+def report_program(bench: Workbench, order: ReportOrder) -> dict[str, bytes]:
     """``report.html``, the files of `partition_program` and, with a machine, those of a simulated step."""
     from shardc.compiler.lower.as_scheduled import is_scheduled
     from shardc.launcher.report.write import report_page

@@ -7,12 +7,12 @@ from dataclasses import replace
 from shardc.hlo import plain
 from shardc.hlo.errors import InputError
 from shardc.launcher.service.orders import SweepOrder
-from shardc.launcher.service.work.bench import Bench, mesh_of
+from shardc.launcher.service.work.workbench import Workbench, mesh_of
 
 __all__ = ["sweep_program"]
 
 
-def sweep_program(bench: Bench, order: SweepOrder) -> dict[str, bytes]:
+def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes]:
     """``sweep.json``. Candidates are assessed one after the other, in this process, which has limits."""
     from shardc.launcher.sweep.meshes import parse_limit
     from shardc.launcher.sweep.run import sweep

@@ -304,6 +304,28 @@ def test_equal_orders_make_equal_files() -> None:
         assert first == second
 
 
+def test_mlir_is_read_as_the_local_stages_read_it() -> None:
+    pytest.importorskip("jaxlib")
+    text = """module @m {
+  func.func public @main(%arg0: tensor<8x4xf32>, %arg1: tensor<4x2xf32>) -> tensor<8x2xf32> {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+      : (tensor<8x4xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+    return %0 : tensor<8x2xf32>
+  }
+}
+"""
+    data = text.encode()
+    common: dict[str, Any] = {"mesh": {"data": 2}, "annotations": {"arg0": "data"}, "name": "m.mlir"}
+    order = PartitionOrder(program=hashlib.sha256(data).hexdigest(), **common)
+    files, _ = _made(order, data)
+    local = program_of(data, "m.mlir").annotate({"arg0": "data"}, mesh=Mesh({"data": 2})).partition()
+    _same_partition(files, local)
+    broken = text.replace("return %0", "return %7").encode()
+    with pytest.raises(ParseError) as told:
+        _made(replace(order, program=hashlib.sha256(broken).hexdigest()), broken)
+    assert str(told.value.where).startswith("m.mlir:5")
+
+
 def test_a_program_that_xla_scheduled_is_simulated_as_it_is() -> None:
     text = _TEXT.replace("HloModule layer", "HloModule layer, is_scheduled=true")
     data = text.encode()

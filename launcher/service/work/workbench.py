@@ -26,7 +26,7 @@ from shardc.launcher.service.orders import Order
 from shardc.launcher.service.results import StagesFacts
 from shardc.launcher.stages import Partitioned, Program, Propagated
 
-__all__ = ["Bench", "mesh_of"]
+__all__ = ["Workbench", "mesh_of"]
 
 #: The most devices of a mesh.
 _MOST_DEVICES = 2**24
@@ -41,7 +41,7 @@ def mesh_of(axes: Mapping[str, int], where: str = "order.mesh") -> Mesh | None:
 
 
 @dataclass
-class Bench:
+class Workbench:
     """An ``order`` that is being carried out, with the ``programs`` that it names, by digest. ``folder`` is empty and
     this order's own. ``progress`` hears of each stage; ``seconds`` are what they took."""
 
