@@ -18,9 +18,10 @@ from shardc.hlo.text.printer import print_module
 
 __all__ = ["carried_text", "with_carried"]
 
-_RESULTS, _MESH = "shardc.results", "shardc.mesh"
+_ARGUMENTS, _RESULTS, _MESH = "shardc.arguments", "shardc.results", "shardc.mesh"
 
-#: A mesh as data: axes, and devices if they are in another order.
+#: Names, and a mesh as data: axes, and devices if they are in another order.
+_Names = tuple[str, ...]
 _Axes = tuple[tuple[str, int], ...]
 _Devices = tuple[int, ...] | None
 
@@ -31,7 +32,7 @@ def carried_text(module: Module) -> str:
     It is to be read without a file name, which instructions would else have as their source.
     """
     mesh = module.mesh
-    more = {_RESULTS: to_json(module.result_names, tuple[str, ...])}
+    more = {_ARGUMENTS: to_json(module.arg_names, _Names), _RESULTS: to_json(module.result_names, _Names)}
     if mesh is not None:
         more[_MESH] = to_json((mesh.axes, mesh.device_ids, mesh.name), tuple[_Axes, _Devices, str])
     own = tuple(module.attrs.get("frontend_attributes", ()))
@@ -47,19 +48,23 @@ def with_carried(module: Module) -> Module:
     header: dict[str, str] = dict(module.attrs.get("frontend_attributes", ()))
     if _RESULTS not in header:
         return module
-    changes: dict[str, Any] = {"result_names": _read(header, _RESULTS, tuple[str, ...])}
-    if len(changes["result_names"]) not in (0, len(module.results)):
-        raise ParseError(f"{len(changes['result_names'])} names of {len(module.results)} results", where=_RESULTS)
-    if _MESH in header:
-        try:
-            changes["mesh"] = Mesh(*_read(header, _MESH, tuple[_Axes, _Devices, str]))
-        except ShardcError as e:
-            raise ParseError(e.what, where=_MESH) from None
-    left = tuple((k, v) for k, v in header.items() if k not in (_RESULTS, _MESH))
-    changes["attrs"] = {k: v for k, v in module.attrs.items() if k != "frontend_attributes"}
+    try:
+        arguments = _read(header, _ARGUMENTS, _Names) if _ARGUMENTS in header else module.arg_names
+        results = _read(header, _RESULTS, _Names)
+        mesh = Mesh(*_read(header, _MESH, tuple[_Axes, _Devices, str])) if _MESH in header else module.mesh
+    except ShardcError as e:
+        raise ParseError(e.what, where=e.where) from None
+    for where, names, count in (
+        (_ARGUMENTS, arguments, len(module.parameters)),
+        (_RESULTS, results, len(module.results)),
+    ):
+        if len(names) not in (0, count):
+            raise ParseError(f"{len(names)} names for {count} values", where=where)
+    attrs = {k: v for k, v in module.attrs.items() if k != "frontend_attributes"}
+    left = tuple((k, v) for k, v in header.items() if k not in (_ARGUMENTS, _RESULTS, _MESH))
     if left:
-        changes["attrs"]["frontend_attributes"] = left
-    return module.with_(**changes)
+        attrs["frontend_attributes"] = left
+    return module.with_(arg_names=arguments, result_names=results, mesh=mesh, attrs=attrs)
 
 
 def _read(header: Mapping[str, str], name: str, kind: Any) -> Any:
