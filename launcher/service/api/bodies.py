@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -13,8 +13,7 @@ from shardc.launcher.service.api.problems import Refusal
 
 __all__ = ["Room", "body_of", "content_type"]
 
-#: How much of a body that is too large is still taken off the wire, and for how long.
-_DROPPED_BYTES, _DROPPING_SECONDS = 256_000_000, 2.0
+_PACE = 1024
 
 
 def content_type(request: Request, *allowed: str) -> str:
@@ -41,48 +40,45 @@ async def body_of(request: Request, limit: int, stall_seconds: float, room: Room
     nothing comes for ``stall_seconds``, and with 503 when all bodies together need more than there is ``room``.
     """
     said = request.headers.get("content-length", "")
-    parts = _parts(request, stall_seconds)
     if said.isdigit() and len(said) < 20 and int(said) > limit:
-        raise await _too_large(parts, limit)
+        raise _too_large(limit)
     data = bytearray()
     try:
-        async for part in parts:
+        async for part in _parts(request, stall_seconds):
             data += part
             room.room -= len(part)
             if len(data) > limit:
-                raise await _too_large(parts, limit)
+                raise _too_large(limit)
             if room.room < 0:
                 error = RunError("too much is being uploaded at a time", fix="try again in a moment")
-                raise Refusal(503, error, {"Retry-After": "1", "Connection": "close"})
+                raise Refusal(503, error, {"Retry-After": "1"})
         yield bytes(data)
     finally:
         room.room += len(data)
 
 
 async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]:
-    stream = request.stream()
+    """The body as it comes; `_PACE` bytes (or the rest) have to come within ``stall_seconds``, again and again."""
+    clock = asyncio.get_running_loop().time
+    stream, end, came = request.stream(), clock() + stall_seconds, 0
     while True:
         try:
-            async with asyncio.timeout(stall_seconds):
+            async with asyncio.timeout_at(end):
                 part = await anext(stream, None)
         except TimeoutError:
-            what = f"nothing came for {stall_seconds:g} s"
+            what = f"less than {_PACE} bytes of the rest came in {stall_seconds:g} s"
             raise Refusal(408, InputError(what, where="body"), {"Connection": "close"}) from None
         except ClientDisconnect:
             raise Refusal(400, InputError("the client went away", where="body")) from None
         if part is None:
             return
+        came += len(part)
+        if came >= _PACE:
+            end, came = clock() + stall_seconds, 0
         yield part
 
 
-async def _too_large(parts: AsyncIterator[bytes], limit: int) -> Refusal:
-    """The refusal, after some more of the body was dropped: who still sends hears no answer on a closed connection."""
-    dropped = 0
-    with suppress(TimeoutError, Refusal):
-        async with asyncio.timeout(_DROPPING_SECONDS):
-            async for part in parts:
-                dropped += len(part)
-                if dropped > _DROPPED_BYTES:
-                    break
+def _too_large(limit: int) -> Refusal:
+    """What still comes of the body is dropped by the connection, so that who sends it hears the answer."""
     what = f"the body is longer than the {limit:,} bytes that this server takes"
-    return Refusal(413, InputError(what, where="body"), {"Connection": "close"}, limit=limit)
+    return Refusal(413, InputError(what, where="body"), limit=limit)
