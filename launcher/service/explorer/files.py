@@ -23,6 +23,7 @@ SCRIPTS = (
     "annotations.js",
     "examples.js",
     "program.js",
+    "remedies.js",
     "variant.js",
     "link.js",
     "compare.js",

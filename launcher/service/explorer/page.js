@@ -3,14 +3,12 @@
 const at = Object.fromEntries(['service', 'token', 'program', 'variants', 'comparison', 'reports'].map((id) => [id, document.getElementById(id)]));
 const reports = reportsSection(at.reports);
 const machine = el('select', { id: 'machine', on: { change: () => cards.forEach((card) => card.edited()) } });
-const remedies = el('input', { type: 'checkbox', on: { change: () => cards.forEach((card) => card.edited()) } });
 const cardsRow = el('div', { class: 'variants' });
 const differences = el('div');
 let cards = [];
 let current = null;
 
-at.variants.append(el('div', { class: 'tools' },
-  el('label', { class: 'machine' }, 'Machine ', machine), el('label', {}, remedies, ' look for remedies (takes longer)')), cardsRow);
+at.variants.append(el('div', { class: 'tools' }, el('label', { class: 'machine' }, 'Machine ', machine)), cardsRow);
 at.comparison.append(differences);
 const programs = programSection(at.program, begin);
 document.addEventListener('refused', (event) => askToken(event.detail));
@@ -59,10 +57,6 @@ function askToken(error) {
   field.focus();
 }
 
-function settings() {
-  return { machine: machine.value, remedies: remedies.checked };
-}
-
 function begin(program, start) {
   cards.forEach((card) => card.end());
   cards = [];
@@ -77,8 +71,9 @@ function begin(program, start) {
 }
 
 function addCard(label, { mesh, annotations }) {
-  const buttons = label === 'A' ? [['Change an annotation', branch]] : [['Keep only B', keep], ['Remove B', drop]];
-  const card = variantCard({ label, mesh, annotations }, current, settings, { done: update, starting: () => label === 'B' && !cards[0].fresh() && cards[0].start(), buttons });
+  const buttons = label === 'A' ? [['Change an annotation', branch], ['Look for remedies', (card) => card.advise()]] : [['Keep only B', keep], ['Remove B', drop]];
+  const handlers = { starting: () => label === 'B' && !cards[0].fresh() && cards[0].start(), done: update, take: tryOut, buttons };
+  const card = variantCard({ label, mesh, annotations }, current, () => machine.value, handlers);
   cards.push(card);
   cardsRow.append(card.element);
   return card;
@@ -89,6 +84,16 @@ function branch(from) {
   if (cards.length > 1) cards[1].focus();
   else addCard('B', from.variant).focus();
   update();
+}
+
+// B is A with some annotations changed, compared at once.
+function tryOut(card, changes) {
+  if (cards.length > 1) cards.pop().end();
+  const { mesh, annotations } = card.variant;
+  const tried = addCard('B', { mesh, annotations: withChanges(annotations, changes) });
+  update();
+  tried.focus();
+  tried.start();
 }
 
 function drop() {
