@@ -23,6 +23,7 @@ from shardc.launcher.service.api.connection import PatientConnection
 from shardc.launcher.service.api.parts import ApiSettings
 from shardc.launcher.service.api.web import listen, run_web, url_of
 from shardc.launcher.service.places import default_state
+from shardc.launcher.service.serve import ServeSettings, serve
 from shardc.launcher.service.store.store import Store
 
 
@@ -203,6 +204,13 @@ def test_what_serve_refuses(tmp_path, words, said):
     assert found.returncode == 2
     assert found.stderr.startswith("error: ")
     assert said in found.stderr
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(EnvironmentProblem, match="uvicorn") as caught:
+        serve(ServeSettings(store=str(tmp_path), state=tmp_path / "state"), lambda serving: None, print)
+    assert "shardc[serve]" in str(caught.value)
 
 
 @pytest.mark.parametrize(
