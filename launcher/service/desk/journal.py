@@ -144,7 +144,10 @@ class Journal:
 
     def adopt(self) -> Iterator[Adopted]:
         """The open jobs of servers that are gone; they are queued, and this server's, when they come out here."""
-        yield from self._take("")
+        with self._reading() as database:
+            left = database.execute(f"SELECT 1 FROM jobs WHERE server = '' AND {OPEN} LIMIT 1").fetchone()
+        if left:
+            yield from self._take("")
         for name in self.others():
             with _told(self.path), self._presence.taking_over(name) as gone:
                 if gone:

@@ -70,8 +70,10 @@ class OpenJobs:
             return self._unsaved.get(job_id) or self.journal.job(job_id)
 
     def newest(self, limit: int) -> list[Job]:
+        """Newest first."""
+        written = {job.id: job for job in self.journal.jobs(limit)}
         with self.lock:
-            found = {job.id: job for job in self.journal.jobs(limit)} | self._unsaved
+            found = written | self._unsaved
             places = self.line.places()
             for job_id in self._makings.keys() & found.keys():
                 making = self._makings[job_id]

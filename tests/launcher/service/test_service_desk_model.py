@@ -201,4 +201,4 @@ def test_any_short_story() -> None:
 
 @pytest.mark.full
 def test_any_story() -> None:
-    run_state_machine_as_test(DeskModel, settings=settings(_SETTINGS, max_examples=100, stateful_step_count=50))
+    run_state_machine_as_test(DeskModel, settings=settings(_SETTINGS, max_examples=40, stateful_step_count=50))
