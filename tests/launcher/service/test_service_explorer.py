@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardc.launcher.service.explorer.files import policy
 from tests.launcher.report.browser import Browser, Tab, luminance, need_chromium
 from tests.launcher.service.service_harness import TOKEN, Service, eventually
 
@@ -115,6 +116,20 @@ def test_a_token_is_asked_for_and_kept_in_the_tab_alone(browser: Browser, servic
     assert tab.eval("localStorage.length") == 0 and tab.eval("document.cookie") == ""
     assert TOKEN not in tab.eval("location.href")
     tab.close()
+
+
+def test_the_page_may_run_its_own_script_and_no_other(tab: Tab, service: Service) -> None:
+    with service.caller("") as caller:
+        page = caller.http.get("/")
+    assert page.headers["Content-Security-Policy"] == policy() and page.headers["X-Content-Type-Options"] == "nosniff"
+    refused = """(() => {
+        const tries = [
+            () => { document.body.innerHTML += '<b>x</b>'; },
+            () => { document.createElement('script').textContent = '1'; },
+        ];
+        return tries.map((attempt) => { try { attempt(); return 'done'; } catch (error) { return error.name; } });
+    })()"""
+    assert tab.eval(refused) == ["TypeError", "TypeError"]
 
 
 def test_an_example_becomes_a_report(tab: Tab, service: Service) -> None:
