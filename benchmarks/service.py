@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tables import insert, table
 
@@ -93,43 +92,42 @@ def program(number: int, layers: int) -> str:
 
 
 CACHED_HEAD = (
-    "program",
-    "compiled anew",
-    "local cache",
-    "service",
-    "ratio",
-    "its requests: the job",
-    "the executable",
-    "size",
+    *("program", "executable", "compiled anew", "hit of the local cache", "answer of the service", "ratio"),
+    *("file, `Program.compile`, local cache", "file, `client.compile`"),
 )
 
 
 def cached_rows(folder: Path) -> list[Sequence[str]]:
-    """`compile` of a program in hand: from the local cache, and by a client without one from the service's store."""
-    import httpx
+    """From a key to an executable in memory, here and there; then all of it from a file, by a client without a cache.
 
+    A file's program is read and partitioned before the local cache is asked, and only read by the service's client.
+    """
     import shardc
+    from shardc.compiler.cache import cached, known
+    from shardc.compiler.serialize import to_bytes
+    from shardc.launcher.compiled import job_config
+    from shardc.launcher.remote.executables import compiled_by
+    from shardc.native.target import host_target
 
     rows = []
-    path = folder / "program.hlo"
+    path, config = folder / "program.hlo", job_config()
     texts = {"perceptron": (ROOT / "examples" / "hlo_annotated" / "mlp.hlo").read_text(encoding="utf-8")}
     texts |= {f"{layers} layers": program(0, layers) for layers in (8, 64)}
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with serving(folder / "cached", 1) as server, httpx.Client(base_url=server.url, headers=headers) as http:
-        client = shardc.connect(server.url, token=TOKEN)
+    with serving(folder / "cached", 1) as server, shardc.connect(server.url, token=TOKEN) as client:
         for name, text in texts.items():
             path.write_text(text, encoding="utf-8")
             anew = seconds(shardc.load(path).compile)
-            here = median(lambda: shardc.load(path).compile())
-            there = median(lambda: client.compile(shardc.load(path)))
-            order = {"kind": "compile", "program": client.upload(text.encode()), "page": False}
-            job: dict[str, Any] = http.post("/v1/jobs", json=order).json()
-            job = http.get(f"/v1/jobs/{job['id']}?wait=60", timeout=90).json()
-            file = f"/v1/artifacts/{job['key']}/executable.shardc"
-            asked = median(lambda order=order: http.post("/v1/jobs", json=order))
-            fetched = median(lambda file=file: http.get(file))
-            size = f"{len(http.get(file).content) / 1024:.0f} KiB"
-            rows.append((name, _ms(anew), _ms(here), _ms(there), f"{there / here:.2f}", _ms(asked), _ms(fetched), size))
+            remote = client.program(path)
+            order = remote.partition().compile_order("cpu", host_target(), page=False)
+            executable, _ = compiled_by(client, order, {remote.digest: remote.data})
+            key = remote.digest
+            cached(key, config, lambda executable=executable: executable)
+            here = median(lambda key=key: known(key, config))
+            there = median(lambda order=order, remote=remote: compiled_by(client, order, {remote.digest: remote.data}))
+            file_here, file_there = median(lambda: shardc.load(path).compile()), median(lambda: client.compile(path))
+            size = f"{len(to_bytes(executable)) / 1024:.0f} KiB"
+            times = (_ms(anew), _ms(here), _ms(there), f"{there / here:.1f}", _ms(file_here), _ms(file_there))
+            rows.append((name, size, *times))
     return rows
 
 

@@ -22,7 +22,7 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /pr
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("faults")) as service:
+    with Service(tmp_path_factory.mktemp("faults"), options=("--grace", "0.2")) as service:
         yield service
 
 
@@ -42,8 +42,8 @@ def everything(caller: Caller, job: Mapping[str, Any]) -> dict[str, bytes]:
 def test_a_killed_worker_costs_its_job_and_nothing_else(service: Service) -> None:
     with service.caller() as caller:
         caller.made("partition", small(1))
-        job = running(caller, caller.submit("compile", caller.upload(large(80, 1)), page=False))
-        time.sleep(0.3)
+        job = running(caller, caller.submit("compile", caller.upload(large(40, 1)), page=False))
+        time.sleep(0.1)
         for pid in children(service.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -52,13 +52,13 @@ def test_a_killed_worker_costs_its_job_and_nothing_else(service: Service) -> Non
         assert ended["problem"]["error"] == "RunError"
         assert "kill" in ended["problem"]["what"].lower(), ended["problem"]
         assert caller.made("partition", small(2))["state"] == "done"
-        again = caller.submit("compile", caller.upload(large(80, 1)), page=False)
+        again = caller.submit("compile", caller.upload(large(40, 1)), page=False)
         assert caller.over(again)["state"] == "done", "a failure is not remembered"
 
 
 def test_the_server_killed_in_the_middle_of_a_job(service: Service) -> None:
     with service.caller() as caller:
-        first = running(caller, caller.submit("compile", caller.upload(large(80, 2)), page=False))
+        first = running(caller, caller.submit("compile", caller.upload(large(40, 2)), page=False))
         waiting = [caller.submit("partition", caller.upload(small(n))) for n in (11, 12)]
     service.restart()
     with service.caller() as caller:
@@ -68,17 +68,16 @@ def test_the_server_killed_in_the_middle_of_a_job(service: Service) -> None:
             everything(caller, ended)
 
 
-def test_a_server_told_to_end_leaves_no_job_behind(tmp_path: Path) -> None:
-    with Service(tmp_path, options=("--grace", "0.2")) as service:
-        with service.caller() as caller:
-            job = running(caller, caller.submit("compile", caller.upload(large(80, 3)), page=False))
-            other = caller.submit("partition", caller.upload(small(3)))
-        assert service.stop() == 0, service.log()
-        assert "Traceback" not in service.log()
-        service.start()
-        with service.caller() as caller:
-            for left in (job, other):
-                assert caller.over(caller.job(left["id"]))["state"] == "done"
+def test_a_server_told_to_end_leaves_no_job_behind(service: Service) -> None:
+    with service.caller() as caller:
+        job = running(caller, caller.submit("compile", caller.upload(large(40, 3)), page=False))
+        other = caller.submit("partition", caller.upload(small(3)))
+    assert service.stop() == 0, service.log()
+    assert "Traceback" not in service.log()
+    service.start()
+    with service.caller() as caller:
+        for left in (job, other):
+            assert caller.over(caller.job(left["id"]))["state"] == "done"
 
 
 def flip(path: Path, at: int) -> None:
@@ -189,7 +188,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
             first = caller.made("partition", small(40))
             content = everything(caller, first)
             with pytest.raises(Problem) as caught:
-                caller.upload(large(80, 5) + "// " + "x" * 700_000)
+                caller.upload(large(40, 5) + "// " + "x" * 700_000)
             assert caught.value.status in (500, 503, 507)
             assert caught.value.problem["error"] in ("EnvironmentProblem", "RunError")
             assert caller.made("partition", small(40))["cached"]
@@ -205,6 +204,25 @@ def test_a_full_disk(tmp_path: Path) -> None:
             assert again["partitioned.hlo"] == content["partitioned.hlo"]
             assert caller.http.get("/healthz").status_code == 200
         assert "Traceback" not in service.log()
+
+
+@LINUX
+def test_a_disk_that_others_fill(tmp_path: Path) -> None:
+    """The job whose result has no place fails and says so; when there is place again, the same order is done."""
+    disk = tmp_path / "disk"
+    wrapper = on_a_small_disk(disk, 4096)
+    store = str(disk / "store")
+    with Service(tmp_path / "service", store=store, wrapper=wrapper) as service, service.caller() as caller:
+        program = caller.upload(small(42))
+        filler = Path(f"/proc/{service.pid}/root{disk}/filler")  # the disk is there for the server alone
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        job = caller.over(caller.submit("compile", program))
+        assert (job["state"], job["problem"]["error"]) == ("failed", "EnvironmentProblem"), job
+        assert "full" in job["problem"]["what"]
+        filler.unlink()
+        everything(caller, caller.over(caller.submit("compile", program)))
 
 
 def test_two_servers_on_one_store(tmp_path: Path) -> None:
@@ -232,12 +250,13 @@ def test_two_servers_on_one_store(tmp_path: Path) -> None:
             assert everything(second, job) == everything(first, job)
 
 
+@pytest.mark.full
 def test_a_server_takes_over_the_jobs_of_one_that_was_killed(tmp_path: Path) -> None:
     """Two of them share store and state."""
     shared = {"store": str(tmp_path / "store"), "state": tmp_path / "state"}
     with Service(tmp_path / "one", **shared) as one, Service(tmp_path / "two", **shared) as two:
         with one.caller() as caller:
-            job = running(caller, caller.submit("compile", caller.upload(large(80, 6)), page=False))
+            job = running(caller, caller.submit("compile", caller.upload(large(40, 6)), page=False))
         one.kill()
         with two.caller() as caller:
             ended = caller.over(caller.job(job["id"]))
