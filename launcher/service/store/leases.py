@@ -1,8 +1,9 @@
 """Leases: what a server is using is not evicted, neither by itself nor by another server on the same store.
 
-A lease is an empty file in the store, ``leases/KEY.SERVER.NUMBER.EXPIRY`` (milliseconds). Who takes one looks
-*afterwards* whether the thing is there; who evicts makes the thing invisible and looks *afterwards* for leases, before
-it removes anything. So one of the two sees the other. A lease ends by itself some time after its server has died.
+A lease is an empty file in the store, ``leases/KEY.SERVER.NUMBER.EXPIRY`` (milliseconds). Who evicts first puts up a
+warning, ``evicting/KEY``, and looks *afterwards* for leases; who takes a lease looks *afterwards* for warnings, and
+waits while there is one. So one of the two sees the other: nothing that is leased goes, and what was there when its
+lease was taken is there until it ends. Both end by themselves some time after their server has died.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from shardc.hlo.errors import EnvironmentProblem
@@ -22,6 +23,9 @@ __all__ = ["Leases"]
 
 #: Seconds that a lease lasts; it is renewed when half of them are left. Clocks of servers may differ by less than that.
 _SECONDS = 240.0
+
+#: Seconds that a warning lasts, and between two looks whether it is gone.
+_WARNING, _POLL = 30.0, 0.02
 
 #: Seconds that a lease stays after its last use where storage is far, so that a burst of requests costs one.
 _LINGER = 5.0
@@ -78,6 +82,19 @@ class Leases:
             held = self._held.get(key)
             return held.since if held and held.count and held.expiry > time.time() else None
 
+    @contextmanager
+    def evicting(self, wanted: Collection[str]) -> Iterator[Callable[[str], bool]]:
+        """Warn that ``wanted`` are about to go. Gives a function that says of each whether it may go now: nobody uses
+        it, and nobody begins to before the block ends."""
+        until = time.time() + _WARNING
+        warned = {key for key in wanted if self._warn(key, until)}
+        try:
+            free = warned - self.in_use(warned, end=True)
+            yield lambda key: key in free and time.time() < until - _WARNING / 4
+        finally:
+            for key in warned:
+                self._medium.remove(f"evicting/{key}")
+
     def in_use(self, wanted: Collection[str], *, end: bool = False) -> set[str]:
         """Those of ``wanted`` that some server uses. With ``end`` this server's next use of the others begins a new
         lease, also where the last one lingers."""
@@ -125,7 +142,26 @@ class Leases:
         expiry = time.time() + _SECONDS
         name = f"{key}.{self._server}.{next(self._numbers)}.{int(1000 * expiry)}"
         self._medium.mark(f"leases/{name}")
+        while self._warned(key):
+            time.sleep(_POLL)
         return _Held(name, expiry, time.monotonic())
+
+    def _warn(self, key: str, until: float) -> bool:
+        """Put up a warning; False where another server's stands. One of a dead server is replaced."""
+        path, text = f"evicting/{key}", str(int(1000 * until)).encode()
+        if self._medium.create(path, text):
+            return True
+        if self._warned(key):
+            return False
+        self._medium.remove(path)
+        return self._medium.create(path, text)
+
+    def _warned(self, key: str) -> bool:
+        try:
+            until = self._medium.read(f"evicting/{key}")
+        except FileNotFoundError:
+            return False
+        return until.isdigit() and time.time() < int(until) / 1000
 
     def _remove(self, names: Collection[str]) -> None:
         for name in names:

@@ -40,13 +40,10 @@ class Recent(Generic[_T]):
             while self._total > self._limit:
                 self._drop(next(iter(self._values)))
 
-    def drop(self, name: str) -> bool:
-        """Forget ``name``; tells whether it was there."""
+    def drop(self, name: str) -> None:
         with self._lock:
-            return self._drop(name)
+            self._drop(name)
 
-    def _drop(self, name: str) -> bool:
-        there = name in self._values
-        if there:
+    def _drop(self, name: str) -> None:
+        if name in self._values:
             self._total -= self._size(self._values.pop(name))
-        return there

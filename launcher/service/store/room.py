@@ -23,6 +23,9 @@ FOLDERS = ("entries", "programs")
 #: Seconds after which a file that no manifest names belongs to nobody: its writer has died.
 _LEFT_OVER = 3600.0
 
+#: How many things go before it is looked again.
+_AT_ONCE = 32
+
 
 @dataclass(slots=True)
 class Evicted:
@@ -131,52 +134,37 @@ class Room:
         return (path, manifest.files_path)
 
     def _evict(self, target: int) -> None:
-        """Until at most ``target`` bytes are left. A round may find that its victims were taken into use meanwhile."""
+        """Until at most ``target`` bytes are left, or only what is in use."""
         self.note()
         if self._index.fresh:
             self.look()
-        for _ in range(3):
-            over = self._index.total() - target
-            if over <= 0:
-                return
-            oldest = self._index.oldest()
+        tried: set[str] = set()
+        while (over := self._index.total() - target) > 0:
+            oldest = [(place, size) for place, size in self._index.oldest() if place not in tried]
             busy = self._leases.in_use([_key(place) for place, _ in oldest])
             victims: dict[str, int] = {}
             for place, size in oldest:
-                if over <= 0:
-                    break
-                if _key(place) not in busy:
+                if over > 0 and len(victims) < _AT_ONCE and _key(place) not in busy:
                     victims[place] = size
                     over -= size
             if not victims:
                 return
-            self._take_away(victims)
+            tried.update(victims)
+            with self._leases.evicting([_key(place) for place in victims]) as may_go:
+                for place, size in victims.items():
+                    if may_go(_key(place)):
+                        self._remove(place, size)
 
-    def _take_away(self, victims: dict[str, int]) -> None:
-        """Hide the victims, see whether anybody uses them by now, and only then remove them (see `leases`)."""
-        hidden: dict[str, bytes] = {}
-        for place in victims:
-            try:
-                hidden[place] = self._medium.read(manifest_path(place))
-                self._medium.remove(manifest_path(place))
-            except FileNotFoundError:
-                self._index.remove([place])
-        busy = {_key(place) for place in hidden}
-        try:
-            busy = self._leases.in_use(busy, end=True)
-        finally:  # nobody knows: all of them stay
-            for place, data in hidden.items():
-                if _key(place) not in busy:
-                    self._remove_files(place, data)
-                    self._index.remove([place])
-                    self.evicted.number += 1
-                    self.evicted.bytes += victims[place]
-                elif not self._medium.create(manifest_path(place), data):  # it was made anew meanwhile
-                    self._remove_files(place, data)
-
-    def _remove_files(self, place: str, manifest: bytes) -> None:
-        with suppress(Damaged):  # then its files are left over, see `look`
-            self._medium.remove(read_manifest(place, manifest).files_path)
+    def _remove(self, place: str, size: int) -> None:
+        path = manifest_path(place)
+        with suppress(FileNotFoundError):  # somebody else has removed it
+            manifest = self._medium.read(path)
+            self._medium.remove(path)
+            self.evicted.number += 1
+            self.evicted.bytes += size
+            with suppress(Damaged):  # then its files are left over, see `look`
+                self._medium.remove(read_manifest(place, manifest).files_path)
+        self._index.remove([place])
 
     def _full(self, size: int) -> EnvironmentProblem:
         what = f"the store has no room for {size:,} bytes: "

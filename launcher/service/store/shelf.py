@@ -190,8 +190,7 @@ class Shelf:
             seen = _Seen(manifest, versions, now)
             self._seen.put(place, seen)
             return seen
-        if self._seen.drop(place):
-            self._room.release(place)
+        self._seen.drop(place)
         return None
 
     def _check_files(self, manifest: Manifest) -> None:
@@ -221,7 +220,7 @@ class Shelf:
         if (there and there.token) != (manifest and manifest.token):
             return
         self.damaged += 1
+        self._room.release(place)  # first: afterwards somebody else may put it again
         self._medium.remove(manifest_path(place))
         if manifest:
             self._medium.remove(manifest.files_path)
-        self._room.release(place)

@@ -1,9 +1,9 @@
 """The store: uploaded programs and finished entries by content, in a folder or in object storage by its fsspec URL.
 
-    URL/programs/ab/abcd….json, .TOKEN.files           an uploaded program, by its SHA-256
+    URL/programs/ab/abcd….json, .TOKEN.files             an uploaded program, by its SHA-256
     URL/entries/NAME OF KEY/ab/abcd….json, .TOKEN.files  an order's files, by `order_key`; signed with the server's key
-    URL/leases/…                                       what servers are using
-    STATE/store-….sqlite                               sizes and last uses
+    URL/leases/…, evicting/…                             what servers are using, and about to remove
+    STATE/store-….sqlite                                 sizes and last uses
 
 Several servers may use one URL. Those with the same key share their entries; the others' are not trusted, and only
 count towards the size.

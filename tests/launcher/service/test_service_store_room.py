@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from contextlib import ExitStack
@@ -161,32 +162,75 @@ def test_leases_of_a_dead_server_end(place: Place, monkeypatch: pytest.MonkeyPat
         assert len([n for n in store._medium.names("leases") if "dead.0" in n]) == 0
 
 
-def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place) -> None:
-    """Another server begins to use something just after its manifest was hidden, or just before."""
+def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another server begins to use something when it is chosen to go, just before the warning is up."""
     with place.open(state="other") as other, place.open(limit=11_000) as store, ExitStack() as uses:
         put(other, 0)
         other._leases.close()
         store._room.look()
-        read = store._medium.read
+        create = store._medium.create
+        found = []
 
-        def hook(path: str, start: int = 0, end: int | None = None) -> bytes:
-            data = read(path, start, end)
-            if path.endswith(f"{name(0)}.json") and not found:
+        def hook(path: str, data: bytes) -> bool:
+            if path == f"evicting/{name(0)}":
                 uses.enter_context(other.using(name(0)))
                 found.append(other.find(name(0)))
-            return data
+            return create(path, data)
 
-        found: list[object] = []
-        store._medium.read = hook  # type: ignore[method-assign]
+        monkeypatch.setattr(store._medium, "create", hook)
         with pytest.raises(EnvironmentProblem, match="are in use"):
             put(store, 1)
+        assert len(found) == 1
         assert found[0] is not None
         assert other.read(name(0), "report.json") == bytes(10_000)
         assert store.statistics().evicted == 0
+        assert store._medium.names("evicting") == []
+
+
+def test_who_is_later_waits_until_it_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another server wants to use something, and one to put it, when the warning is up and it is being removed."""
+    with place.open(state="other") as other, place.open(limit=11_000) as store:
+        put(other, 0)
+        other._leases.close()
+        store._room.look()
+        found: list[object] = []
+        remove = store._medium.remove
+
+        def use() -> None:
+            with other.using(name(0)):
+                found.append(other.find(name(0)))
+                put(other, 0)
+                found.append(other.find(name(0)))
+
+        def hook(path: str) -> None:
+            if path.endswith(f"{name(0)}.json"):
+                user.start()
+                user.join(0.1)
+                assert user.is_alive()
+                assert found == []
+            remove(path)
+
+        user = threading.Thread(target=use)
+        monkeypatch.setattr(store._medium, "remove", hook)
+        put(store, 1)
+        user.join(60)
+        assert found[0] is None
+        assert found[1] is not None
+        assert other.read(name(0), "report.json") == bytes(10_000)
+
+
+def test_warnings_of_a_dead_server_end(place: Place) -> None:
+    with place.open(limit=11_000) as store:
+        put(store, 0)
+        store._medium.create(f"evicting/{name(0)}", str(int(1000 * time.time()) - 1).encode())
+        with store.using(name(0)):
+            assert store.find(name(0))
+        put(store, 1)
+        assert there(store, range(2)) == [1]
 
 
 def test_nothing_goes_when_nobody_knows_what_is_in_use(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The network fails just after a victim was hidden."""
+    """The network fails just after the warning was put up."""
     with place.open(limit=11_000) as store:
         put(store, 0)
         names, asked = store._medium.names, []
