@@ -57,6 +57,7 @@ class Elsewhere:
     options: Mapping[str, Any] = field(default_factory=dict)
     profile: bool = False
     ticket: Ticket | None = None
+    _ordered: dict[Target, tuple[CompileOrder, Mapping[str, bytes]]] = field(default_factory=dict)
 
     @staticmethod
     def of(config: Config, program: Callable[[], Program], target: str, **options: Any) -> Elsewhere | None:
@@ -96,10 +97,14 @@ class Elsewhere:
         return Client(Address.of(self.config), config=self.config)
 
     def _order(self, client: Client, machine: Target | None) -> tuple[CompileOrder, Mapping[str, bytes]]:
-        remote = client.program(self.program())
-        partitioned = remote.propagate(conservative=self.conservative).partition(**self.options)
-        order = partitioned.compile_order(self.target, machine or host_target(), profile=self.profile, page=False)
-        return order, {remote.digest: remote.data}
+        """The order, and its program by digest; made once."""
+        machine = machine or host_target()
+        if machine not in self._ordered:
+            remote = client.program(self.program())
+            partitioned = remote.propagate(conservative=self.conservative).partition(**self.options)
+            order = partitioned.compile_order(self.target, machine, profile=self.profile, page=False)
+            self._ordered[machine] = order, {remote.digest: remote.data}
+        return self._ordered[machine]
 
     def _tell(self, error: ShardcError) -> None:
         launcher = detect_launcher()

@@ -45,10 +45,11 @@ from shardc.partitioner.options import Choice
 
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.compiler.lower.memory_timeline import MemoryTimeline
     from shardc.launcher.explain.explanation import Difference, Explanation
     from shardc.launcher.service.results import ProgramFacts
     from shardc.launcher.simulate.simulation import Simulation
-    from shardc.launcher.stages import Program
+    from shardc.launcher.stages import Partitioned, Program
     from shardc.native.target import Target
 
 __all__ = ["RemotePartitioned", "RemoteProgram", "RemotePropagated"]
@@ -61,7 +62,7 @@ class RemoteProgram:
     """A program to be worked on at a service: ``data`` are the bytes of a file (HLO, MLIR, exported) that errors call
     ``name``; ``specs`` and ``sizes`` are annotations and mesh as the command line has them.
 
-    ``local`` is the program here that it is the text of, if it is. Made by `Client.program`.
+    ``local`` is the program of this process, not yet annotated so, that it is the text of. Made by `Client.program`.
     """
 
     requests: Requests
@@ -82,12 +83,20 @@ class RemoteProgram:
         """What names the program in orders."""
         return hashlib.sha256(self.data).hexdigest()
 
+    @cached_property
+    def here(self) -> Program:
+        """The same program in this process, for what a service is not asked."""
+        from shardc.launcher.programs import program_of
+
+        program = replace(self.local or program_of(self.data, self.name), config=self.config)
+        mesh = Mesh(dict(self.sizes)) if self.sizes else None
+        return program.annotate(dict(self.specs), mesh=mesh) if self.specs or mesh is not None else program
+
     def order(self, kind: type[O], **fields: Any) -> O:
         """An order of ``kind`` for this program."""
+        name = "".join(c if c.isprintable() else "?" for c in self.name)[-200:]
         terms = {**settings_terms(self.config), **fields}
-        return kind(
-            program=self.digest, name=self.name[-200:], mesh=dict(self.sizes), annotations=dict(self.specs), **terms
-        )
+        return kind(program=self.digest, name=name, mesh=dict(self.sizes), annotations=dict(self.specs), **terms)
 
     def carry_out(self, order: Order, programs: Mapping[str, bytes] | None = None, hear: Hear | None = None) -> Result:
         """What ``order``, one of this program's (and of ``programs``, by digest), makes at the service."""
@@ -117,7 +126,7 @@ class RemoteProgram:
         """As `Program.annotate`; that names, axes and dimensions are there shows at the service."""
         specs = {name: spec_text(spec) for name, spec in (annotations or {}).items()}
         sizes = self.sizes if mesh is None else mesh_sizes(as_mesh(mesh))
-        return replace(self, specs={**self.specs, **specs}, sizes=sizes, local=None)
+        return replace(self, specs={**self.specs, **specs}, sizes=sizes)
 
     def scheduled(
         self,
@@ -135,7 +144,7 @@ class RemoteProgram:
             "profile": None if measured is None else Path(measured),
         }
         changes = {k: v for k, v in changes.items() if v is not None}
-        return replace(self, config=replace(self.config, **changes), local=None) if changes else self
+        return replace(self, config=replace(self.config, **changes)) if changes else self
 
     def tuned(self, seconds: float) -> RemoteProgram:
         """Refused: tuning is for the computer that it runs on."""
@@ -284,7 +293,8 @@ class RemotePartitioned:
         from shardc.launcher.explain.explanation import Explanation
 
         terms = {"remedies": remedies, "tries": tries, "seconds": float(seconds), "thresholds": dict(thresholds or {})}
-        return self.program.carry_out(self.order(ExplainOrder, machine, **terms)).value(Explanation, "explanation.json")
+        result = self.program.carry_out(self.order(ExplainOrder, machine, **terms))
+        return replace(result.value(Explanation, "explanation.json"), machine=str(machine or ""))
 
     def difference(self, other: RemotePartitioned, machine: str | Path | None = None) -> Difference:
         """What changes from this one to ``other``: the same program with other annotations."""
@@ -334,6 +344,7 @@ class RemotePartitioned:
 
         Raises `EnvironmentProblem` where another version of shardc runs there.
         """
+        from shardc.launcher.load import content_kind
         from shardc.native.target import host_target
 
         check_target(target)
@@ -345,22 +356,31 @@ class RemotePartitioned:
         executable, result = compiled_by(program.requests, order, {program.digest: program.data})
         repeat_warnings(result)
         seconds = {**result.facts.get("seconds", {}), "service": time.perf_counter() - start}
-        local = program.local
-        source = None if local is None else lambda: self.with_local(local)
-        return Compiled(executable, None if local is None else local.jax, program.config, seconds, source)
+        # Only functions have pytrees; other programs are not read here for that.
+        known = program.local is not None or content_kind(program.data) == "exported"
+        return Compiled(executable, program.here.jax if known else None, program.config, seconds, lambda: self.here)
 
     def compile_order(self, target: str, machine: Target, **fields: Any) -> CompileOrder:
         """The order for an executable for ``target`` (a GPU of this computer is its kind) and a processor."""
         kind = name_of(str(find_target(target))) if target == "cuda" else target
         return self.order(CompileOrder, target=kind, cpu=cpu_of(machine), **fields)
 
-    def with_local(self, local: Program) -> Any:
-        """The same stage, made here of the program here."""
-        return local.propagate(conservative=self.propagated.conservative).partition(**self.options)
+    @cached_property
+    def here(self) -> Partitioned:
+        """The same stage, made in this process."""
+        return self.program.here.propagate(conservative=self.propagated.conservative).partition(**self.options)
 
     def memory_analysis(self) -> dict[str, int]:
         """As `Partitioned.memory_analysis`."""
         return self.compile().memory_analysis()
+
+    def memory_timeline(self) -> MemoryTimeline:
+        """As `Partitioned.memory_timeline`; the program is partitioned here for it."""
+        return self.compile().memory_timeline()
+
+    def memory_picture(self, path: str | Path) -> None:
+        """As `Partitioned.memory_picture`."""
+        self.compile().memory_picture(path)
 
     def compile_ahead(
         self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ def sweep(
         ignore_memory=ignore_memory,
         **machine_terms(machine),
     )
-    return first.carry_out(order, digests, _heard(progress)).value(SweepResult, "sweep.json")
+    result = first.carry_out(order, digests, _heard(progress)).value(SweepResult, "sweep.json")
+    return replace(result, machine=str(machine))
 
 
 def _counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:

@@ -47,9 +47,9 @@ class Source:
 
 
 @contextmanager
-def source(view: View, server: str, *, asked: bool = True) -> Iterator[Source]:
+def source(view: View, server: str, *, asked: bool = True, status: bool = True) -> Iterator[Source]:
     """The source that ``--server`` names, or (if it is to be ``asked``) the environment: when that one is away, the
-    work is done here.
+    work is done here. Without ``status`` somebody else draws on stderr.
 
     Raises `EnvironmentProblem` where the ``server`` is away.
     """
@@ -60,7 +60,7 @@ def source(view: View, server: str, *, asked: bool = True) -> Iterator[Source]:
         return
     from shardc.launcher.remote.client import connect
 
-    with _telling(view) as hear, connect(server, hear=hear) as client:
+    with _telling(view, status) as hear, connect(server, hear=hear) as client:
         if not server and not _answers(client, view):
             yield Source()
         else:
@@ -80,19 +80,19 @@ def _answers(client: Client, view: View) -> bool:
 
 
 @contextmanager
-def _telling(view: View) -> Iterator[Callable[[Job], None]]:
+def _telling(view: View, status: bool) -> Iterator[Callable[[Job], None]]:
     """What tells of jobs: a line that changes where stderr is a terminal, and lines with ``-v``."""
     from contextlib import nullcontext
 
-    shown = not view.quiet and view.is_speaker and sys.stderr.isatty()
+    shown = status and not view.quiet and view.is_speaker and sys.stderr.isatty()
     if shown:
         from rich.console import Console
 
-        status: Any = Console(stderr=True).status("asking the compile service")
+        drawn: Any = Console(stderr=True).status("asking the compile service")
     else:
-        status = nullcontext()
+        drawn = nullcontext()
     said: list[str] = []
-    with status as line:
+    with drawn as line:
 
         def hear(job: Job) -> None:
             text = _job_text(job)

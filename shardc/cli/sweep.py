@@ -93,7 +93,7 @@ def sweep(
         from shardc.launcher.figures import make_folder
 
         make_folder(pictures)
-    with source(view, server, asked=not (dask or mpi)) as here, _progress(view) as progress:
+    with source(view, server, asked=not (dask or mpi), status=False) as here, _progress(view) as progress:
         result = _run(here, files, dask=dask, mpi=mpi, jobs=jobs)(
             devices=_counts(here, devices, files, wanted),
             machine=machine,

@@ -11,7 +11,9 @@ import pytest
 
 from shardc.cli.app import main
 from tests.launcher.remote.remote_service import FakeService
+from tests.launcher.simulate.test_as_scheduled import GPU
 
+ROOT = Path(__file__).parents[3]
 SETS = """
 [sets.plain.annotate]
 x = "data"
@@ -111,6 +113,37 @@ def test_files_are_the_same(
     assert here.keys() == there.keys() and len(here) > 8
     assert (tmp_path / "here" / "said").read_text() == (tmp_path / "there" / "said").read_text()
     assert [name for name in here if here[name] != there[name]] == []
+
+
+def test_a_program_that_xla_scheduled(service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "dump.hlo"
+    path.write_text(GPU)
+    command = ["simulate", str(path), "--machine", "h100-dgx:8"]
+    there = [*command, "--server", service.url]
+    assert run(capsys, command) == run(capsys, there)
+    assert run(capsys, [*command, "--annotate", "x=a", "--mesh", "a=8"])[:2] == (2, "")
+    assert run(capsys, [*there, "--annotate", "x=a", "--mesh", "a=8"])[:2] == (2, "")
+    assert run(capsys, [*command, "--mesh", "a=2,b=4", "--json"]) == run(
+        capsys, [*there, "--mesh", "a=2,b=4", "--json"]
+    )
+
+
+def test_machines_of_files(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The description travels, and is called as it was here."""
+    path = tmp_path / "Our machine.toml"
+    path.write_text((ROOT / "collectives" / "machines" / "h100-dgx.toml").read_text())
+    machine = ["--machine", f"{path}:4", "--json"]
+    for command in (
+        ["partition", plain, *MESH],
+        ["simulate", plain, *MESH],
+        ["explain", plain, *MESH, "--remedies", "0"],
+        ["sweep", plain, "--mesh", "data=1,model=1", "--devices", "4", "--annotate", "x=data"],
+    ):
+        here, there = run(capsys, [*command, *machine]), run(capsys, [*command, *machine, "--server", service.url])
+        assert here[0] == there[0] == 0, there[2]
+        assert without_seconds(here[1]) == without_seconds(there[1])
 
 
 @pytest.mark.parametrize(
