@@ -372,7 +372,7 @@ def test_what_a_program_says_stays_text(tab: Tab) -> None:
 
 
 def test_a_job_is_cancelled(tab: Tab, service: Service) -> None:
-    take_text(tab, many(400))
+    take_text(tab, many(2000))
     tab.wait("document.querySelector('.variant') !== null")
     press_button(tab, "Make the report")
     tab.wait("[...document.querySelectorAll('.variant button')].some((e) => e.innerText === 'Cancel' && !e.hidden)")
