@@ -89,7 +89,7 @@ def _serve_with(
 ) -> None:
     from shardc.launcher.service.api.app import create_app
     from shardc.launcher.service.api.guard import is_loopback
-    from shardc.launcher.service.api.parts import ApiSettings, Closing
+    from shardc.launcher.service.api.parts import ApiSettings, Ending
     from shardc.launcher.service.api.tokens import open_tokens
     from shardc.launcher.service.api.web import listen, run_web, url_of
     from shardc.launcher.service.desk.desk import Desk
@@ -118,7 +118,7 @@ def _serve_with(
         queue=settings.queue,
         log=log,
     )
-    ending = Closing()
+    ending = Ending()
     known = Serving(url_of(listening), os.getpid(), settings.store, workers.count, workers.kind)
 
     def end_jobs(hurry: bool) -> None:

@@ -63,12 +63,16 @@ def serve(
     Results are made once and kept by content. With --json one line says on stdout where it listens.
     Example: shardc serve --port 8377 --token-file tokens
     """
+    from shardc.hlo.errors import InputError
     from shardc.launcher.executors.limits import Limits
     from shardc.launcher.service.places import default_state, default_store
     from shardc.launcher.service.serve import ServeSettings
     from shardc.launcher.service.serve import serve as run
 
     view = View(json=False, verbose=verbose, quiet=quiet)
+    if quiet and token_file is not None and not token_file.exists():
+        fix = "start it once without, or write a token into the file"
+        raise InputError("nobody would see the token that is made", where="--quiet", fix=fix)
     place = store or str(default_store())
     settings = ServeSettings(
         store=place,

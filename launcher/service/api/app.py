@@ -16,7 +16,7 @@ from shardc.launcher.service.api.jobs import add_job_routes
 from shardc.launcher.service.api.lists import add_list_routes
 from shardc.launcher.service.api.metrics import Metrics
 from shardc.launcher.service.api.pages import add_page_routes
-from shardc.launcher.service.api.parts import ApiSettings, Closing, Parts
+from shardc.launcher.service.api.parts import ApiSettings, Ending, Parts
 from shardc.launcher.service.api.problems import handle_errors
 from shardc.launcher.service.api.programs import add_program_routes
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["create_app"]
 
 
-def create_app(desk: Desk, store: Store, settings: ApiSettings, closing: Closing | None = None) -> FastAPI:
-    """The service's HTTP interface over ``desk`` and ``store``; ``closing`` is how its end is said.
+def create_app(desk: Desk, store: Store, settings: ApiSettings, ending: Ending | None = None) -> FastAPI:
+    """The service's HTTP interface over ``desk`` and ``store``; ``ending`` is how its end is said.
 
     Example: ``uvicorn.run(create_app(desk, store, ApiSettings()))``.
     """
     app = FastAPI(title="shardc", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     metrics = Metrics(desk, store)
     app.state.parts = Parts(
-        desk, store, settings, metrics, closing or Closing(), Room(settings.uploads * settings.max_upload)
+        desk, store, settings, metrics, ending or Ending(), Room(settings.uploads * settings.max_upload)
     )
     for add in (add_program_routes, add_job_routes, add_artifact_routes, add_list_routes, add_page_routes):
         add(app)

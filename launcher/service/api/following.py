@@ -47,7 +47,7 @@ class Following:
 async def follow(parts: Parts, job_id: str) -> AsyncIterator[Following]:
     """Hear of a job's changes within the block; the first is the job as it is. `NoSuchJob` for one that is unknown."""
     loop = asyncio.get_running_loop()
-    following = Following(loop, parts.closing.over)
+    following = Following(loop, parts.ending.over)
     begun = loop.run_in_executor(None, parts.desk.watch, job_id, following.hear)
 
     def stop(begun: asyncio.Future[Callable[[], None]]) -> None:

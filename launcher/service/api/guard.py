@@ -63,7 +63,8 @@ class Watch:
         self._metrics.count(route, method, status, seconds)
         if self._log is not None:
             path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
-            self._log(f"{method} {path!r} {status} {1e3 * seconds:.1f} ms")
+            asked = f" {scope['token_name']}" if "token_name" in scope else ""
+            self._log(f"{method} {path!r} {status} {1e3 * seconds:.1f} ms{asked}")
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"})

@@ -68,7 +68,7 @@ async def submit(request: Request, parts: PartsHere) -> Response:
 
 
 def _submit(parts: Parts, body: bytes) -> Job:
-    if parts.closing.draining:
+    if parts.ending.draining:
         raise Closing
     order = order_of(read_json(body, "order"))
     try:

@@ -70,13 +70,13 @@ async def info(parts: PartsHere) -> Response:
     )
     cpu = await run_in_threadpool(_cpu)
     build = (await run_in_threadpool(content_key, "build"))[:16]
-    found = InfoAnswer(__version__, build, settings.executor, settings.workers, limits, cpu, parts.closing.draining)
+    found = InfoAnswer(__version__, build, settings.executor, settings.workers, limits, cpu, parts.ending.draining)
     return JSONResponse(asdict(found))
 
 
 async def health(parts: PartsHere) -> Response:
     """A sign of life, for whoever watches the service."""
-    return JSONResponse({"status": "draining" if parts.closing.draining else "ok"})
+    return JSONResponse({"status": "draining" if parts.ending.draining else "ok"})
 
 
 async def metrics(parts: PartsHere) -> Response:

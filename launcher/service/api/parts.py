@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardc.launcher.service.desk.desk import Desk
     from shardc.launcher.service.store.store import Store
 
-__all__ = ["ApiSettings", "Closing", "Parts", "PartsHere"]
+__all__ = ["ApiSettings", "Ending", "Parts", "PartsHere"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ApiSettings:
     log: Callable[[str], None] | None = None
 
 
-class Closing:
+class Ending:
     """The server's end, in two steps: no new orders (``draining``), then no more waiting (``over``)."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Parts:
     store: Store
     settings: ApiSettings
     metrics: Metrics
-    closing: Closing
+    ending: Ending
     room: Room
 
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.launcher.service.api.connection import PatientConnection
-from shardc.launcher.service.api.parts import Closing
+from shardc.launcher.service.api.parts import Ending
 
 __all__ = ["listen", "run_web", "url_of"]
 
@@ -61,7 +61,7 @@ class _Server(uvicorn.Server):
 def run_web(
     app: FastAPI,
     listening: socket.socket,
-    closing: Closing,
+    ending: Ending,
     end_jobs: Callable[[bool], None],
     ready: Callable[[], None],
 ) -> None:
@@ -87,13 +87,13 @@ def run_web(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    asyncio.run(_run(_Server(config), listening, closing, end_jobs, ready))
+    asyncio.run(_run(_Server(config), listening, ending, end_jobs, ready))
 
 
 async def _run(
     server: uvicorn.Server,
     listening: socket.socket,
-    closing: Closing,
+    ending: Ending,
     end_jobs: Callable[[bool], None],
     ready: Callable[[], None],
 ) -> None:
@@ -106,14 +106,14 @@ async def _run(
             await asyncio.sleep(0.01)
         ready()
         await _first(serving, asyncio.ensure_future(signals.get()))
-        closing.draining = True
-        ending = asyncio.ensure_future(asyncio.to_thread(end_jobs, False))
-        while not await _first(ending, asyncio.ensure_future(signals.get())):
+        ending.draining = True
+        finishing = asyncio.ensure_future(asyncio.to_thread(end_jobs, False))
+        while not await _first(finishing, asyncio.ensure_future(signals.get())):
             await asyncio.to_thread(end_jobs, True)
-        closing.over.set()
+        ending.over.set()
         server.should_exit = True
         await serving
-        await ending
+        await finishing
 
 
 async def _first(task: asyncio.Future[Any], other: asyncio.Future[Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from shardc.launcher.service.api.app import create_app
-from shardc.launcher.service.api.parts import ApiSettings, Closing
+from shardc.launcher.service.api.parts import ApiSettings, Ending
 from shardc.launcher.service.desk.refusals import MissingPrograms, NoSuchJob, QueueFull
 from shardc.launcher.service.desk.statistics import Statistics
 from shardc.launcher.service.jobs import Job
@@ -82,8 +82,8 @@ class Api:
     def __init__(self, folder: Path, settings: ApiSettings, headers: Mapping[str, str]) -> None:
         self.store = Store(str(folder / "store"), folder / "state", 10**9, b"k" * 32)
         self.desk = FakeDesk(self.store)
-        self.closing = Closing()
-        self.app = create_app(self.desk, self.store, settings, self.closing)  # type: ignore[arg-type]
+        self.ending = Ending()
+        self.app = create_app(self.desk, self.store, settings, self.ending)  # type: ignore[arg-type]
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=headers)
 

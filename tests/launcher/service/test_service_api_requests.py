@@ -266,11 +266,11 @@ def test_the_end_of_the_server_ends_all_waiting(tmp_path):
         asked = [api.client.get(f"{job['href']}{more}") for more in ("?wait=50", "/events")]
         waiting = [asyncio.ensure_future(a) for a in asked]
         await asyncio.sleep(0.05)
-        api.closing.draining = True
+        api.ending.draining = True
         refused = await api.submit(program=job["key"])
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
         assert (await api.client.get("/healthz")).json() == {"status": "draining"}
-        api.closing.over.set()
+        api.ending.over.set()
         assert [a.status_code for a in await asyncio.gather(*waiting)] == [200, 200]
         await nobody_watches(api)
 

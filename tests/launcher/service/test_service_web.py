@@ -137,10 +137,10 @@ def test_a_signal_ends_jobs_before_connections(app):
     before = signal.getsignal(signal.SIGTERM)
     with listen("127.0.0.1", 0) as listening:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
-        run_web(app, listening, app.state.parts.closing, ended.append, timer.start)
+        run_web(app, listening, app.state.parts.ending, ended.append, timer.start)
         timer.join()
     assert signal.getsignal(signal.SIGTERM) is before
-    assert (ended, app.state.parts.closing.draining) == ([False], True)
+    assert (ended, app.state.parts.ending.draining) == ([False], True)
 
 
 def test_a_second_signal_hurries(app):
@@ -156,7 +156,7 @@ def test_a_second_signal_hurries(app):
 
     with listen("127.0.0.1", 0) as listening:
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
-        run_web(app, listening, app.state.parts.closing, end_jobs, timer.start)
+        run_web(app, listening, app.state.parts.ending, end_jobs, timer.start)
         timer.join()
     assert ended == [False, True]
 
@@ -197,6 +197,7 @@ def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedPro
     [
         (["--host", "0.0.0.0"], "without tokens everybody who reaches 0.0.0.0 could ask"),
         (["--store-size", "much"], "'much' is not a size"),
+        (["-q", "--token-file", "/nowhere/tokens"], "nobody would see the token"),
     ],
 )
 def test_what_serve_refuses(tmp_path, words, said):
