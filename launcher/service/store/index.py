@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import filelock
-
 from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.service.sqlite_file import is_damage, open_sqlite, transaction
 
 __all__ = ["Index"]
 
@@ -31,10 +30,6 @@ CREATE TABLE IF NOT EXISTS things (
     added REAL NOT NULL
 ) WITHOUT ROWID
 """
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-#: Seconds that a process waits for another's transaction.
-_PATIENCE = 30.0
 
 
 class Index:
@@ -112,40 +107,23 @@ class Index:
         """One transaction; when the file turns out to be damaged, again with a new one."""
         with self._lock, self._problems():
             try:
-                return _transaction(self._connection, work)
+                with transaction(self._connection) as connection:
+                    return work(connection)
             except sqlite3.DatabaseError as e:
-                if not _damaged(e):
+                if not is_damage(e):
                     raise
             self._connection.close()
             self._connection = self._open()
-            return _transaction(self._connection, work)
+            with transaction(self._connection) as connection:
+                return work(connection)
 
     def _open(self) -> sqlite3.Connection:
-        """A connection to a sound file; a damaged one is removed, by one process at a time."""
-        with filelock.FileLock(f"{self._path}.lock", timeout=_PATIENCE):
-            try:
-                return self._connect()
-            except sqlite3.DatabaseError as e:
-                if not _damaged(e):
-                    raise
-            for end in ("", "-wal", "-shm"):
-                Path(f"{self._path}{end}").unlink(missing_ok=True)
-            return self._connect()
+        return open_sqlite(self._path, self._prepare, lambda problem: self._path.unlink(missing_ok=True))
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-                raise _damage()
-            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'things'").fetchone():
-                self.fresh = True
-            connection.execute(_TABLE)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'things'").fetchone():
+            self.fresh = True
+        connection.execute(_TABLE)
 
     @contextmanager
     def _problems(self) -> Iterator[None]:
@@ -157,25 +135,3 @@ class Index:
                 where=str(self._path),
                 fix="is the disk full? another folder: --state",
             ) from e
-
-
-def _transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        done = work(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return done
-
-
-def _damage() -> sqlite3.DatabaseError:
-    error = sqlite3.DatabaseError("the file is damaged")
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return error
-
-
-def _damaged(error: sqlite3.DatabaseError) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED

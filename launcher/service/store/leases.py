@@ -21,8 +21,9 @@ from shardc.launcher.service.store.medium import Medium
 
 __all__ = ["Leases"]
 
-#: Seconds that a lease lasts; it is renewed when half of them are left. Clocks of servers may differ by less than that.
-_SECONDS = 240.0
+#: Seconds that a lease lasts; it is renewed when half of them are left. Clocks of servers may differ by
+#: some seconds.
+_SECONDS = 60.0
 
 #: Seconds that a warning lasts, and between two looks whether it is gone.
 _WARNING, _POLL = 30.0, 0.02

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,16 +15,20 @@ from shardc.launcher.service.store.leases import Leases
 from shardc.launcher.service.store.manifest import Damaged, manifest_path, read_manifest
 from shardc.launcher.service.store.medium import Medium
 
-__all__ = ["FOLDERS", "Room"]
+__all__ = ["Evicted", "Room"]
 
 #: What counts, and may go.
-FOLDERS = ("entries", "programs")
+_FOLDERS = ("entries", "programs")
 
 #: Seconds after which a file that no manifest names belongs to nobody: its writer has died.
 _LEFT_OVER = 3600.0
 
 #: How many things go before it is looked again.
 _AT_ONCE = 32
+
+
+#: Path, size, and when it was changed.
+_File = tuple[str, int, float]
 
 
 @dataclass(slots=True)
@@ -105,33 +109,33 @@ class Room:
     def look(self) -> None:
         """List the store, put the index right, and remove what writers who died have left."""
         began = time.time()
-        groups: dict[str, list[tuple[str, int, float]]] = defaultdict(list)
-        for folder in FOLDERS:
-            for path, size, changed in self._medium.files_below(folder):
-                groups[_place(path)].append((path, size, changed))
+        groups: dict[str, list[_File]] = defaultdict(list)
+        for folder in _FOLDERS:
+            for found in self._medium.files_below(folder):
+                groups[_place(found[0])].append(found)
         whole = {place: files for place, files in groups.items() if any(f[0] == manifest_path(place) for f in files)}
         sizes = {p: (sum(size for _, size, _ in f), max(changed for _, _, changed in f)) for p, f in whole.items()}
         self._index.agree(sizes, began)
-        left: dict[str, list[str]] = {}
-        for place, files in groups.items():
-            old = [path for path, _, changed in files if began - changed > _LEFT_OVER]
-            if old and (place not in whole or len(files) > 2):
-                left[place] = old
+        suspects = {place: files for place, files in groups.items() if place not in whole or len(files) > 2}
+        old = {place: [f[0] for f in files if began - f[2] > _LEFT_OVER] for place, files in suspects.items()}
+        self._clear({place: paths for place, paths in old.items() if paths})
+
+    def _clear(self, left: Mapping[str, Collection[str]]) -> None:
+        """Remove old files, but for those that the manifest at their place names."""
         busy = self._leases.in_use([_key(place) for place in left])
         for place, paths in left.items():
-            wanted = self._wanted(place) if place in whole else ()
-            for path in paths if _key(place) not in busy else ():
-                if path not in wanted:
+            if _key(place) not in busy:
+                for path in set(paths) - self._wanted(place):
                     self._medium.remove(path)
 
-    def _wanted(self, place: str) -> Collection[str]:
+    def _wanted(self, place: str) -> set[str]:
         """The files that the manifest at ``place`` names, and itself."""
         path = manifest_path(place)
         try:
             manifest = read_manifest(place, self._medium.read(path))
         except (FileNotFoundError, Damaged):
-            return (path,)
-        return (path, manifest.files_path)
+            return {path}
+        return {path, manifest.files_path}
 
     def _evict(self, target: int) -> None:
         """Until at most ``target`` bytes are left, or only what is in use."""
