@@ -82,23 +82,26 @@ class Rounds:
         return [(g, mesh) for rows in every.values() for _, _, mesh, g in sorted(rows, key=_order)[: self.refine]]
 
     def _assess(self, wave: Sequence[tuple[Group, Sizes]], settings: Settings) -> None:
-        most = sum(g.search.most for g in self.groups) + self.refine * self.counts
-
-        def done() -> None:
-            self.done += 1
-            self.progress(self.done, max(most, self.done))
-
         tasks = [Task(g.program, g.candidate(mesh), settings) for g, mesh in wave]
-        known = self.kept.find(tasks)
-        for outcome in known:
-            if outcome is not None:
-                done()
-        new = [task for task, outcome in zip(tasks, known, strict=True) if outcome is None]
-        made = iter(self.assessor(new, done))
-        for (g, mesh), task, outcome in zip(wave, tasks, known, strict=True):
+        new = []
+        for number, outcome in enumerate(self.kept.find(tasks)):
             if outcome is None:
-                outcome = self._made(task, next(made))
-            g.found[mesh] = outcome
+                new.append(number)
+            else:
+                self._found(wave[number], outcome)
+
+        def done(place: int, found: Outcome | RunError) -> None:
+            number = new[place]
+            self._found(wave[number], self._made(tasks[number], found))
+
+        self.assessor([tasks[number] for number in new], done)
+
+    def _found(self, of: tuple[Group, Sizes], outcome: Outcome) -> None:
+        group, mesh = of
+        group.found[mesh] = outcome
+        self.done += 1
+        most = sum(g.search.most for g in self.groups) + self.refine * self.counts
+        self.progress(self.done, max(most, self.done))
 
     def _made(self, task: Task, found: Outcome | RunError) -> Outcome:
         """A new outcome; that of a candidate whose worker failed is not kept, another time it may not."""

@@ -11,11 +11,11 @@ from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
 from shardc.launcher.affinity import processors_here
 from shardc.launcher.executors.open_executor import open_executor
 from shardc.launcher.problems import from_problem, to_problem
-from shardc.launcher.sweep.assess import Outcome, Settings, assess
+from shardc.launcher.sweep.assess import Settings, assess
 from shardc.launcher.sweep.given import Given
 from shardc.launcher.sweep.result import SweepResult
 from shardc.launcher.sweep.surroundings import Surroundings
-from shardc.launcher.sweep.workers import Assessor, Task, assessor_on
+from shardc.launcher.sweep.workers import Assessor, Done, Task, assessor_on
 
 __all__ = ["Where", "run_on"]
 
@@ -60,29 +60,39 @@ def run_on(
 
 
 def _here(programs: Sequence[Given]) -> Assessor:
-    def assess_here(tasks: Sequence[Task], done: Callable[[], None]) -> list[Outcome | RunError]:
-        out: list[Outcome | RunError] = []
-        for task in tasks:
-            out.append(assess(programs[task.candidate.source].program, task.candidate, task.settings))
-            done()
-        return out
+    def assess_here(tasks: Sequence[Task], done: Done) -> None:
+        for number, task in enumerate(tasks):
+            done(number, assess(programs[task.candidate.source].program, task.candidate, task.settings))
 
     return assess_here
 
 
 def _with_ranks(surroundings: Surroundings, sweep: _Sweep) -> SweepResult:
-    """All ranks together; what rank 0 finds, or raises of our family, the others do too."""
+    """All ranks together: what rank 0 finds, or raises, the others do too, so that none waits for it."""
     from shardc.launcher.executors.on_mpi import share
 
-    told: dict[str, Any] = {}
+    found: SweepResult | BaseException | None = None
     with open_executor(mpi=True) as workers:
         if workers is not None:
             try:
-                told = {"result": plain.to_plain(sweep(assessor_on(workers, surroundings)))}
-            except ShardcError as e:
-                told = {"problem": to_problem(e)}
-    told = share(told)
-    if "problem" in told:
+                found = sweep(assessor_on(workers, surroundings))
+            except BaseException as e:
+                found = e
+    told = share(None if found is None else _told(found))
+    if isinstance(found, BaseException):
+        raise found
+    if found is None and told["interrupted"]:
+        raise KeyboardInterrupt
+    if found is None and told["problem"] is not None:
         raise from_problem(told["problem"])
-    result: SweepResult = plain.from_plain(SweepResult, told["result"])
-    return result
+    return found or plain.from_plain(SweepResult, told["result"])
+
+
+def _told(found: SweepResult | BaseException) -> dict[str, Any]:
+    """What rank 0 tells the others."""
+    told: dict[str, Any] = {"interrupted": isinstance(found, KeyboardInterrupt), "problem": None, "result": None}
+    if isinstance(found, SweepResult):
+        told["result"] = plain.to_plain(found)
+    else:
+        told["problem"] = to_problem(found if isinstance(found, ShardcError) else RunError("rank 0 failed"))
+    return told

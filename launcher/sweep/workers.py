@@ -27,7 +27,7 @@ from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.launcher.sweep.surroundings import Surroundings
 
-__all__ = ["Assessor", "Source", "Task", "assess_task", "assessor_on"]
+__all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on"]
 
 #: A candidate takes as long as it takes; its outcome is small.
 _LIMITS = Limits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
@@ -62,8 +62,11 @@ class Task:
     settings: Settings
 
 
-#: Outcomes of tasks in their order, and for those whose worker failed why; the callable hears of each that is done.
-Assessor = Callable[[Sequence[Task], Callable[[], None]], list[Outcome | RunError]]
+#: Hears of each task that is done, by its number, and of what came of it: why, where its worker failed.
+Done = Callable[[int, Outcome | RunError], None]
+
+#: Assesses tasks until all are done.
+Assessor = Callable[[Sequence[Task], Done], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +89,14 @@ def assessor_on(workers: Workers, surroundings: Surroundings) -> Assessor:
         payload = b"".join(to_bytes(plain.to_plain(asked), task.source.data))
         return workers.submit("assess", payload, _LIMITS).future
 
-    def run(tasks: Sequence[Task], done: Callable[[], None]) -> list[Outcome | RunError]:
-        found: dict[int, Outcome | RunError] = {}
+    def run(tasks: Sequence[Task], done: Done) -> None:
         waiting, going = list(enumerate(tasks))[::-1], dict[Future[bytes], int]()
         while waiting or going:
             while waiting and len(going) < 2 * workers.count:
                 number, task = waiting.pop()
                 going[submit(task)] = number
             for future in wait(going, timeout=_LOOK, return_when=FIRST_COMPLETED).done:
-                found[going.pop(future)] = _outcome(future)
-                done()
-        return [found[number] for number in range(len(tasks))]
+                done(going.pop(future), _outcome(future))
 
     return run
 

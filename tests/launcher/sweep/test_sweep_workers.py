@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,3 +177,24 @@ def test_the_task_is_the_same_as_the_function(file: Path, tmp_path: Path, monkey
         assess_task(b"".join(to_bytes({**asked, "code": "print()"})), lambda news: None)
     with pytest.raises(InputError, match="cut off"):
         assess_task(b"abc", lambda news: None)
+
+
+@pytest.mark.mpi
+@pytest.mark.full
+def test_an_interrupt_ends_a_job(file: Path, tmp_path: Path) -> None:
+    """Rank 0 tells the others, which wait for it."""
+    line = [
+        sys.executable, "-m", "shardc", "mpiexec", "-n", "3", sys.executable, "-m", "shardc", "sweep", str(file),
+        "--devices", "2..65536", "--machine", "h100-dgx", "--mesh", "data=1,model=1,more=1", "--annotate", "x=data",
+        "--annotate", "w=model,more",
+    ]  # fmt: skip
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+        until = time.monotonic() + 60
+        while not list((tmp_path / "cache").glob("sweeps/*/*.json")):  # the first outcome
+            assert job.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        job.send_signal(signal.SIGINT)
+        said, _ = job.communicate(timeout=60)
+    assert job.returncode == 130, said
+    assert "Traceback" not in said
