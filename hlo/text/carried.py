@@ -37,7 +37,7 @@ def carried_text(module: Module) -> str:
         more[_MESH] = to_json((mesh.axes, mesh.device_ids, mesh.name), tuple[_Axes, _Devices, str])
     own = tuple(module.attrs.get("frontend_attributes", ()))
     attrs = {**module.attrs, "frontend_attributes": (*own, *more.items())}
-    return print_module(module.with_(attrs=attrs), named_shardings=True, places=True)
+    return print_module(module.with_(attrs=attrs), named_shardings=True, as_is=True)
 
 
 def with_carried(module: Module) -> Module:

@@ -60,14 +60,15 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 class Names:
-    """The printed names of a module's instructions and computations."""
+    """The printed names of a module's instructions and computations; ``scoped``: instructions of different computations
+    may share one."""
 
     __slots__ = ("computations", "instructions")
 
-    def __init__(self, computations: Iterable[Computation]) -> None:
+    def __init__(self, computations: Iterable[Computation], *, scoped: bool = False) -> None:
         nodes = list(computations)
-        instructions = [i for c in nodes for i in c]
         self.computations: dict[Computation, str] = dict(zip(nodes, unique_names(c.name for c in nodes), strict=True))
-        self.instructions: dict[Instruction, str] = dict(
-            zip(instructions, unique_names(i.name for i in instructions), strict=True)
-        )
+        scopes = [list(c) for c in nodes] if scoped else [[i for c in nodes for i in c]]
+        self.instructions: dict[Instruction, str] = {}
+        for instructions in scopes:
+            self.instructions.update(zip(instructions, unique_names(i.name for i in instructions), strict=True))

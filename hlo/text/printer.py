@@ -30,21 +30,22 @@ __all__ = ["print_instruction", "print_module"]
 _INSIDE = {"parameter": "index", "constant": "literal"}
 
 
-def print_module(module: Module, *, named_shardings: bool = False, places: bool = False) -> str:
+def print_module(module: Module, *, named_shardings: bool = False, as_is: bool = False) -> str:
     """The whole module as text.
 
     Axis-based shardings print as tile assignments, which every XLA reads; with ``named_shardings`` in the named-mesh
-    notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique. With ``places``
-    instructions that name no source have the line of text that they were read from as theirs.
+    notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique. With ``as_is``
+    only in their computation, and instructions that name no source have the line of text that they were read from as
+    theirs: the text reads as a module with the same names and sources.
     """
     if module.partitioned:
         module = separate(module)  # in manual programs XLA takes no others; its own combiners join them again
         module = pass_carries_on(module)
     known = computations_as_written(module)
     manual = as_manual(module, known) if module.partitioned else None
-    writer = _Writer(Names(known), manual, module.attrs.get("stack_frames"), named_shardings)
+    writer = _Writer(Names(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)
     writer.written = metadata_as_written(module)
-    if places:
+    if as_is:
         writer.written |= {
             i: placed for i in module.instructions() if (placed := _placed(writer.written.get(i, i.metadata)))
         }
