@@ -77,6 +77,14 @@ def take_text(tab: Tab, text: str) -> None:
     press_button(tab, "Take this text")
 
 
+def drop(tab: Tab, program: str, name: str) -> None:
+    tab.eval(f"""(() => {{
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([{json.dumps(program)}], {json.dumps(name)}));
+        document.body.dispatchEvent(new DragEvent('drop', {{ dataTransfer, bubbles: true, cancelable: true }}));
+    }})()""")
+
+
 def make(tab: Tab, reports: int) -> None:
     """Until there are so many reports, or what went wrong is told."""
     tab.wait(f"document.querySelectorAll('iframe').length === {reports} || document.querySelector('.problem') !== null")
@@ -327,11 +335,7 @@ def test_a_choice_of_a_dimension_writes_the_spec(tab: Tab) -> None:
 
 
 def test_a_program_is_dropped(tab: Tab) -> None:
-    tab.eval(f"""(() => {{
-        const dataTransfer = new DataTransfer();
-        dataTransfer.items.add(new File([{json.dumps(DOT)}], 'some\\nfile.hlo'));
-        document.body.dispatchEvent(new DragEvent('drop', {{ dataTransfer, bubbles: true, cancelable: true }}));
-    }})()""")
+    drop(tab, DOT, "some\nfile.hlo")
     tab.wait("document.querySelector('.variant') !== null")
     assert text(tab, "#program [role=status]").startswith("dot from some file.hlo: 2 parameters, 1 result")
 
@@ -372,7 +376,7 @@ def test_what_a_program_says_stays_text(tab: Tab) -> None:
 
 
 def test_a_job_is_cancelled(tab: Tab, service: Service) -> None:
-    take_text(tab, many(2000))
+    drop(tab, many(800), "many.hlo")
     tab.wait("document.querySelector('.variant') !== null")
     press_button(tab, "Make the report")
     tab.wait("[...document.querySelectorAll('.variant button')].some((e) => e.innerText === 'Cancel' && !e.hidden)")
@@ -404,7 +408,7 @@ def test_a_service_that_is_killed_goes_on_where_it_was(browser: Browser, tmp_pat
     with Service(tmp_path / "service", options=("--port", str(port))) as service:
         tab = opened(browser, service)
         use_token(tab, TOKEN)
-        take_text(tab, many(400))
+        drop(tab, many(400), "many.hlo")
         tab.wait("document.querySelector('.variant') !== null")
         press_button(tab, "Make the report")
         tab.wait("document.querySelector('.variant [role=status]').innerText.startsWith('running')")
