@@ -61,9 +61,13 @@ class Elsewhere:
 
     @staticmethod
     def of(config: Config, program: Callable[[], Program], target: str, **options: Any) -> Elsewhere | None:
-        """None where a service is of no use: none is named, or the settings and the GPU of this computer say so."""
+        """None where a service is of no use: none is named, or the settings and the GPU of this computer say so.
+
+        Raises `InputError` where the environment names one that is no URL.
+        """
         if not config.server or need_none_of(config) or target == "cuda":
             return None
+        Address.of(config)
         return Elsewhere(config, program, target, **options)
 
     def source(self, machine: Target | None) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +184,56 @@ def test_errors_of_the_program_are_those_of_here(asking: FakeService, tmp_path: 
     (tmp_path / "m.hlo").write_text(text)
     with pytest.raises(shardc.ShardcError, match="unheard_of"):
         shardc.load(tmp_path / "m.hlo").compile()
+
+
+def test_a_url_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_SERVER", "http://me:secret@host")
+    with pytest.raises(shardc.ShardcError, match="no place for a password"):
+        traced().compile()
+
+
+def test_an_interrupt_reaches_the_caller_and_the_job(asking: FakeService) -> None:
+    """Ctrl-C while the service compiles is one here, too: nothing is compiled in its place."""
+    asking.hold = threading.Event()
+
+    def interrupt() -> None:
+        while not any(j.state == "running" for j in asking.jobs.values()):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            traced().compile()
+    finally:
+        thread.join()
+    assert asking.cancelled == ["job0"] and not asking.made
+
+
+def test_what_is_away_is_not_asked_again(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardc.launcher.remote.connection._FIRST", ())
+    monkeypatch.setenv("SHARDC_SERVER", service.url)
+    service.spoil = lambda method, path, status, content: None
+    traced().compile()
+    asked = sum(service.asked.values())
+    service.spoil = lambda method, path, status, content: (status, content)
+    traced(16).compile()
+    assert sum(service.asked.values()) == asked == 1
+
+
+def test_what_is_read_back_otherwise_is_compiled_here(
+    asking: FakeService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Were the text to lose something, another program would be compiled than the one that was meant."""
+    from shardc.hlo.text import carried
+
+    genuine = carried.carried_text
+    monkeypatch.setattr(carried, "carried_text", lambda module: genuine(module.with_(donors=(0,))))
+    with caplog.at_level(logging.WARNING, "shardc"):
+        traced().compile()
+    assert "cannot be written as HLO text without a loss" in caplog.messages[0] and not asking.asked
 
 
 def test_profiles_come_from_there(asking: FakeService) -> None:
