@@ -16,7 +16,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.sharding.axes import check_axes
 
-__all__ = ["UNCONSTRAINED", "P", "PartitionSpec", "as_spec", "spec_text", "spec_to_sharding"]
+__all__ = ["UNCONSTRAINED", "P", "PartitionSpec", "as_spec", "dims_text", "spec_text", "spec_to_sharding"]
 
 
 class _Unconstrained(Enum):
@@ -107,9 +107,14 @@ def spec_text(spec: Any) -> str:
     if given.unreduced:
         raise UnsupportedError(f"{spec} has unreduced axes, which text has no words for", fix="annotate its operands")
     if isinstance(given, Sharding):
-        return ",".join(_dim_text(d.axes, d.closed) for d in given.dims)
+        return dims_text(given.dims)
     entries = [e if isinstance(e, tuple) else (e,) for e in given]
     return ",".join(_dim_text([a for a in e if isinstance(a, str | AxisRef)], UNCONSTRAINED not in e) for e in entries)
+
+
+def dims_text(dims: Iterable[DimSharding]) -> str:
+    """The dimensions of a sharding as ``--annotate`` takes them: ``data+model,None,?``; empty for a scalar."""
+    return ",".join(_dim_text(d.axes, d.closed) for d in dims)
 
 
 def _dim_text(axes: Iterable[str | AxisRef], closed: bool) -> str:

@@ -21,6 +21,7 @@ from shardc.sharding.axes import overlaps
 from shardc.sharding.markers import is_constraint
 from shardc.sharding.names import match_names
 from shardc.sharding.provenance import Provenance
+from shardc.sharding.spec import dims_text
 
 __all__ = ["Candidate", "Candidates", "Names", "merged", "pattern_of", "spec_text"]
 
@@ -47,11 +48,7 @@ class _Edit:
 
 def spec_text(dims: Sequence[DimSharding]) -> str:
     """As ``--annotate`` takes it: ``data+model,None,?``."""
-    items = []
-    for d in dims:
-        axes = [str(a) for a in d.axes] + ([] if d.closed else ["?"])
-        items.append("+".join(axes) or "None")
-    return ",".join(items) if items else "None"
+    return dims_text(dims) or "None"
 
 
 class Names:

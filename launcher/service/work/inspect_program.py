@@ -76,8 +76,8 @@ def _facts(values: Iterable[Nameable]) -> Iterator[ValueFacts]:
 
 
 def _spec(value: Nameable) -> str:
-    from shardc.launcher.explain.candidates import spec_text
+    from shardc.sharding.spec import dims_text
 
     found = value.instruction.sharding
     sharding = found[value.leaf] if isinstance(found, tuple) else found
-    return spec_text(sharding.dims) if isinstance(sharding, Sharding) and sharding.dims else ""
+    return dims_text(sharding.dims) if isinstance(sharding, Sharding) else ""
