@@ -45,7 +45,7 @@ class Running:
 
     def stop(self) -> None:
         """Nobody wants the answer: the future gets a `RunError` now, and the task is ended where it runs."""
-        if not self._wanted.is_set():
+        if not self._wanted.is_set() and not self.future.done():
             self._wanted.set()
             self.fail(stopped(self.task))
             self._end()

@@ -105,7 +105,7 @@ def _text(spec: P) -> str:
 
 def test_a_worker_that_crashes_costs_its_candidate(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its outcome is not kept: it may have been the weather."""
-    arguments = {**ARGUMENTS, "sets": {"columns": SETS["columns"]}, "refine": 0, "jobs": 2, "devices": "4..16"}
+    arguments = {**ARGUMENTS, "sets": {"columns": SETS["columns"]}, "refine": 0, "jobs": 2, "devices": [8, 16]}
     crashing = {"assess": "tests.launcher.executors.executor_tasks:abort"}
     with monkeypatch.context() as patch:
         patch.setattr("shardc.launcher.sweep.where.open_executor", partial(open_executor, tasks=crashing))
@@ -121,7 +121,7 @@ def test_a_program_that_workers_cannot_read_is_told(file: Path, monkeypatch: pyt
     crashing = {"assess": "tests.launcher.executors.executor_tasks:refuse"}
     monkeypatch.setattr("shardc.launcher.sweep.where.open_executor", partial(open_executor, tasks=crashing))
     with pytest.raises(ParseError, match="an odd word"):
-        sweep(file, **{**ARGUMENTS, "devices": "4..16"}, jobs=2)
+        sweep(file, **{**ARGUMENTS, "devices": [8, 16]}, jobs=2)
 
 
 def test_what_cannot_leave_this_process_is_told(file: Path) -> None:
@@ -143,7 +143,13 @@ def test_descriptions_and_measured_times_travel_as_text(
     (tmp_path / "slow.toml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHARDC_MACHINE", "slow.toml")
-    arguments = {**ARGUMENTS, "machine": "slow.toml", "devices": "2..16", "refine": 1}
+    arguments = {
+        **ARGUMENTS,
+        "machine": "slow.toml",
+        "devices": [8, 16],
+        "sets": {"columns": SETS["columns"]},
+        "refine": 1,
+    }
     two = sweep(file, **arguments, jobs=2)
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "other"))
     assert two == sweep(file, **arguments, jobs=1)
