@@ -26,7 +26,7 @@ _PAGE = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
 )
-_PART = 1 << 20
+_PART = 1 << 18
 
 
 def add_artifact_routes(app: FastAPI) -> None:

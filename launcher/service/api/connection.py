@@ -1,7 +1,7 @@
-"""Connections that do not wait for ever: the head of a request has to come within a bound.
+"""Connections that do not wait for ever: heads of requests have to come, and answers to be taken, within a bound.
 
-Uvicorn bounds the time between requests; whoever sends a header letter by letter would hold a connection as long as
-they like.
+Uvicorn bounds the time between requests; whoever sends a header letter by letter, or never reads an answer, would hold
+a connection, and a file in memory, as long as they like.
 """
 
 from __future__ import annotations
@@ -15,42 +15,58 @@ __all__ = ["PatientConnection"]
 
 
 class PatientConnection(H11Protocol):
-    """Closes itself when a request's head takes longer than ``head_seconds``, from its first byte or the connection's
-    beginning."""
+    """Ends when a request's head takes longer than ``head_seconds``, from its first byte or the connection's beginning,
+    or when what was written last is not taken within ``read_seconds``."""
 
     head_seconds = 15.0
+    read_seconds = 60.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._clock: asyncio.TimerHandle | None = None
+        self._head: asyncio.TimerHandle | None = None
+        self._written: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wind()
+        self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._between_requests() and self._clock is None:
-            self._wind()
+        if self._between_requests() and self._head is None:
+            self._await_head()
         super().data_received(data)
         if not self._between_requests():
-            self._stop()
+            self._stop_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._written = self.loop.call_later(self.read_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_written()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
+        self._stop_head()
+        self._stop_written()
         super().connection_lost(exc)
 
     def _between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _wind(self) -> None:
-        self._clock = self.loop.call_later(self.head_seconds, self._too_late)
-
-    def _stop(self) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
+    def _await_head(self) -> None:
+        self._head = self.loop.call_later(self.head_seconds, self._too_late)
 
     def _too_late(self) -> None:
-        self._clock = None
-        if self._between_requests() and not self.transport.is_closing():
+        self._head = None
+        if self._between_requests():
             self.transport.close()
+
+    def _stop_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _stop_written(self) -> None:
+        if self._written is not None:
+            self._written.cancel()
+            self._written = None

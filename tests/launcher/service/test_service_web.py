@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
@@ -16,6 +16,7 @@ import uvicorn
 from api_fakes import PROGRAM, FakeDesk
 from service_harness import Service
 
+from shardc.cli.app import main
 from shardc.cli.serve import parse_size
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.service.api.app import create_app
@@ -28,7 +29,7 @@ from shardc.launcher.service.store.store import Store
 
 
 class Impatient(PatientConnection):
-    head_seconds = 0.3
+    head_seconds = read_seconds = 0.3
 
 
 @pytest.fixture
@@ -99,6 +100,30 @@ def test_requests_one_after_the_other_keep_their_connection(app):
                 writer.write(HEAD + b"\r\n")
                 assert b"200 OK" in await reader.readuntil(b"}")
                 await asyncio.sleep(0.5)  # longer than a head may take
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_nobody_reads_is_given_up(app):
+    data = bytes(30_000_000)
+    app.state.parts.store.put("0" * 64, {"executable.shardc": data}, {})
+
+    async def scenario():
+        async with served(app) as port:
+            request = HEAD.replace(b"/healthz", b"/v1/artifacts/" + b"0" * 64 + b"/executable.shardc") + b"\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(1.0)
+            with contextlib.suppress(ConnectionError):
+                assert len(await reader.read()) < len(data)
+            writer.close()
+
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(data)) == data
             writer.close()
 
     asyncio.run(scenario())
@@ -186,12 +211,6 @@ def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
         assert service.log().count("serving on") == 1
 
 
-def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    settings = {k: v for k, v in os.environ.items() if not k.startswith("SHARDC_")} | environment
-    words = (sys.executable, "-m", "shardc", "serve", *words)
-    return subprocess.run(words, capture_output=True, text=True, timeout=100, env=settings, check=False)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -200,11 +219,11 @@ def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedPro
         (["-q", "--token-file", "/nowhere/tokens"], "nobody would see the token"),
     ],
 )
-def test_what_serve_refuses(tmp_path, words, said):
-    found = command("--store", str(tmp_path / "store"), "--port", "0", "--workers", "1", *words, environment={})
-    assert found.returncode == 2
-    assert found.stderr.startswith("error: ")
-    assert said in found.stderr
+def test_what_serve_refuses(tmp_path, capsys, words, said):
+    assert main(["serve", "--store", str(tmp_path / "store"), "--port", "0", "--workers", "1", *words]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert said in told
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
