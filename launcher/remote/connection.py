@@ -48,7 +48,7 @@ class Connection:
     """
 
     def __init__(self, address: Address, *, timeout: float = 30.0, patient: bool = True) -> None:
-        headers = {"Accept": "application/json, */*", "User-Agent": "shardc"}
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "shardc"}
         if address.token:
             headers["Authorization"] = f"Bearer {address.token}"
         self.address = address
@@ -77,6 +77,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
+        """End the connection, if there is one."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -121,7 +122,7 @@ class Connection:
                     if answer.status_code not in _LATER:
                         raise problem
                     pause = None if pause is None else max(pause, _retry_after(answer))
-            except httpx.TransportError as e:
+            except httpx.RequestError as e:
                 problem = ServiceAway(
                     f"the compile service does not answer: {_reason(e)}",
                     where=self.address.url,
@@ -156,7 +157,7 @@ class Connection:
                         if lines:
                             yield name, json.loads("\n".join(lines))
                         name, lines = "message", []
-        except (httpx.TransportError, ValueError) as e:
+        except (httpx.RequestError, ValueError) as e:
             raise ServiceAway(f"the compile service went away: {_reason(e)}", where=self.address.url) from None
 
     @contextmanager

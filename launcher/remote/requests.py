@@ -32,7 +32,7 @@ Hear = Callable[[Job], None]
 
 #: Seconds that a question for a job waits at the service.
 _WAIT = 30.0
-#: How often an order is handed in again after the service forgot its job or its result.
+#: How often an order is handed in again after the service forgot its program, its job or its result.
 _AGAIN = 2
 
 
@@ -88,18 +88,15 @@ class Requests:
         """
         given = programs or {}
         body = to_json(order).encode()
-
-        def post() -> Job:
-            return self._told("POST", "/v1/jobs", content=body, media_type="application/json")
-
-        try:
-            return post()
-        except Unknown as e:
-            if not e.missing or any(digest not in given for digest in e.missing):
-                raise
-            for digest in e.missing:
-                self.upload(given[digest])
-        return post()
+        for more in reversed(range(_AGAIN + 1)):  # what was sent may have had to make room again
+            try:
+                return self._told("POST", "/v1/jobs", content=body, media_type="application/json")
+            except Unknown as e:
+                if not more or not e.missing or any(digest not in given for digest in e.missing):
+                    raise
+                for digest in e.missing:
+                    self.upload(given[digest])
+        raise AssertionError("the last try returns or raises")
 
     def job(self, number: str, wait: float = 0.0) -> Job:
         """The job called ``number``; as soon as it is over, or after ``wait`` seconds (at most 60)."""
@@ -119,6 +116,8 @@ class Requests:
                     job = self._followed(job, hears)
             while not job.over:
                 job = self.job(job.id, _WAIT)
+                for told in hears:
+                    told(job)
         except KeyboardInterrupt:
             with contextlib.suppress(ShardcError):
                 self.cancel(job.id)

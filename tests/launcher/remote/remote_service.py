@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import ssl
 import threading
 import time
@@ -44,6 +45,7 @@ class FakeService:
     spoil: Spoil = _honest
     hold: threading.Event | None = None
     version: str = ""
+    breaks: bool = False
     asked: Counter[str] = field(default_factory=Counter)
     made: Counter[str] = field(default_factory=Counter)
     cancelled: list[str] = field(default_factory=list)
@@ -171,6 +173,9 @@ def serving(**options: Any) -> Iterator[FakeService]:
                     last = service.jobs[number]
                     self.wfile.write(b"event: job\ndata: " + json.dumps(service.told(last)).encode() + b"\n\n")
                     self.wfile.flush()
+                    if service.breaks:
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        return
                 time.sleep(0.005)
 
         do_GET = do_POST = do_DELETE = _do  # noqa: N815

@@ -177,6 +177,34 @@ def test_a_result_that_was_thrown_away_is_made_again(service: FakeService, clien
     assert service.made == {"InspectOrder": 2}
 
 
+def test_a_program_that_had_to_make_room(service: FakeService, client: Client) -> None:
+    """It was thrown away between its upload and the order."""
+    genuine, lost = service.submit, []
+
+    def submit(body: bytes) -> tuple[int, Any]:
+        if len(lost) < 2:
+            service.programs.clear()
+            lost.append(body)
+        return genuine(body)
+
+    service.submit = submit  # type: ignore[method-assign]
+    assert client.carry_out(ORDER, {ORDER.program: PROGRAM}).json("program.json")["name"] == "m"
+    assert service.asked["POST /v1/programs"] == 2
+
+
+def test_events_that_break_off(service: FakeService) -> None:
+    """The job is asked for instead, and heard of all the same."""
+    heard: list[str] = []
+    hold = service.hold = threading.Event()
+    service.breaks = True
+    timer = threading.Timer(0.3, hold.set)
+    timer.start()
+    with shardc.connect(service.url, hear=lambda job: heard.append(job.state)) as client:
+        client.carry_out(ORDER, {ORDER.program: PROGRAM})
+    timer.join()
+    assert heard[-1] == "done" and service.asked["GET /v1/jobs"] >= 2
+
+
 def test_what_is_not_signed_is_not_believed(service: FakeService, client: Client) -> None:
     entry = client.carry_out(ORDER, {ORDER.program: PROGRAM}).entry
     client.checked(entry)
