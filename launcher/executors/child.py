@@ -60,7 +60,7 @@ class Child:
     """
 
     def __init__(self, given: Mapping[str, str], tasks: Mapping[str, str] = TASKS, prepare: Sequence[str] = ()) -> None:
-        self._folder = tempfile.mkdtemp(prefix="shardc-child-")
+        self._folder = _folder()
         path = [str(Path(p).absolute()) for p in sys.path]
         code = _START.format(path=path, folder=self._folder, tasks=dict(tasks), prepare=tuple(prepare))
         try:
@@ -150,6 +150,14 @@ class Child:
         if self._tasks:
             return DiedBeforeError()
         return EnvironmentProblem("a process for tasks does not start", where=last_lines(self._pipes.said.splitlines()))
+
+
+def _folder() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="shardc-child-")
+    except OSError as e:
+        what = f"no folder for a process can be made: {e.strerror}"
+        raise EnvironmentProblem(what, where=tempfile.gettempdir(), fix="space for temporary files (TMPDIR)") from None
 
 
 def _frames(reader: FrameReader, piece: bytes, task: str) -> list[Frame]:

@@ -5,6 +5,7 @@ It ends with its input, also in the middle of a task: whoever started it is gone
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import shutil
@@ -19,13 +20,16 @@ from typing import IO, Any
 
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.executors.confine import confined, resident_bytes
-from shardc.launcher.executors.ends import too_large, too_much_memory
+from shardc.launcher.executors.ends import no_room, too_large, too_much_memory
 from shardc.launcher.executors.frames import Frame, read_frame, to_bytes
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.tasks import TASKS, find_task
 from shardc.launcher.problems import to_problem
 
 __all__ = ["main"]
+
+#: Characters of a part of an error, at most.
+_LONGEST = 20_000
 
 
 def main(folder: str, tasks: Mapping[str, str] = TASKS, prepare: Sequence[str] = ()) -> None:
@@ -78,11 +82,14 @@ class _Child:
             return _failed(e)
         except MemoryError:
             return _failed(too_much_memory(name, limits), worn=True)
+        except OSError as e:
+            if e.errno in (errno.ENOSPC, errno.EDQUOT):
+                return _failed(no_room(name, e))
+            return _failed(too_large(name, limits) if e.errno == errno.EFBIG else _unexpected(name, e))
         except RecursionError:
             what = f"the input of {name!r} is nested too deeply"
             return _failed(RunError(what, fix="a program with less nesting"))
         except Exception as e:
-            traceback.print_exc()
             return _failed(_unexpected(name, e))
 
     def _progress(self, news: Mapping[str, Any]) -> None:
@@ -95,8 +102,9 @@ class _Child:
 
 
 def _failed(error: ShardcError, *, worn: bool = False) -> tuple[dict[str, Any], bytes]:
-    """``worn``: the process should do no further task."""
-    return {"said": "problem", "problem": to_problem(error), "worn": worn}, b""
+    """``worn``: the process should do no further task. An error may quote its input, which may be large."""
+    problem = {k: v[:_LONGEST] if isinstance(v, str) else v for k, v in to_problem(error).items()}
+    return {"said": "problem", "problem": problem, "worn": worn}, b""
 
 
 def _unexpected(name: str, error: Exception) -> RunError:

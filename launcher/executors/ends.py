@@ -6,11 +6,11 @@ import re
 import signal
 from collections.abc import Sequence
 
-from shardc.hlo.errors import RunError
+from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.units import bytes_text
 
-__all__ = ["died", "last_lines", "stopped", "too_large", "too_much_memory", "too_slow"]
+__all__ = ["died", "last_lines", "no_room", "stopped", "too_large", "too_much_memory", "too_slow"]
 
 #: What allocators say before they end a process: LLVM's, C++'s, and Python's own.
 _NO_MEMORY = re.compile(r"out of memory|bad_alloc|MemoryError|[Cc]annot allocate memory")
@@ -26,6 +26,11 @@ def too_slow(name: str, limits: Limits) -> RunError:
     """The time is over."""
     what = f"{name!r} took longer than the {limits.seconds:g} s that it may take, and was ended"
     return RunError(what, fix="a smaller program, or a larger limit (--time-limit of shardc serve)")
+
+
+def no_room(name: str, error: OSError) -> EnvironmentProblem:
+    """The disk is full."""
+    return EnvironmentProblem(f"{name!r} has no room: {error.strerror}", fix="space for temporary files (TMPDIR)")
 
 
 def too_large(name: str, limits: Limits) -> RunError:
@@ -48,7 +53,7 @@ def died(name: str, code: int, said: str, limits: Limits) -> RunError:
     words = last_lines(said.splitlines())
     if code == -signal.SIGXCPU:
         return too_slow(name, limits)
-    if code == -signal.SIGKILL:
+    if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
         fix = "somebody did it: often the system, short of memory; try again, or a smaller program"
         return RunError(f"the process of {name!r} was killed", where=words, fix=fix)
     how = f"exit status {code}" if code >= 0 else _signal_name(-code)

@@ -21,7 +21,6 @@ __all__ = ["Kind", "Outcome", "Running", "Unfinished", "Workers", "outcome_of"]
 #: Children of this process, ranks of the MPI job, or workers of a Dask cluster.
 Kind = Literal["processes", "mpi", "dask"]
 
-
 #: An answer, or the problem in its place: what goes from machine to machine is plain data, errors among it.
 Outcome = tuple[Mapping[str, Any] | None, bytes]
 
@@ -40,19 +39,19 @@ class Running:
 
     task: str
     future: Future[bytes] = field(default_factory=Future)
-    _wanted: threading.Event = field(default_factory=threading.Event)
+    _unwanted: threading.Event = field(default_factory=threading.Event)
     _ends: list[Callable[[], object]] = field(default_factory=list)
 
     def stop(self) -> None:
         """Nobody wants the answer: the future gets a `RunError` now, and the task is ended where it runs."""
-        if not self._wanted.is_set() and not self.future.done():
-            self._wanted.set()
+        if not self._unwanted.is_set() and not self.future.done():
+            self._unwanted.set()
             self.fail(stopped(self.task))
             self._end()
 
     def stopping(self) -> bool:
         """Was it stopped?"""
-        return self._wanted.is_set()
+        return self._unwanted.is_set()
 
     def follow(self, inner: Future[Outcome], end: Callable[[], object] | None = None) -> None:
         """``inner`` is what an executor makes of it; ``end`` is called when it is stopped."""

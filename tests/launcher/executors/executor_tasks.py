@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import subprocess
@@ -64,6 +65,13 @@ def with_helper(payload: bytes, progress: Progress) -> bytes:
     return b""
 
 
+def with_helper_and_crash(payload: bytes, progress: Progress) -> bytes:
+    helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    progress({"stage": "helped", "pid": helper.pid})
+    ctypes.CDLL(None).abort()
+    return b""
+
+
 def fill_memory(payload: bytes, progress: Progress) -> bytes:
     kept = []
     while True:
@@ -116,6 +124,21 @@ def write_much(payload: bytes, progress: Progress) -> bytes:
     return b"written"
 
 
+def overflow(payload: bytes, progress: Progress) -> bytes:
+    """A file beyond its limit, which the task does not expect."""
+    Path("file").write_bytes(bytes(2 << 20))
+    return b""
+
+
+def fill_disk(payload: bytes, progress: Progress) -> bytes:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def quote(payload: bytes, progress: Progress) -> bytes:
+    """An error that quotes all of its input."""
+    raise ParseError(f"odd: {payload.decode()}", where="\N{SNOWMAN}" * len(payload))
+
+
 def nonsense(payload: bytes, progress: Progress) -> bytes:
     """Writes over the channel itself."""
     for number in range(3, 32):
@@ -130,7 +153,7 @@ def nonsense(payload: bytes, progress: Progress) -> bytes:
 BAD_TASKS = {
     f.__name__: f"tests.launcher.executors.executor_tasks:{f.__name__}"
     for f in (
-        echo, refuse, fail, abort, leave, crash_without_memory, for_ever, sleep, with_helper, fill_memory, nest, grow,
-        large, steps, look_around, write_much, nonsense,
+        echo, refuse, fail, abort, leave, crash_without_memory, for_ever, sleep, with_helper, with_helper_and_crash, fill_memory, nest, grow,
+        large, steps, look_around, write_much, overflow, fill_disk, quote, nonsense,
     )
 }  # fmt: skip

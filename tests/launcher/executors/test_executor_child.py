@@ -98,6 +98,7 @@ def test_errors_of_ours_arrive_as_they_are(children: Children) -> None:
         ("fill_memory", {"memory_bytes": 1 << 29}, r"more memory than the 512\.0 MiB that it may have"),
         ("nest", {}, r"nested too deeply"),
         ("large", {"answer_bytes": 999}, r"the result of 'large' has more than 999 B"),
+        ("overflow", {"answer_bytes": 1 << 20}, r"the result of 'overflow' has more than 1\.0 MiB"),
         ("nonsense", {}, r"answers what nobody understands"),
     ],
 )
@@ -112,6 +113,27 @@ def test_what_goes_wrong_is_told_and_costs_no_other_task(
     if after["pid"] != before["pid"]:
         assert gone(before["pid"])
         assert not Path(before["folder"]).exists()
+
+
+def test_a_full_disk_is_told(children: Children, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="'fill_disk' has no room: No space left on device"):
+        children.call("fill_disk", b"", LIMITS)
+    children.close()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(EnvironmentProblem, match="no folder for a process can be made"):
+        Children({}, BAD_TASKS).call("echo", b"", LIMITS)
+
+
+def test_an_error_that_quotes_its_input_is_cut(children: Children) -> None:
+    with pytest.raises(ParseError, match="odd: xxx") as caught:
+        children.call("quote", b"x" * 5_000_000, LIMITS)
+    assert len(caught.value.what) == 20_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_child_that_is_asked_to_end_was_killed(number: int, children: Children) -> None:
+    with pytest.raises(RunError, match="the process of 'sleep' was killed"):
+        children.call("sleep", b"", LIMITS, lambda news: os.kill(news["pid"], number))
 
 
 def test_files_are_bounded(children: Children) -> None:
@@ -130,6 +152,13 @@ def test_a_task_that_nobody_wants_is_ended_with_what_it_started(children: Childr
     heard: list[int] = []
     with pytest.raises(RunError, match="'with_helper' was stopped"):
         children.call("with_helper", b"", LIMITS, lambda news: heard.append(news["pid"]), lambda: bool(heard))
+    assert gone(heard[0])
+
+
+def test_what_a_task_started_does_not_outlive_a_crash(children: Children) -> None:
+    heard: list[int] = []
+    with pytest.raises(RunError, match="crashed"):
+        children.call("with_helper_and_crash", b"", LIMITS, lambda news: heard.append(news["pid"]))
     assert gone(heard[0])
 
 
