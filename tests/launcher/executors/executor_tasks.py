@@ -153,7 +153,8 @@ def nonsense(payload: bytes, progress: Progress) -> bytes:
 BAD_TASKS = {
     f.__name__: f"tests.launcher.executors.executor_tasks:{f.__name__}"
     for f in (
-        echo, refuse, fail, abort, leave, crash_without_memory, for_ever, sleep, with_helper, with_helper_and_crash, fill_memory, nest, grow,
+        echo, refuse, fail, abort, leave, crash_without_memory, for_ever, sleep, with_helper,
+        with_helper_and_crash, fill_memory, nest, grow,
         large, steps, look_around, write_much, overflow, fill_disk, quote, nonsense,
     )
 }  # fmt: skip
