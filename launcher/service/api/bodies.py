@@ -13,6 +13,7 @@ from shardc.launcher.service.api.problems import Refusal
 
 __all__ = ["Room", "body_of", "content_type"]
 
+#: Bytes of a body that have to come in the time that is left to it.
 _PACE = 1024
 
 
@@ -26,10 +27,10 @@ def content_type(request: Request, *allowed: str) -> str:
 
 
 class Room:
-    """Memory for bodies that come in, however many requests share it: ``room`` bytes are left."""
+    """Memory for bodies that come in, however many requests share it: ``left`` bytes are."""
 
     def __init__(self, total: int) -> None:
-        self.room = total
+        self.left = total
 
 
 @asynccontextmanager
@@ -46,15 +47,15 @@ async def body_of(request: Request, limit: int, stall_seconds: float, room: Room
     try:
         async for part in _parts(request, stall_seconds):
             data += part
-            room.room -= len(part)
+            room.left -= len(part)
             if len(data) > limit:
                 raise _too_large(limit)
-            if room.room < 0:
+            if room.left < 0:
                 error = RunError("too much is being uploaded at a time", fix="try again in a moment")
                 raise Refusal(503, error, {"Retry-After": "1"})
         yield bytes(data)
     finally:
-        room.room += len(data)
+        room.left += len(data)
 
 
 async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]:

@@ -81,8 +81,7 @@ def _submit(parts: Parts, body: bytes) -> Job:
 
 async def jobs(parts: PartsHere, limit: _Limit = 100) -> Response:
     """The jobs that the service remembers, newest first."""
-    found = await run_in_threadpool(parts.desk.jobs, limit)
-    return JSONResponse({"jobs": [job_answer(j) for j in found]})
+    return await run_in_threadpool(lambda: JSONResponse({"jobs": [job_answer(j) for j in parts.desk.jobs(limit)]}))
 
 
 async def _existing(job_id: _Id, parts: PartsHere) -> Job:
