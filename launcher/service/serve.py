@@ -15,6 +15,7 @@ from shardc.launcher.executors.limits import Limits
 
 if TYPE_CHECKING:
     from shardc.launcher.executors.running import Workers
+    from shardc.launcher.service.api.tokens import TokenFile
 
 __all__ = ["ServeSettings", "Serving", "serve"]
 
@@ -90,7 +91,6 @@ def _serve_with(
     from shardc.launcher.service.api.app import create_app
     from shardc.launcher.service.api.guard import is_loopback
     from shardc.launcher.service.api.parts import ApiSettings, Ending
-    from shardc.launcher.service.api.tokens import open_tokens
     from shardc.launcher.service.api.web import listen, run_web, url_of
     from shardc.launcher.service.desk.desk import Desk
     from shardc.launcher.service.desk.journal import Journal
@@ -100,9 +100,7 @@ def _serve_with(
     if settings.token_file is None and not is_loopback(settings.host):
         fix = "give --token-file, or leave --host at 127.0.0.1"
         raise InputError(f"without tokens everybody who reaches {settings.host} could ask", where="--host", fix=fix)
-    tokens, told = (None, "") if settings.token_file is None else open_tokens(settings.token_file)
-    if told:
-        say(told)
+    tokens = None if settings.token_file is None else _tokens(settings.token_file, say)
     listening = stack.enter_context(listen(settings.host, settings.port))
     key = server_key(state)
     store = stack.enter_context(closing(Store(settings.store, state, settings.store_bytes, key)))
@@ -127,6 +125,15 @@ def _serve_with(
         desk.close(0.0 if hurry else settings.grace)
 
     run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, lambda: ready(known))
+
+
+def _tokens(path: Path, say: Callable[[str], None]) -> TokenFile:
+    from shardc.launcher.service.api.tokens import TokenFile, open_tokens
+
+    tokens, told = open_tokens(path)
+    if told:
+        say(told)
+    return TokenFile(path, tokens, say)
 
 
 def _check_extras() -> None:

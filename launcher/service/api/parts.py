@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.service.api.bodies import Room
 from shardc.launcher.service.api.metrics import Metrics
-from shardc.launcher.service.api.tokens import Tokens
+from shardc.launcher.service.api.tokens import TokenFile, Tokens
 
 if TYPE_CHECKING:
     from shardc.launcher.service.desk.desk import Desk
@@ -30,7 +30,7 @@ class ApiSettings:
     next bytes of a request may take. ``key`` signs entries; ``log`` hears of every request.
     """
 
-    tokens: Tokens | None = None
+    tokens: Tokens | TokenFile | None = None
     max_upload: int = 64_000_000
     max_order: int = 4_000_000
     uploads: int = 8

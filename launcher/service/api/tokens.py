@@ -1,7 +1,7 @@
 """Bearer tokens: a file with a line for each, in which only their hashes stand.
 
 A line is ``NAME sha256:HEX``; a name is for people. A line ``NAME TOKEN`` or ``TOKEN`` that somebody wrote by hand is
-replaced by its hash when the server starts. Tokens are long and random, so that one round of SHA-256 is enough.
+replaced by its hash when the server reads it. Tokens are long and random, so that one round of SHA-256 is enough.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.errors import EnvironmentProblem, InputError, ShardcError
 from shardc.hlo.files import replacing
 
-__all__ = ["Tokens", "open_tokens"]
+__all__ = ["TokenFile", "Tokens", "open_tokens"]
 
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what RFC 6750 lets a token consist of
@@ -38,6 +39,46 @@ class Tokens:
             if hmac.compare_digest(presented, digest):
                 found = name
         return found
+
+
+class TokenFile:
+    """The tokens of a file as it is now: who adds a line or takes one away need not start the server again.
+
+    A file that has become unreadable, or has no token any more, changes nothing; ``say`` hears of it once.
+    """
+
+    def __init__(self, path: Path, tokens: Tokens, say: Callable[[str], None], pause: float = 1.0) -> None:
+        self._path, self._tokens, self._say, self._pause = path, tokens, say, pause
+        self._seen, self._next = _stamp(path), 0.0
+
+    def find(self, token: str) -> str | None:
+        """As `Tokens.find`; looks for a change of the file, but not more often than every ``pause`` seconds."""
+        if time.monotonic() >= self._next:
+            self._look()
+            self._next = time.monotonic() + self._pause
+        return self._tokens.find(token)
+
+    def _look(self) -> None:
+        stamp = _stamp(self._path)
+        if stamp == self._seen:
+            return
+        try:
+            if stamp is None:
+                raise InputError("the token file is gone", where=str(self._path))
+            self._tokens, told = open_tokens(self._path)
+        except ShardcError as error:
+            told = f"{error}\n  the tokens stay as they were"
+        self._seen = _stamp(self._path)
+        self._say(told or f"{self._path}: {len(self._tokens.hashes)} tokens")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file does; None when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def open_tokens(path: Path) -> tuple[Tokens, str]:

@@ -12,7 +12,7 @@ from api_fakes import Api, opened
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.service.api.guard import is_loopback
 from shardc.launcher.service.api.parts import ApiSettings
-from shardc.launcher.service.api.tokens import Tokens, open_tokens
+from shardc.launcher.service.api.tokens import TokenFile, Tokens, open_tokens
 
 TOKEN = "correct-horse-battery-staple"
 HASH = sha256(TOKEN.encode()).hexdigest()
@@ -147,6 +147,25 @@ def test_plain_tokens_are_replaced_by_their_hashes(tmp_path):
     assert path.read_text().splitlines()[:2] == ["# of the team", f"ci sha256:{HASH}"]
     assert mode_of(path) == 0o600
     assert open_tokens(path)[0].hashes == tokens.hashes
+
+
+def test_a_changed_file_counts_without_a_new_start(tmp_path):
+    path, said = tmp_path / "tokens", []
+    path.write_text(f"ci {TOKEN}\n")
+    held = TokenFile(path, open_tokens(path)[0], said.append, pause=0.0)
+    assert (held.find(TOKEN), said) == ("ci", [])
+    path.write_text(f"ci {TOKEN}\nnew {TOKEN}-two\n")
+    assert held.find(f"{TOKEN}-two") == "new"
+    assert TOKEN not in path.read_text()
+    path.write_text(f"new {TOKEN}-two\n")
+    assert [held.find(t) for t in (TOKEN, f"{TOKEN}-two")] == [None, "new"]
+    said.clear()
+    for change in (lambda: path.write_text("short\n"), lambda: path.write_text(""), path.unlink):
+        change()
+        assert [held.find(f"{TOKEN}-two"), held.find("short"), held.find("")] == ["new", None, None]
+    assert len(said) == 3
+    assert all("stay as they were" in text for text in said)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
