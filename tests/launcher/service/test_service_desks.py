@@ -35,6 +35,22 @@ def test_one_making_for_jobs_of_two_servers(tmp_path: Path) -> None:
         assert there.tasks == []
 
 
+def test_what_another_server_made_while_an_order_waited_is_not_made_again(tmp_path: Path) -> None:
+    here, there = HandWorkers(), HandWorkers()
+    with a_store(tmp_path) as store, ExitStack() as stack:
+        one = stack.enter_context(a_desk(tmp_path, here, store))
+        two = stack.enter_context(a_desk(tmp_path, there, store))
+        two.submit(an_order(0))
+        busy = there.task(0)
+        waiting = two.submit(an_order(1))
+        made = one.submit(an_order(1))
+        here.task(0).succeed()
+        over(one, made)
+        busy.succeed()
+        assert over(two, waiting).cached
+        assert len(there.tasks) == 1
+
+
 def test_an_error_elsewhere_is_an_error_here_but_for_one_of_the_machine(tmp_path: Path) -> None:
     here, there = HandWorkers(), HandWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:

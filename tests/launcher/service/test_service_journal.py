@@ -139,3 +139,25 @@ def test_what_is_over_is_forgotten_by_the_desk(tmp_path: Path) -> None:
         with a_desk(tmp_path, workers, store) as desk:
             until(lambda: desk.job("old") is None)
             assert desk.job(job.id) == job
+
+
+def test_a_claim_that_could_not_be_given_back_is_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = HandWorkers()
+    refused = []
+
+    def release(journal: Journal, key: str) -> None:
+        if not refused:
+            refused.append(key)
+            raise EnvironmentProblem("the disk is full")
+        released(journal, key)
+
+    released = Journal.release
+    monkeypatch.setattr(Journal, "release", release)
+    other = Journal(tmp_path)
+    with a_desk(tmp_path, workers) as desk:
+        job = desk.submit(an_order())
+        workers.task(0).succeed()
+        assert over(desk, job).state == "done"
+        until(lambda: not other.claimed_elsewhere(job.key))
+        assert refused == [job.key]
+    other.close()
