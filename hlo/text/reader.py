@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from shardc.hlo.build import reachable_computations
-from shardc.hlo.errors import ParseError
+from shardc.hlo.errors import ParseError, RunError
 from shardc.hlo.ir import Computation, Module
 from shardc.hlo.sharding import Sharding, TileSharding
 from shardc.hlo.text.body import ComputationReader, Shared, check_name
@@ -51,6 +51,9 @@ def read_hlo(text: str, file: str = "") -> Module:
     except RecursionError:
         raise scanner.error("this is nested too deeply") from None
     except (ValueError, OverflowError, MemoryError) as e:  # numbers beyond all bounds
+        if isinstance(e, MemoryError) and not str(e):  # NumPy says of what; this is the text itself
+            what = "there is not enough memory to read the program"
+            raise RunError(what, where=file or None, fix="a smaller one, or a larger limit of memory") from None
         raise scanner.error(f"malformed value: {str(e).split(';')[0]}") from None
 
 
