@@ -1,10 +1,11 @@
-"""A process with a desk that submits and cancels until it is killed: ``python desk_server.py STATE FILE-FOR-IDS``."""
+"""A desk that submits and cancels until it is killed, two minutes at most: ``desk_server.py STATE FILE-FOR-IDS``."""
 
 from __future__ import annotations
 
 import random
 import sys
 import threading
+import time
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,8 @@ def main(state: Path, written: Path) -> None:
         a_desk(state, HandWorkers(2, answer), store, pause=0.05) as desk,
         written.open("a", buffering=1) as ids,
     ):
-        while True:
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
             job = desk.submit(an_order(random.randrange(40) if random.random() < 0.5 else random.getrandbits(60)))
             ids.write(f"{job.id}\n")
             if random.random() < 0.1:
