@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -18,10 +19,11 @@ def job(url: str, folder: Path, root: Path, *words: str) -> tuple[list[str], str
     """From where each rank has its executable, and what was said on stderr; all have the same, and the right sum."""
     done = mpiexec(RANKS, *WORKER, *words, cwd=root, SHARDC_SERVER=url, SHARDC_CACHE_DIR=str(folder / "cache"))
     assert done.returncode == 0, done.stderr
-    lines = sorted(line.split(" ", 2)[2] for line in done.stdout.splitlines() if line.startswith("rank"))
-    assert len(lines) == RANKS and len({line.rsplit(" ", 1)[1] for line in lines}) == 1, done.stdout
+    # Ranks write side by side, so that line ends may stand together.
+    found = re.findall(r"rank \d (compile|service|rank 0) ([0-9a-f]{8})", done.stdout)
+    assert len(found) == RANKS and len({digest for _, digest in found}) == 1, done.stdout
     assert "sum 64.0000" in done.stdout
-    return sorted(line.rsplit(" ", 1)[0] for line in lines), done.stderr
+    return sorted(came for came, _ in found), done.stderr
 
 
 @pytest.mark.mpi
