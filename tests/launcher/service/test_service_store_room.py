@@ -133,6 +133,27 @@ def test_what_is_leased_is_not_asked_for_again_far_away(tmp_path: Path, monkeypa
             assert store.find(name(0)) is None
 
 
+def test_leases_that_lingered_or_ran_out_promise_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far away, where what is leased without a gap is not asked for again."""
+    place = Place("far", tmp_path)
+    with place.open(limit=11_000) as store, place.open(state="other", limit=1) as other:
+        put(store, 0)
+        assert store.find(name(0))
+        put(store, 1)
+        with store.using(name(0)):
+            assert store.find(name(0)) is None
+        monkeypatch.setattr(store._leases, "keep", lambda: None)
+        monkeypatch.setattr(leases_module, "_SECONDS", 0.2)
+        store._leases.close()
+        with store.using(name(1)):
+            assert store.find(name(1))
+            time.sleep(0.3)  # as if this computer had slept for minutes
+            other._room.look()
+            other.evict()
+            with store.using(name(1)):
+                assert store.find(name(1)) is None
+
+
 def test_a_lease_is_renewed_while_it_is_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases_module, "_SECONDS", 0.4)
     with place.open() as store, place.open(limit=1, state="other") as other:
