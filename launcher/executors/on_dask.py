@@ -6,6 +6,7 @@ trust each other, is why its cluster must be the operator's own.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ __all__ = ["on_dask"]
 
 #: Seconds that a scheduler gets to answer.
 _CONNECTING = 15.0
+#: Seconds after which workers are counted again.
+_COUNTING = 5.0
 #: Payloads from so many bytes on go to the cluster apart from the call, once for equal ones.
 _LARGE = 100_000
 
@@ -73,10 +76,21 @@ class _Cluster:
     kind: Kind = "dask"
 
     def __init__(self, client: Client, name: str, errands: ThreadPoolExecutor) -> None:
-        self.count = max(1, sum(client.nthreads().values()))
         self.unfinished = Unfinished()
         self._client, self._name, self._errands = client, name, errands
         self._executor = client.get_executor(pure=False)
+        self._count, self._counted = 1, 0.0
+        self._count_workers()
+
+    @property
+    def count(self) -> int:
+        """The threads of all workers that were there when it was last asked, or shortly before: clusters grow and
+        shrink; one that has none yet may get some for the first task."""
+        if time.monotonic() - self._counted > _COUNTING:
+            self._counted = time.monotonic()
+            with suppress(RuntimeError):  # at the end nobody counts any more
+                self._errands.submit(self._count_workers)
+        return self._count
 
     def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
         running = Running(task)
@@ -88,6 +102,10 @@ class _Cluster:
         """A worker says how far a task is."""
         _, news = event
         self.unfinished.heard(news["number"], news["news"])
+
+    def _count_workers(self) -> None:
+        self._count = max(1, sum(self._client.nthreads().values()))
+        self._counted = time.monotonic()
 
     def _send(self, running: Running, number: int, payload: bytes, limits: Limits, tell: bool) -> None:
         if running.stopping():

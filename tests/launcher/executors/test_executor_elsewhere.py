@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,19 @@ def test_a_cluster_is_used_by_two_at_a_time(cluster: Any) -> None:
             answer = workers.submit("look_around", b"", Limits(60)).future.result(60)
             found.append(json.loads(answer)["environment"]["SHARDC_CACHE_DIR"])
     assert found == ["one", "two"]
+
+
+def test_a_cluster_that_grows(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardc.launcher.executors.on_dask._COUNTING", 0.0)
+    with open_executor(dask=cluster.scheduler_address, tasks=BAD_TASKS) as workers:
+        assert workers is not None
+        assert workers.count == 2
+        cluster.scale(3)
+        until = time.monotonic() + 60
+        while workers.count != 3:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert workers.submit("echo", b"new", Limits(60)).future.result(60) == b"new"
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
