@@ -239,3 +239,23 @@ def test_what_is_read_back_otherwise_is_compiled_here(
 def test_profiles_come_from_there(asking: FakeService) -> None:
     made = traced().partition().compile(profile=True)
     assert made.executable.profile is not None and asking.made == {"CompileOrder": 1}
+
+
+def test_a_function_in_a_file_keeps_its_pytrees(service: FakeService, tmp_path: Path) -> None:
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("flatbuffers")
+
+    def step(state: Any, x: Any) -> Any:
+        return {"w": state["w"] + x.sum(), "y": state["w"] * x}
+
+    x = np.arange(4, dtype=np.float32)
+    data = jax.export.export(jax.jit(step))({"w": x}, x).serialize()
+    (tmp_path / "step.bin").write_bytes(data)
+    with shardc.connect(service.url) as client:
+        compiled = client.compile(tmp_path / "step.bin")
+        results = compiled({"w": x}, x)
+        assert client.program(tmp_path / "step.bin").arg_names == shardc.load(tmp_path / "step.bin").arg_names
+    np.testing.assert_allclose(np.asarray(results["y"]), x * x)
+    np.testing.assert_allclose(np.asarray(results["w"]), x + x.sum())
+    assert content(compiled) == content(shardc.load(tmp_path / "step.bin").compile())
+    assert compiled.partitioned().num_devices == 1 and service.made["CompileOrder"] == 1
