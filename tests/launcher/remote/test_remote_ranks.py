@@ -36,7 +36,8 @@ def test_every_rank_fetches_by_key(service: FakeService, tmp_path: Path, reposit
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("word", ["lonely", pytest.param("unset", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("word", ["lonely", "unset"])
 def test_a_rank_without_the_service_has_rank_0s(
     service: FakeService, tmp_path: Path, repository: Path, word: str
 ) -> None:
