@@ -83,7 +83,7 @@ class Connection:
             self._opened = None
 
     def json(self, method: str, path: str, **options: Any) -> Any:
-        """The answer's data. ``options`` are those of `read`."""
+        """The answer's data. ``options`` are those of `ask`."""
         data = self.read(method, path, **options)
         try:
             return json.loads(data)
@@ -92,7 +92,11 @@ class Connection:
                 "the answer is not JSON: is this a compile service?", where=f"{method} {self.address.url}{path}"
             ) from None
 
-    def read(
+    def read(self, method: str, path: str, **options: Any) -> bytes:
+        """The answer to ``method path``. ``options`` are those of `ask`."""
+        return self.ask(method, path, **options)[0]
+
+    def ask(
         self,
         method: str,
         path: str,
@@ -101,8 +105,9 @@ class Connection:
         media_type: str = "application/octet-stream",
         wait: float = 0.0,
         limit: int = 1 << 28,
-    ) -> bytes:
-        """The answer to ``method path``, of at most ``limit`` bytes; the service may take ``wait`` seconds longer.
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """The answer to ``method path``, of at most ``limit`` bytes, and its headers; the service may take ``wait``
+        seconds longer.
 
         Raises what the service reports, `Unknown` for what it does not have, and `ServiceAway`.
         """
@@ -117,7 +122,7 @@ class Connection:
                     self._met = True
                     data = _body(answer, limit if answer.is_success else _PROBLEM)
                     if answer.is_success:
-                        return data
+                        return data, answer.headers
                     problem = _problem(answer, data, f"{method} {self.address.url}{path}")
                     if answer.status_code not in _LATER:
                         raise problem

@@ -144,7 +144,8 @@ def redeemed(ticket: Ticket, config: Config) -> Executable | None:
     """The executable that ``ticket`` is for, fetched by its key and verified; None, where that fails."""
     try:
         with Requests(Address.of(config), timeout=15.0, patient=False) as requests:
-            return read_executable(requests.fetch(ticket.key, FILE), ticket.order)
+            kept = requests.kept(ticket.key, FILE)
+            return None if kept is None else read_executable(kept[1], ticket.order)
     except ShardcError as e:
         log.info("%s is not to be had from %s: %s", ticket.key, config.server, e.what)
         return None

@@ -5,6 +5,7 @@ Nothing of an answer is used before the signature of its entry, and length and d
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -20,7 +21,7 @@ from shardc.hlo.plain import from_json, from_plain
 from shardc.launcher.problems import from_problem
 from shardc.launcher.remote.address import Address
 from shardc.launcher.remote.connection import Connection, ServiceAway, Unknown
-from shardc.launcher.service.jobs import Artifact, Entry, Job
+from shardc.launcher.service.jobs import MANIFEST, Artifact, Entry, Job
 from shardc.launcher.service.orders import Order, to_json
 
 __all__ = ["Hear", "Requests", "Result"]
@@ -34,6 +35,8 @@ Hear = Callable[[Job], None]
 _WAIT = 30.0
 #: How often an order is handed in again after the service forgot its program, its job or its result.
 _AGAIN = 2
+#: Bytes of the largest file whose size nobody has told yet.
+_LARGEST = 1 << 31
 
 
 class Requests:
@@ -158,7 +161,7 @@ class Requests:
             raise RunError("the job was cancelled", where=f"job {job.id} at {self.address.url}")
         if job.entry.key != job.key:
             raise RunError("the service gives another result than the one asked for", where=f"job {job.id}")
-        return Result(self, self.checked(job.entry), job, order, programs)
+        return Result(self, self.checked(job.entry), order, programs)
 
     def _another_build(self, job: Job) -> NoReturn:
         """Refuse a job with another key than the same shardc gives it."""
@@ -200,13 +203,21 @@ class Requests:
         if found is None:
             names = ", ".join(a.name for a in entry.artifacts)
             raise InputError(f"the result has no file {name!r}", where=f"result {entry.key}", fix=f"it has {names}")
-        path = f"/v1/artifacts/{quote(entry.key, safe='')}/{quote(name, safe='')}"
-        data = self._connection.read("GET", path, limit=found.bytes)
-        if len(data) != found.bytes or hashlib.sha256(data).hexdigest() != found.sha256:
-            raise RunError(
-                f"{name} is not what the service signed: it was damaged on its way", where=f"result {entry.key}"
-            )
-        return data
+        return _sound(entry, found, self._connection.read("GET", _path(entry.key, name), limit=found.bytes))
+
+    def kept(self, key: str, name: str) -> tuple[Entry, bytes] | None:
+        """The result called ``key`` and its file ``name``, both verified, by one question; None where the service does
+        not have them."""
+        try:
+            data, headers = self._connection.ask("GET", _path(key, name), limit=_LARGEST)
+            text = headers.get(MANIFEST, "")
+            entry = self.checked(_entry(_decoded(text))) if text else self.entry(key)
+        except Unknown:
+            return None
+        found = next((a for a in entry.artifacts if a.name == name), None)
+        if entry.key != key or found is None:
+            raise RunError(f"asked for {name} of {key}, the service gives another result", where=self.address.url)
+        return entry, _sound(entry, found, data)
 
     @cached_property
     def _key(self) -> bytes:
@@ -230,7 +241,6 @@ class Result:
 
     requests: Requests
     entry: Entry
-    job: Job
     order: Order
     programs: Mapping[str, bytes]
 
@@ -252,6 +262,27 @@ class Result:
     def value(self, kind: type[T], name: str) -> T:
         """The value of a class of ours that a JSON file holds."""
         return from_json(kind, self.file(name), name)
+
+
+def _path(key: str, name: str) -> str:
+    return f"/v1/artifacts/{quote(key, safe='')}/{quote(name, safe='')}"
+
+
+def _sound(entry: Entry, artifact: Artifact, data: bytes) -> bytes:
+    """``data``, if it is the ``artifact`` of ``entry``."""
+    if len(data) != artifact.bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
+        raise RunError(
+            f"{artifact.name} is not what the service signed: it was damaged on its way", where=f"result {entry.key}"
+        )
+    return data
+
+
+def _decoded(text: str) -> Any:
+    """The manifest in a header."""
+    try:
+        return json.loads(base64.b64decode(text, validate=True))
+    except ValueError:
+        raise RunError(f"the header {MANIFEST} cannot be read: is this a compile service?") from None
 
 
 def _object(data: Any) -> Mapping[str, Any]:

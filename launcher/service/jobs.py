@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Artifact", "Entry", "Job", "State"]
+__all__ = ["MANIFEST", "Artifact", "Entry", "Job", "State"]
+
+#: The header of a file's answer that has its entry: JSON in base64. Very large ones are left out.
+MANIFEST = "Shardc-Manifest"
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -14,7 +16,7 @@ from shardc.launcher.service.api.answers import EntryAnswer, entry_answer
 from shardc.launcher.service.api.parts import Parts, PartsHere
 from shardc.launcher.service.api.problems import Answers, Refusal, responses
 from shardc.launcher.service.api.programs import Digest
-from shardc.launcher.service.jobs import Artifact, Entry
+from shardc.launcher.service.jobs import MANIFEST, Artifact, Entry
 from shardc.launcher.service.store.store import NotStored
 
 __all__ = ["add_artifact_routes"]
@@ -27,6 +29,8 @@ _PAGE = (
     "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
 )
 _PART = 1 << 18
+#: Characters of the largest manifest that goes into a header; clients ask for others.
+_HEADER = 8192
 
 
 def add_artifact_routes(app: FastAPI) -> None:
@@ -41,7 +45,11 @@ def add_artifact_routes(app: FastAPI) -> None:
     schema = {"schema": {"type": "string", "format": "binary"}}
     types = ("application/octet-stream", "application/json", "text/plain", "text/html")
     files: Answers = {
-        200: {"description": "Its bytes.", "content": dict.fromkeys(types, schema)},
+        200: {
+            "description": "Its bytes.",
+            "content": dict.fromkeys(types, schema),
+            "headers": {MANIFEST: {"description": "The manifest, JSON in base64.", "schema": {"type": "string"}}},
+        },
         304: {"description": "As it was."},
     }
     app.add_api_route(
@@ -61,7 +69,8 @@ async def manifest(key: Digest, parts: PartsHere) -> Response:
 
 async def file(key: Digest, name: _Name, request: Request, parts: PartsHere) -> Response:
     """A file. What has a key never changes, so it may be kept for ever."""
-    artifact, data = await run_in_threadpool(_read, parts, key, name, request.headers.get("if-none-match", ""))
+    known = request.headers.get("if-none-match", "")
+    entry, artifact, data = await run_in_threadpool(_read, parts, key, name, known)
     headers = {
         "ETag": f'"{artifact.sha256}"',
         "Cache-Control": "private, max-age=31536000, immutable",
@@ -71,6 +80,9 @@ async def file(key: Digest, name: _Name, request: Request, parts: PartsHere) -> 
         return Response(status_code=304, headers=headers)
     if artifact.media_type.startswith("text/html"):
         headers["Content-Security-Policy"] = _PAGE
+    manifest = base64.b64encode(json.dumps(entry_answer(entry)).encode()).decode("ascii")
+    if len(manifest) <= _HEADER:
+        headers[MANIFEST] = manifest
     headers["Content-Type"] = artifact.media_type
     headers["Content-Length"] = str(len(data))
     if len(data) <= _PART:
@@ -91,16 +103,17 @@ def _entry(parts: Parts, key: str) -> Entry:
     return entry
 
 
-def _read(parts: Parts, key: str, name: str, known: str) -> tuple[Artifact, bytes | None]:
-    """A file's line in the manifest and its bytes; None for those whose checksum is ``known``."""
+def _read(parts: Parts, key: str, name: str, known: str) -> tuple[Entry, Artifact, bytes | None]:
+    """The manifest, a file's line in it, and its bytes; None for those whose checksum is ``known``."""
     with parts.store.using(key):
-        artifact = next((a for a in _entry(parts, key).artifacts if a.name == name), None)
+        entry = _entry(parts, key)
+        artifact = next((a for a in entry.artifacts if a.name == name), None)
         if artifact is None:
             raise _unknown(f"{key}/{name}")
         if artifact.sha256 in known:
-            return artifact, None
+            return entry, artifact, None
         try:
-            return artifact, parts.store.read(key, name)
+            return entry, artifact, parts.store.read(key, name)
         except NotStored:  # found to be damaged, and removed
             raise _unknown(f"{key}/{name}") from None
 

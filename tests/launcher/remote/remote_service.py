@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import socket
@@ -18,7 +19,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.launcher.problems import to_problem
-from shardc.launcher.service.jobs import Artifact, Entry, Job
+from shardc.launcher.service.jobs import MANIFEST, Artifact, Entry, Job
 from shardc.launcher.service.orders import from_json, order_key
 from shardc.launcher.service.store.signature import sign
 from shardc.launcher.service.work.carry_out import carry_out
@@ -99,6 +100,12 @@ class FakeService:
                 artifact["href"] = "/somewhere"
         return data
 
+    def manifest(self, parts: list[str]) -> str:
+        """The header of a file's answer."""
+        if len(parts) < 2 or parts[0] not in self.entries:
+            return ""
+        return base64.b64encode(json.dumps(asdict(self.entries[parts[0]])).encode()).decode()
+
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
         path, _, query = path.partition("?")
         match method, path.strip("/").split("/")[1:]:
@@ -157,6 +164,9 @@ def serving(**options: Any) -> Iterator[FakeService]:
                 return
             self.send_response(found[0])
             self.send_header("Content-Length", str(len(found[1])))
+            manifest = service.manifest(self.path.split("/")[3:]) if status == 200 else ""
+            if manifest:
+                self.send_header(MANIFEST, manifest)
             self.end_headers()
             self.wfile.write(found[1])
 

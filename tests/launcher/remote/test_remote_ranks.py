@@ -31,7 +31,7 @@ def test_every_rank_fetches_by_key(service: FakeService, tmp_path: Path, reposit
     came, said = job(service.url, tmp_path, repository)
     assert came == ["compile", "service", "service", "service"]  # rank 0's time is that of compiling
     assert service.made == {"CompileOrder": 1} and service.asked["POST /v1/programs"] == 1
-    assert service.asked["GET /v1/artifacts"] == 1 + 2 * 3  # the others have the key only
+    assert service.asked["GET /v1/artifacts"] == 2 + 3  # rank 0 asks before and after it is made
     assert said == ""
 
 

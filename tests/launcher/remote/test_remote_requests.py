@@ -243,6 +243,32 @@ def test_another_result_than_the_one_asked_for(service: FakeService, client: Cli
         client.carry_out(order, {})
 
 
+def test_a_file_comes_with_its_manifest(service: FakeService, client: Client) -> None:
+    assert client.kept("0" * 64, "program.json") is None
+    key = client.carry_out(ORDER, {ORDER.program: PROGRAM}).entry.key
+    genuine, asked = service.manifest, service.asked["GET /v1/artifacts"]
+    entry, data = client.kept(key, "program.json") or (None, b"")
+    assert (
+        entry is not None
+        and entry.signature == service.entries[key].signature
+        and data == service.files[key]["program.json"]
+    )
+    assert service.asked["GET /v1/artifacts"] == asked + 1
+    service.manifest = lambda parts: ""  # type: ignore[method-assign]
+    assert client.kept(key, "program.json") == (entry, data), "the manifest was too long for a header"
+    service.manifest = lambda parts: "not base64"  # type: ignore[method-assign]
+    with pytest.raises(RunError, match="cannot be read"):
+        client.kept(key, "program.json")
+    other = client.carry_out(replace(ORDER, name="other"), {}).entry.key
+    service.manifest = lambda parts: genuine([other, parts[1]])  # type: ignore[method-assign]
+    with pytest.raises(RunError, match="another result"):
+        client.kept(key, "program.json")
+    service.manifest = genuine  # type: ignore[method-assign]
+    service.entries[key] = replace(service.entries[key], facts={"kind": "forged"})
+    with pytest.raises(RunError, match="signature"):
+        client.kept(key, "program.json")
+
+
 def test_events_are_heard(service: FakeService) -> None:
     heard: list[Job] = []
     hold = service.hold = threading.Event()

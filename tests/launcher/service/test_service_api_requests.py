@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode
 from hashlib import sha256
 
 import pytest
@@ -127,6 +128,7 @@ def test_a_job_from_the_order_to_its_files(tmp_path):
         assert data.content == b"{}"
         assert data.headers["etag"] == f'"{sha256(data.content).hexdigest()}"' == f'"{found["program.json"]["sha256"]}"'
         assert "immutable" in data.headers["cache-control"]
+        assert json.loads(b64decode(data.headers["shardc-manifest"])) == entry
         kept = await api.client.get(found["program.json"]["href"], headers={"If-None-Match": data.headers["etag"]})
         assert (kept.status_code, kept.content) == (304, b"")
         page = await api.client.get(found["report.html"]["href"])
@@ -138,10 +140,11 @@ def test_a_job_from_the_order_to_its_files(tmp_path):
 def test_a_large_file_comes_whole(tmp_path):
     async def scenario(api: Api):
         data = bytes(range(256)) * 12_345
-        api.store.put(NOWHERE, {"executable.shardc": data}, {})
+        api.store.put(NOWHERE, {"executable.shardc": data}, {"warnings": ["much"] * 2000})
         answer = await api.client.get(f"/v1/artifacts/{NOWHERE}/executable.shardc")
         assert answer.content == data
         assert answer.headers["content-length"] == str(len(data))
+        assert "shardc-manifest" not in answer.headers, "it is too long for a header"
 
     run(scenario, tmp_path)
 
