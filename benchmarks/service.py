@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -122,11 +123,12 @@ def cached_rows(folder: Path) -> list[Sequence[str]]:
             executable, _ = compiled_by(client, order, {remote.digest: remote.data})
             key = remote.digest
             cached(key, config, lambda executable=executable: executable)
-            here = best(lambda key=key: known(key, config))
-            there = best(lambda order=order, remote=remote: compiled_by(client, order, {remote.digest: remote.data}))
-            file_here, file_there = best(lambda: shardc.load(path).compile()), best(lambda: client.compile(path))
-            size = f"{len(to_bytes(executable)) / 1024:.0f} KiB"
-            rows.append((name, size, _ms(anew), *_beside(file_here, file_there), *_beside(here, there)))
+            files = beside(lambda: shardc.load(path).compile(), lambda: client.compile(path))
+            keys = beside(
+                lambda key=key: known(key, config),
+                lambda order=order, remote=remote: compiled_by(client, order, {remote.digest: remote.data}),
+            )
+            rows.append((name, f"{len(to_bytes(executable)) / 1024:.0f} KiB", _ms(anew), *files, *keys))
     return rows
 
 
@@ -199,13 +201,12 @@ def seconds(step: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def best(step: Callable[[], object]) -> float:
-    """Seconds of the quickest time, as `timeit` has it: what is above comes from other work on the machine."""
-    return min(seconds(step) for _ in range(REPEATS))
-
-
-def _beside(here: float, there: float) -> tuple[str, str, str]:
-    return _ms(here), _ms(there), f"{there / here:.1f}"
+def beside(here: Callable[[], object], there: Callable[[], object]) -> tuple[str, str, str]:
+    """Medians of both, in turn after one time that does not count, and the second over the first."""
+    here(), there()
+    pairs = [(seconds(here), seconds(there)) for _ in range(REPEATS)]
+    first, second = (statistics.median(taken) for taken in zip(*pairs, strict=True))
+    return _ms(first), _ms(second), f"{second / first:.1f}"
 
 
 def _ms(taken: float) -> str:
