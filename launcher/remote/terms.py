@@ -46,15 +46,8 @@ def machine_terms(machine: str | Path | None) -> dict[str, str]:
 
 def settings_terms(config: Config) -> dict[str, Any]:
     """Fields of an order for what generated code and schedules depend on."""
-    settings = Settings(
-        overlap=config.overlap,  # type: ignore[arg-type]  # one of OVERLAPS
-        overlap_memory=config.overlap_memory,
-        spare_cores=config.spare_cores,
-        tf32=config.tf32,
-        deterministic=config.deterministic,
-    )
     measured = "" if config.profile is None else _text(config.profile, "the file of measured times")
-    return {"settings": settings, "measured": measured}
+    return {"settings": Settings.of(config), "measured": measured}
 
 
 def need_none_of(config: Config) -> str:

@@ -8,10 +8,11 @@ the text of a description, measured times are text. The same classes are the des
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from shardc.hlo import plain
+from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.launcher.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
 
@@ -80,6 +81,15 @@ class Settings:
     spare_cores: Flag = False
     tf32: Flag = False
     deterministic: Flag = True
+
+    @staticmethod
+    def of(config: Config) -> Settings:
+        """Those of ``config``."""
+        return Settings(**{f.name: getattr(config, f.name) for f in fields(Settings)})
+
+    def within(self, config: Config) -> Config:
+        """``config`` with these settings."""
+        return replace(config, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

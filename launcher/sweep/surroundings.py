@@ -5,12 +5,13 @@ Workers are elsewhere, without these settings and files: both travel with the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardc.collectives.machine import machine_file, machine_names
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
+from shardc.launcher.service.orders import Settings
 
 __all__ = ["Described", "Surroundings"]
 
@@ -50,14 +51,10 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """``machine`` is the one that candidates are simulated on; the rest are settings, see `Config`."""
+    """``machine`` is the one that candidates are simulated on; the rest is what else of a `Config` counts."""
 
     machine: Described
-    overlap: str = "auto"
-    overlap_memory: float = 1.1
-    spare_cores: bool = False
-    tf32: bool = False
-    deterministic: bool = True
+    settings: Settings = field(default_factory=Settings)
     partitioned_for: Described | None = None
     measured: str = ""
 
@@ -71,11 +68,7 @@ class Surroundings:
             raise InputError(f"the measured times cannot be read: {e}", where=str(config.profile)) from None
         return Surroundings(
             Described.of(machine, elsewhere),
-            overlap=config.overlap,
-            overlap_memory=config.overlap_memory,
-            spare_cores=config.spare_cores,
-            tf32=config.tf32,
-            deterministic=config.deterministic,
+            Settings.of(config),
             partitioned_for=Described.of(config.machine, elsewhere) if config.machine else None,
             measured=measured,
         )
@@ -85,14 +78,8 @@ class Surroundings:
         profile = folder / "measured.json"
         if self.measured:
             profile.write_text(self.measured, encoding="utf-8")
-        config = replace(
-            Config(),
-            overlap=self.overlap,
-            overlap_memory=self.overlap_memory,
-            spare_cores=self.spare_cores,
-            tf32=self.tf32,
-            deterministic=self.deterministic,
+        config = Config(
             machine="" if self.partitioned_for is None else self.partitioned_for.here(folder),
             profile=profile if self.measured else None,
         )
-        return self.machine.here(folder), config
+        return self.machine.here(folder), self.settings.within(config)

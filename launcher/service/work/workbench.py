@@ -93,24 +93,19 @@ class Workbench:
 
     def config(self) -> Config:
         """The order's settings, with this process's cache: nothing else of the environment counts."""
-        wanted = self.order.settings
         measured = None
         if self.order.measured:
             measured = self.folder / "measured.json"
             measured.write_text(self.order.measured, encoding="utf-8")
         here = Config.from_environment()
-        return Config(
+        ours = Config(
             cache_dir=here.cache_dir,
             cache_bytes=here.cache_bytes,
             timeout=here.timeout,
             num_threads=here.num_threads,
-            overlap=wanted.overlap,
-            overlap_memory=wanted.overlap_memory,
             profile=measured,
-            spare_cores=wanted.spare_cores,
-            tf32=wanted.tf32,
-            deterministic=wanted.deterministic,
         )
+        return self.order.settings.within(ours)
 
     def read(self, digest: str = "") -> Program:
         """The program of that digest (default: the order's) as it was uploaded."""
