@@ -23,16 +23,16 @@ function older(value) {
 async function show() {
   const token = sessionStorage.getItem(KEPT);
   const answer = await fetch("v1/openapi.json", { headers: token ? { Authorization: `Bearer ${token}` } : {} });
-  const ask = document.getElementById("ask");
-  ask.hidden = answer.ok;
+  const said = await answer.json().catch(() => ({ what: `the service answers ${answer.status}` }));
+  // Nothing is awaited from here on: whoever sees the form can type, the focus is there.
+  document.getElementById("ask").hidden = answer.ok;
   if (!answer.ok) {
-    const problem = await answer.json().catch(() => ({ what: `the service answers ${answer.status}` }));
-    document.getElementById("why").textContent = token ? problem.what : "";
+    document.getElementById("why").textContent = token ? said.what : "";
     document.getElementById("token").focus();
     return;
   }
   const ui = SwaggerUIBundle({
-    spec: { ...older(await answer.json()), openapi: "3.0.3" },
+    spec: { ...older(said), openapi: "3.0.3" },
     domNode: document.getElementById("page"),
     deepLinking: true,
     validatorUrl: null,

@@ -137,6 +137,17 @@ class Tab:
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **parameters)
 
+    def slow_answers(self, milliseconds: int = 200) -> None:
+        """From the next page on, bodies of answers come late: what a page shows too early is seen by the test."""
+        late = f"""for (const read of ["json", "text"]) {{
+            const soon = Response.prototype[read];
+            Response.prototype[read] = async function () {{
+                await new Promise((done) => setTimeout(done, {milliseconds}));
+                return soon.call(this);
+            }};
+        }}"""
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=late)
+
     def go(self, address: str) -> None:
         self.call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")

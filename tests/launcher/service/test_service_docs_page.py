@@ -10,7 +10,9 @@ from tests.launcher.service.service_harness import TOKEN, Service
 
 def test_the_description_can_be_read_and_used(tmp_path: Path) -> None:
     with Browser(need_chromium(), tmp_path / "profile") as browser, Service(tmp_path / "service") as service:
-        tab = browser.open(service.url + "/docs")
+        tab = browser.open("about:blank")
+        tab.slow_answers()
+        tab.go(service.url + "/docs")
         tab.wait("!document.getElementById('ask').hidden")
         tab.type("wrong")
         tab.press("Enter")

@@ -261,8 +261,9 @@ def test_a_link_shows_the_same(tab: Tab, browser: Browser) -> None:
     make(tab, 1)
     compare(tab, "model,None")
     changes, figures = text(tab, ".changes"), text(tab, ".figures")
+    tab.eval("window.before = true")
     tab.call("Page.reload")
-    tab.wait("document.querySelectorAll('iframe').length === 2")
+    tab.wait("window.before === undefined && document.querySelectorAll('iframe').length === 2")
     assert text(tab, ".changes") == changes and text(tab, ".figures") == figures
 
 
