@@ -19,13 +19,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tables import insert, table
 
+if TYPE_CHECKING:
+    from shardc.launcher.remote.client import Client
+
 ROOT = Path(__file__).resolve().parent.parent
 TOKEN = "a-token-of-the-benchmark-0123456789"
-BYTES = {"Content-Type": "application/octet-stream"}
 REPEATS = 60
 CLIENTS = 8
 #: Distinct programs of the throughput's row.
@@ -142,29 +146,30 @@ THROUGHPUT_HEAD = (
 
 def throughput_rows(folder: Path, workers: Sequence[int] = (1, 2)) -> list[Sequence[str]]:
     """Distinct programs that clients send together, and the same ones once more."""
-    import httpx
+    import shardc
 
     texts = [program(number, 16).encode() for number in range(1, PROGRAMS + 1)]
-    headers = {"Authorization": f"Bearer {TOKEN}"}
     rows = []
     for count in workers:
-        with serving(folder / f"workers{count}", count) as server:
-            limits = httpx.Limits(max_connections=CLIENTS)
-            with httpx.Client(base_url=server.url, headers=headers, timeout=120, limits=limits) as http:
-
-                def made(text: bytes, http: httpx.Client = http) -> None:
-                    digest = http.post("/v1/programs", content=text, headers=BYTES).json()["program"]
-                    job = http.post("/v1/jobs", json={"kind": "compile", "program": digest, "page": False}).json()
-                    while job["state"] in ("queued", "running"):
-                        job = http.get(f"/v1/jobs/{job['id']}?wait=60").json()
-                    assert job["state"] == "done", job
-
-                made(program(0, 16).encode())  # the workers have their modules
-                with ThreadPoolExecutor(CLIENTS) as pool:
-                    anew = seconds(lambda: list(pool.map(made, texts)))
-                    again = seconds(lambda: list(pool.map(made, texts * 4)))
+        with (
+            serving(folder / f"workers{count}", count) as server,
+            shardc.connect(server.url, token=TOKEN) as client,
+            ThreadPoolExecutor(CLIENTS) as pool,
+        ):
+            made = partial(_made, client)
+            made(program(0, 16).encode())  # the workers have their modules
+            anew = seconds(lambda pool=pool, made=made: list(pool.map(made, texts)))
+            again = seconds(lambda pool=pool, made=made: list(pool.map(made, texts * 4)))
         rows.append((str(count), f"{anew:.1f} s", f"{PROGRAMS / anew:.1f}", f"{4 * PROGRAMS / again:.0f}"))
     return rows
+
+
+def _made(client: Client, text: bytes) -> None:
+    """Have a program compiled, and wait for it; what was made stays there."""
+    from shardc.launcher.service.orders import CompileOrder
+
+    digest = client.upload(text)
+    client.carry_out(CompileOrder(program=digest, page=False), {})
 
 
 MEMORY_HEAD = ("memory", "the server", "one worker", "together")
@@ -172,20 +177,14 @@ MEMORY_HEAD = ("memory", "the server", "one worker", "together")
 
 def memory_rows(folder: Path) -> list[Sequence[str]]:
     """Before anything was asked, and after the programs of the throughput."""
-    import httpx
+    import shardc
 
     rows = []
-    with serving(folder / "memory", 1) as server:
+    with serving(folder / "memory", 1) as server, shardc.connect(server.url, token=TOKEN) as client:
         time.sleep(3)
         rows.append(_memory("idle, nothing asked yet", server))
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=server.url, headers=headers, timeout=120) as http:
-            for number in range(PROGRAMS):
-                digest = http.post("/v1/programs", content=program(number, 16).encode(), headers=BYTES).json()[
-                    "program"
-                ]
-                job = http.post("/v1/jobs", json={"kind": "compile", "program": digest, "page": False}).json()
-                http.get(f"/v1/jobs/{job['id']}?wait=60")
+        for number in range(PROGRAMS):
+            _made(client, program(number, 16).encode())
         rows.append(_memory(f"idle, after {PROGRAMS} programs", server))
     return rows
 

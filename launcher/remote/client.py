@@ -32,7 +32,7 @@ def connect(url: str = "", token: str = "", key: str = "", *, hear: Hear | None 
 
     ``token`` is what the service knows you by (SHARDC_TOKEN, SHARDC_TOKEN_FILE), ``key`` what it signs with, in
     hexadecimal (SHARDC_SERVER_KEY; default: it is asked). ``hear`` is called with a `Job` each time that one changes.
-    Nothing is asked yet. Raises `InputError` for what is no URL, `EnvironmentProblem` without httpx. Example::
+    Nothing is asked yet. Raises `InputError` for what is no URL, `EnvironmentProblem` without urllib3. Example::
 
         with shardc.connect("http://127.0.0.1:8377") as service:
             step = service.compile("step.mlir")

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import ModuleType, TracebackType
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
 from shardc.launcher.problems import from_problem
 from shardc.launcher.remote.address import Address
+from shardc.launcher.remote.transport import Transport, Unreachable, lines, pieces
 
 if TYPE_CHECKING:
-    import httpx
+    from urllib3.response import BaseHTTPResponse
 
 __all__ = ["Connection", "ServiceAway", "Unknown"]
 
@@ -44,7 +45,7 @@ class Connection:
     """Asks the service at ``address``; ``timeout`` are the seconds that connecting, and silence, may take.
 
     ``patient``: what fails is asked for again. To be closed, by ``with`` or `close`; the next question opens it again.
-    Questions raise `EnvironmentProblem` where httpx is missing.
+    Questions raise `EnvironmentProblem` where urllib3 is missing.
     """
 
     def __init__(self, address: Address, *, timeout: float = 30.0, patient: bool = True) -> None:
@@ -54,19 +55,8 @@ class Connection:
         self.address = address
         self._patient, self._met = patient, False
         self._timeout = timeout
-        self._headers = _latin(headers)
-        self._opened: httpx.Client | None = None
-
-    @property
-    def _http(self) -> httpx.Client:
-        """Opened when something is asked. Certificates take long to load, and plain HTTP needs none."""
-        if self._opened is None:
-            httpx = _httpx()
-            checked = self.address.url.startswith("https:")
-            # With a transport of its own it asks no proxy, which this computer needs none for.
-            direct = httpx.HTTPTransport(verify=checked) if self.address.loopback else None
-            self._opened = httpx.Client(headers=self._headers, verify=checked, transport=direct)
-        return self._opened
+        # Nobody between is to hear of what stays on this computer.
+        self._transport = Transport(address.url, _latin(headers), direct=address.loopback)
 
     def __enter__(self) -> Connection:
         return self
@@ -78,9 +68,7 @@ class Connection:
 
     def close(self) -> None:
         """End the connection, if there is one."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self._transport.close()
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """The answer's data. ``options`` are those of `ask`."""
@@ -111,7 +99,6 @@ class Connection:
 
         Raises what the service reports, `Unknown` for what it does not have, and `ServiceAway`.
         """
-        httpx = _httpx()
         problem: ShardcError
         tries = 0
         while True:
@@ -120,21 +107,20 @@ class Connection:
             try:
                 with self._stream(method, path, content, media_type, wait) as answer:
                     self._met = True
-                    data = _body(answer, limit if answer.is_success else _PROBLEM)
-                    if answer.is_success:
+                    where, good = f"{method} {self.address.url}{path}", 200 <= answer.status < 300
+                    data = _body(answer, limit if good else _PROBLEM, where)
+                    if good:
                         return data, answer.headers
-                    problem = _problem(answer, data, f"{method} {self.address.url}{path}")
-                    if answer.status_code not in _LATER:
+                    problem = _problem(answer, data, where)
+                    if answer.status not in _LATER:
                         raise problem
                     pause = None if pause is None else max(pause, _retry_after(answer))
-            except httpx.RequestError as e:
+            except Unreachable as e:
                 problem = ServiceAway(
-                    f"the compile service does not answer: {_reason(e)}",
+                    f"the compile service does not answer: {e}",
                     where=self.address.url,
                     fix="is `shardc serve` running there?",
                 )
-            except httpx.InvalidURL as e:
-                raise ServiceAway(f"the compile service cannot be asked: {e}", where=self.address.url) from None
             if pause is None:
                 raise problem
             time.sleep(pause)
@@ -146,46 +132,30 @@ class Connection:
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Name and data of each server-sent event at ``path`` until the service ends; `ServiceAway` if it goes."""
-        httpx = _httpx()
+        where = f"GET {self.address.url}{path}"
         try:
             with self._stream("GET", path, None, "", 60.0) as answer:
-                if not answer.is_success:
-                    raise _problem(answer, _body(answer, _PROBLEM), f"GET {self.address.url}{path}")
-                name, lines = "message", list[str]()
-                for line in answer.iter_lines():
+                if answer.status != 200:
+                    raise _problem(answer, _body(answer, _PROBLEM, where), where)
+                name, data = "message", list[str]()
+                for line in lines(answer):
                     field, _, value = line.partition(":")
                     if field == "event":
                         name = value.strip()
                     elif field == "data":
-                        lines.append(value.removeprefix(" "))
+                        data.append(value.removeprefix(" "))
                     elif not line:
-                        if lines:
-                            yield name, json.loads("\n".join(lines))
-                        name, lines = "message", []
-        except (httpx.RequestError, ValueError) as e:
-            raise ServiceAway(f"the compile service went away: {_reason(e)}", where=self.address.url) from None
+                        if data:
+                            yield name, json.loads("\n".join(data))
+                        name, data = "message", []
+        except (Unreachable, ValueError) as e:
+            raise ServiceAway(f"the compile service went away: {e}", where=self.address.url) from None
 
-    @contextmanager
     def _stream(
         self, method: str, path: str, content: bytes | None, media_type: str, wait: float
-    ) -> Iterator[httpx.Response]:
-        httpx = _httpx()
+    ) -> AbstractContextManager[BaseHTTPResponse]:
         headers = {} if content is None else {"Content-Type": media_type}
-        timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, 10.0))
-        with self._http.stream(
-            method, self.address.url + path, content=content, headers=headers, timeout=timeout
-        ) as answer:
-            yield answer
-
-
-def _httpx() -> ModuleType:
-    try:
-        import httpx
-    except ImportError as e:
-        raise EnvironmentProblem(
-            f"asking a compile service: {e}", fix="install the extra: pip install 'shardc[client]'"
-        ) from None
-    return httpx
+        return self._transport.ask(method, path, content, headers, min(self._timeout, 10.0), self._timeout + wait)
 
 
 def _latin(headers: Mapping[str, str]) -> dict[str, str]:
@@ -196,36 +166,32 @@ def _latin(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
-def _body(answer: httpx.Response, limit: int) -> bytes:
+def _body(answer: BaseHTTPResponse, limit: int, where: str) -> bytes:
     """What the service sends, if that is no more than ``limit`` bytes."""
     parts, size = list[bytes](), 0
-    for part in answer.iter_bytes():
+    for part in pieces(answer):
         parts.append(part)
         size += len(part)
         if size > limit:
-            raise RunError(f"the answer is longer than the {limit} bytes expected", where=str(answer.url))
+            raise RunError(f"the answer is longer than the {limit} bytes expected", where=where)
     return b"".join(parts)
 
 
-def _retry_after(answer: httpx.Response) -> float:
+def _retry_after(answer: BaseHTTPResponse) -> float:
     text = answer.headers.get("Retry-After", "")
     return min(float(text), _LONGEST) if text.isascii() and text.isdigit() else 0.0
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-def _problem(answer: httpx.Response, data: bytes, where: str) -> ShardcError:
+def _problem(answer: BaseHTTPResponse, data: bytes, where: str) -> ShardcError:
     """The error that a problem document tells; of other answers their status."""
-    status = answer.status_code
+    status = answer.status
     try:
         told = json.loads(data)
     except ValueError:
         told = None
     if not isinstance(told, dict):
         kind = ServiceAway if status in _LATER else RunError
-        return kind(f"the answer is {status} {answer.reason_phrase}: is this a compile service?", where=where)
+        return kind(f"the answer is {status} {answer.reason}: is this a compile service?", where=where)
     found = from_problem(told)
     if status == 401:
         return EnvironmentProblem(found.what, where=found.where, fix="set SHARDC_TOKEN, or SHARDC_TOKEN_FILE")

@@ -63,7 +63,7 @@ class Parts:
     room: Room
 
 
-def _parts(request: Request) -> Parts:
+async def _parts(request: Request) -> Parts:  # what is not async costs a thread's turn
     parts: Parts = request.app.state.parts
     return parts
 

@@ -331,8 +331,8 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
         assert "version" in done.stdout, done.stderr
 
 
-def test_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with shardc.connect(NOBODY) as client, pytest.raises(EnvironmentProblem, match="httpx") as caught:
+def test_without_urllib3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    with shardc.connect(NOBODY) as client, pytest.raises(EnvironmentProblem, match="urllib3") as caught:
         client.info()
     assert "shardc[client]" in str(caught.value)
