@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Literal
 
-from shardc.launcher.service.jobs import Entry, Job, State
+from pydantic import ConfigDict
+
+from shardc.launcher.service.jobs import Artifact, Entry, Job
 
 __all__ = [
     "ArtifactAnswer",
@@ -31,6 +33,9 @@ __all__ = [
 
 #: As `shardc.launcher.load.content_kind` tells them.
 ProgramKind = Literal["hlo", "mlir", "bytecode", "exported"]
+
+#: Answers have all fields, also those with a default.
+_WHOLE = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +67,28 @@ class ProgramAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactAnswer:
+class ArtifactAnswer(Artifact):
     """A file of an entry, and where it is."""
 
-    name: str
-    bytes: int
-    sha256: str
-    media_type: str
     href: str
 
 
 @dataclass(frozen=True, slots=True)
-class EntryAnswer:
+class EntryAnswer(Entry):
     """The manifest of what one order made. ``signature`` is over ``key``, ``artifacts`` (without ``href``) and
     ``facts``."""
 
-    key: str
-    artifacts: Sequence[ArtifactAnswer]
-    facts: Mapping[str, Any]
-    signature: str
+    __pydantic_config__: ClassVar[ConfigDict] = _WHOLE
+    artifacts: Sequence[ArtifactAnswer]  # type: ignore[assignment]  # JSON's arrays are not tuples
 
 
-@dataclass(frozen=True, slots=True)
-class JobAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAnswer(Job):
     """A job. Times are seconds since 1970, 0 for what has not happened; ``position`` in the queue counts from 1."""
 
-    id: str
-    key: str
-    kind: str
-    name: str
-    state: State
-    created: float
-    started: float
-    finished: float
-    progress: Mapping[str, Any]
-    position: int
-    problem: Problem | None
+    __pydantic_config__: ClassVar[ConfigDict] = _WHOLE
+    problem: Problem | None  # type: ignore[assignment]  # with all its fields
     entry: EntryAnswer | None
-    cached: bool
     href: str
 
 
@@ -202,38 +191,10 @@ class HealthAnswer:
 def entry_answer(entry: Entry) -> dict[str, Any]:
     """An `EntryAnswer` as plain data."""
     folder = f"/v1/artifacts/{entry.key}"
-    return {
-        "key": entry.key,
-        "artifacts": [
-            {
-                "name": a.name,
-                "bytes": a.bytes,
-                "sha256": a.sha256,
-                "media_type": a.media_type,
-                "href": f"{folder}/{a.name}",
-            }
-            for a in entry.artifacts
-        ],
-        "facts": dict(entry.facts),
-        "signature": entry.signature,
-    }
+    return {**asdict(entry), "artifacts": [{**asdict(a), "href": f"{folder}/{a.name}"} for a in entry.artifacts]}
 
 
 def job_answer(job: Job) -> dict[str, Any]:
     """A `JobAnswer` as plain data."""
-    return {
-        "id": job.id,
-        "key": job.key,
-        "kind": job.kind,
-        "name": job.name,
-        "state": job.state,
-        "created": job.created,
-        "started": job.started,
-        "finished": job.finished,
-        "progress": dict(job.progress),
-        "position": job.position,
-        "problem": None if job.problem is None else dict(job.problem),
-        "entry": None if job.entry is None else entry_answer(job.entry),
-        "cached": job.cached,
-        "href": f"/v1/jobs/{job.id}",
-    }
+    entry = None if job.entry is None else entry_answer(job.entry)
+    return {**asdict(replace(job, entry=None)), "entry": entry, "href": f"/v1/jobs/{job.id}"}
