@@ -1,4 +1,4 @@
-"""The child process that reads files: broken bytecode ends the child, never us."""
+"""Questions to MLIR, which another process has loaded: broken bytecode ends that one's fork, never us."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import importlib.util
 import logging
 import marshal
 import re
-import subprocess
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, Location, ParseError, ShardcError, UnsupportedError
 from shardc.hlo.stablehlo.bad_sharding import sharding_error
+from shardc.hlo.stablehlo.standby import StandbyGone, ask
 
 __all__ = ["attach_shardings", "encoded", "missing_jaxlib", "read_plain", "refined_text"]
 
@@ -87,32 +88,26 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     if importlib.util.find_spec("jaxlib") is None:
         raise missing_jaxlib("it is not installed")
     seconds = _SECONDS + _SECONDS_PER_MEGABYTE * len(request["data"]) / 1e6
-    command = [sys.executable, "-P", str(_SCRIPT)]
     try:
-        done = subprocess.run(
-            command,
-            input=marshal.dumps({**request, "path": [p for p in sys.path if p]}),
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        found = ask(_SCRIPT, request, seconds)
+    except StandbyGone:
+        raise EnvironmentProblem("the process that reads StableHLO does not stay", where=sys.executable) from None
+    if found.code == -signal.SIGALRM:
         raise ParseError(
             f"MLIR's reader did not finish within {seconds:.0f} seconds",
             where=Location(file),
             fix="the file is probably damaged: export it again",
-        ) from None
-    messages = done.stderr.decode(errors="replace").strip()
+        )
     try:
-        kind, answer = marshal.loads(done.stdout)
+        kind, answer = marshal.loads(found.data if found.code == 0 else b"")
     except (EOFError, ValueError, TypeError):
-        raise _crash(done.returncode, messages, file) from None
+        raise _crash(found.code, found.said, file) from None
     if kind == "missing":
         raise missing_jaxlib(answer)
     if kind == "failed":
         raise _rejected(answer, file, request["data"])
-    if messages:
-        log.debug("MLIR reader: %s", messages)
+    if found.said:
+        log.debug("MLIR reader: %s", found.said)
     return answer
 
 

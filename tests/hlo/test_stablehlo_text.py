@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from shardc.hlo import stablehlo
 from shardc.hlo.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
 from shardc.hlo.errors import EnvironmentProblem, ParseError, ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate
@@ -264,13 +265,27 @@ def test_damaged_bytecode_never_ends_in_a_crash() -> None:
             assert "damaged.mlirbc" in str(e)
 
 
+_WORKER = Path(stablehlo.__path__[0]) / "mlir" / "worker.py"
+
+
 def test_a_reader_that_crashes_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from shardc.hlo.stablehlo import child
 
-    script = tmp_path / "crash.py"
-    script.write_text("import os, sys\nsys.stdin.buffer.read()\nos.abort()\n")
-    monkeypatch.setattr(child, "_SCRIPT", script)
-    assert "signal 6" in str(failing("module {}", ParseError))
+    spoilt = "import os, runpy, time\nworker = runpy.run_path({!r})['main'].__globals__\n{}\nworker['main']()\n"
+    for how, reason in (
+        ("worker['_answer'] = lambda *_: os.abort()", "(signal 6)"),
+        ("worker['_answer'] = lambda *_: os._exit(3)", "(exit status 3)"),
+        ("worker['_answer'] = lambda *_: 1 / 0", "(exit status 1): ZeroDivisionError"),
+        ("worker['_bindings'] = lambda: os.abort()", "(signal 6)"),
+        ("worker['_answer'] = lambda *_: time.sleep(60)", "did not finish within 1 seconds"),
+    ):
+        script = tmp_path / "spoilt.py"
+        script.write_text(spoilt.format(str(_WORKER), how))
+        monkeypatch.setattr(child, "_SCRIPT", script)
+        monkeypatch.setattr(child, "_SECONDS", 1.0)
+        assert reason in str(failing("module {}", ParseError)), how
+        monkeypatch.undo()
+        assert read_stablehlo(program("  return %a : tensor<2x3xf32>"))
 
 
 def test_missing_jaxlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,26 @@
-"""The child process: one request on stdin, ``("ok", answer)`` or ``(kind of failure, message)`` on stdout."""
+"""The process that has MLIR loaded. For each request on stdin it forks; the fork writes ``("ok", answer)`` or
+``(kind of failure, message)`` to stdout, and ends; how it ended is then said on the file of the first argument.
+
+`shardc.hlo.stablehlo.standby` asks it.
+"""
 
 from __future__ import annotations
 
 import gc
 import marshal
+import os
+import select
+import signal
+import struct
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
+
+#: Seconds without a request after which it goes.
+_IDLE = 60.0
+#: Elsewhere systems' own libraries do not survive a fork: there a process is good for one request.
+_FORKS = sys.platform == "linux"
 
 
 def _packages() -> None:
@@ -19,13 +32,24 @@ def _packages() -> None:
         sys.modules[name] = module
 
 
-def _answer(request: dict[str, Any]) -> tuple[str, Any]:
+def _bindings() -> Any:
+    """MLIR, or why there is none."""
+    from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
+
+    try:
+        return Bindings()
+    except MissingJaxlibError as e:
+        return e
+
+
+def _answer(bindings: Any, request: dict[str, Any]) -> tuple[str, Any]:
     from shardc.hlo.stablehlo.mlir.attach import attach
-    from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError, bytecode, refine_shapes
+    from shardc.hlo.stablehlo.mlir.bindings import MissingJaxlibError, bytecode, refine_shapes
     from shardc.hlo.stablehlo.mlir.extract import plain_form
 
     try:
-        bindings = Bindings()
+        if isinstance(bindings, MissingJaxlibError):
+            raise bindings
         if request["do"] == "read":
             return ("ok", plain_form(bindings, bindings.parse(request["data"])))
         if request["do"] == "encode":
@@ -39,14 +63,67 @@ def _answer(request: dict[str, Any]) -> tuple[str, Any]:
         return ("failed", str(e))
 
 
+def _request(stdin: int) -> Any:
+    """The next one; None when there will be none."""
+    if not select.select([stdin], [], [], _IDLE)[0]:
+        return None
+    size = _exactly(stdin, 8)
+    data = _exactly(stdin, *struct.unpack("<Q", size)) if size else b""
+    return marshal.loads(data) if data else None
+
+
+def _exactly(stdin: int, size: int) -> bytes:
+    """So many bytes; none at the end."""
+    data = bytearray()
+    while len(data) < size:
+        piece = os.read(stdin, min(size - len(data), 1 << 20))
+        if not piece:
+            return b""
+        data += piece
+    return bytes(data)
+
+
+def _serve(bindings: Any, request: dict[str, Any], stdout: BinaryIO) -> NoReturn:
+    """Answer, and end this process."""
+    import resource
+
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.alarm(max(1, int(request["seconds"])))
+        for kind, most in request["limits"]:
+            resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
+        marshal.dump(_answer(bindings, request), stdout)
+        stdout.flush()
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def main() -> None:
-    gc.disable()  # one answer, then the process ends
-    request = marshal.load(sys.stdin.buffer)
-    sys.path[:] = request["path"]
-    stdout, sys.stdout = sys.stdout.buffer, sys.stderr
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides
+    stdin, end = os.dup(0), int(sys.argv[1])
+    stdout = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what libraries print is no answer
+    setup = _request(stdin)
+    if setup is None:
+        return
+    sys.path[:] = setup["path"]
     _packages()
-    marshal.dump(_answer(request), stdout)
-    stdout.flush()
+    bindings = _bindings()
+    gc.disable()  # a fork gives one answer and ends
+    gc.freeze()
+    while (request := _request(stdin)) is not None:
+        fork = os.fork() if _FORKS else 0
+        if not fork:
+            _serve(bindings, request, stdout)
+        _, status = os.waitpid(fork, 0)
+        os.write(end, struct.pack("<i", os.waitstatus_to_exitcode(status)))
+    os._exit(0)
 
 
 if __name__ == "__main__":

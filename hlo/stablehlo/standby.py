@@ -1,0 +1,215 @@
+"""A process with MLIR loaded that stands by for requests.
+
+Loading jaxlib takes a quarter of a second, reading most programs a few milliseconds. So the process that has loaded it
+stays: it forks for each request, and what a damaged file does to its reader ends the fork, neither us nor the next
+request. It goes when nobody asked for a minute, and with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Answer", "StandbyGone", "ask"]
+
+#: Bytes that are read at a time.
+_PIECE = 1 << 20
+#: Seconds over what a request may take until the process itself is taken to hang.
+_GRACE = 30.0
+
+
+class StandbyGone(Exception):
+    """The process ended by itself before it had the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``code``: 0, or how the fork ended (as `subprocess.Popen.returncode`; minus SIGALRM: its time was over),
+    ``data``: what it wrote, ``said``: on stderr."""
+
+    code: int
+    data: bytes
+    said: str
+
+
+class _Standby:
+    """One process that runs ``script``; one request at a time."""
+
+    def __init__(self, script: Path, path: list[str]) -> None:
+        self._end, end = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(script), str(end)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(end,),
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a process with threads is none to fork
+                bufsize=0,
+            )
+        except BaseException:
+            os.close(self._end)
+            raise
+        finally:
+            os.close(end)
+        self.made_of = script, path
+        self._over = weakref.finalize(self, _finish, self._process, self._end)
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+        self._send({"path": path})
+
+    @property
+    def ready(self) -> bool:
+        """May it be asked?"""
+        return self._over.alive and self._process.poll() is None
+
+    def ask(self, request: dict[str, Any], seconds: float) -> Answer:
+        """What becomes of ``request``; `StandbyGone`. After that it is good for nothing."""
+        whole = False
+        try:
+            self._send({**request, "seconds": seconds, "limits": _limits()})
+            answer = self._hear(time.monotonic() + seconds + _GRACE)
+            whole = True
+            return answer
+        finally:
+            if not whole:
+                self.end()
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._over()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data, stdin = marshal.dumps(message), self._process.stdin
+        assert stdin is not None
+        left = memoryview(struct.pack("<Q", len(data)) + data)
+        with contextlib.suppress(BrokenPipeError):  # how it ended is heard
+            while left:
+                left = left[stdin.write(left) :]
+
+    def _hear(self, until: float) -> Answer:
+        """Its streams until it says how the request ended, or ends itself."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        out, err = self._process.stdout.fileno(), self._process.stderr.fileno()
+        heard: dict[int, list[bytes]] = {out: [], err: [], self._end: []}
+        with selectors.DefaultSelector() as selector:
+            for source in heard:
+                selector.register(source, selectors.EVENT_READ)
+            while selector.get_map():
+                found = selector.select(until - time.monotonic())
+                if not found:
+                    self.end()
+                    return Answer(-signal.SIGALRM, b"", "")
+                for key, _ in found:
+                    piece = os.read(key.fd, _PIECE)
+                    if piece:
+                        heard[key.fd].append(piece)
+                    else:
+                        selector.unregister(key.fd)
+                if heard[self._end]:
+                    break
+        for source in (out, err):  # all that was written before is in the pipes
+            heard[source] += _rest(source)
+        data, said = b"".join(heard[out]), b"".join(heard[err]).decode(errors="replace").strip()
+        if heard[self._end]:
+            return Answer(struct.unpack("<i", b"".join(heard[self._end]))[0], data, said)
+        code = self._process.wait()
+        self._over()
+        if code == 0 and not data:  # it went to rest as it was asked
+            raise StandbyGone
+        return Answer(code, data, said)
+
+
+def _rest(source: int) -> list[bytes]:
+    """What can be read without waiting."""
+    found = []
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(source, _PIECE):
+            found.append(piece)
+    return found
+
+
+def _limits() -> list[tuple[int, int]]:
+    """What this process may take now: a fork may take no more, also of a process that was started before."""
+    import resource
+
+    kinds = (resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_FSIZE)
+    return [(kind, resource.getrlimit(kind)[0]) for kind in kinds]
+
+
+def _finish(process: subprocess.Popen[bytes], end: int) -> None:
+    """Close its streams, at which it ends."""
+    os.close(end)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+    try:
+        process.wait(5.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class _Standbys:
+    """Processes to lend: each request has one of its own, and one stays when nobody asks."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Standby] = []
+        self._lock = threading.Lock()
+
+    def ask(self, script: Path, path: list[str], request: dict[str, Any], seconds: float) -> Answer:
+        standby = self._take(script, path)
+        try:
+            try:
+                return standby.ask(request, seconds)
+            except StandbyGone:
+                standby = _Standby(script, path)
+                return standby.ask(request, seconds)
+        finally:
+            self._keep(standby)
+
+    def _take(self, script: Path, path: list[str]) -> _Standby:
+        with self._lock:
+            standby = self._idle.pop() if self._idle else None
+        if standby is not None and standby.ready and standby.made_of == (script, path):
+            return standby
+        if standby is not None:
+            standby.end()
+        return _Standby(script, path)
+
+    def _keep(self, standby: _Standby) -> None:
+        with self._lock:
+            if standby.ready and not self._idle:
+                self._idle.append(standby)
+                return
+        standby.end()
+
+
+@cache
+def _standbys(process: int) -> _Standbys:
+    """Those of this process: a fork of it has its own."""
+    return _Standbys()
+
+
+def ask(script: Path, request: dict[str, Any], seconds: float) -> Answer:
+    """What a process that runs ``script`` makes of ``request`` (plain data) within ``seconds``; `StandbyGone`.
+
+    Example: ``ask(Path("worker.py"), {"do": "read", "data": b"module {}"}, 60.0).code``.
+    """
+    return _standbys(os.getpid()).ask(script, [p for p in sys.path if p], request, seconds)

@@ -1,0 +1,179 @@
+"""The process that stands by with MLIR loaded: reused, replaced, never shared by mistake, and gone in the end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shardc.hlo.stablehlo.standby import Answer, StandbyGone, _Standbys
+
+#: As the worker, without MLIR: each request names what the fork does.
+SCRIPT = """
+import os, resource, runpy, sys, time
+worker = runpy.run_path({worker!r})["main"].__globals__
+worker["_bindings"] = lambda: {start}
+worker["_IDLE"] = {idle}
+worker["_answer"] = lambda start, request: (start, os.getppid(), eval(request["do"]))
+worker["main"]()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, repository: Path) -> Path:
+    return written(tmp_path / "script.py", repository)
+
+
+def written(path: Path, repository: Path, start: str = "os.getpid()", idle: float = 60.0) -> Path:
+    worker = str(repository / "hlo" / "stablehlo" / "mlir" / "worker.py")
+    path.write_text(SCRIPT.format(worker=worker, start=start, idle=idle), encoding="utf-8")
+    return path
+
+
+def asked(standbys: _Standbys, script: Path, do: str = "1", seconds: float = 60.0) -> Answer:
+    return standbys.ask(script, sys.path, {"do": do}, seconds)
+
+
+def process_of(answer: Answer) -> int:
+    import marshal
+
+    assert answer.code == 0, answer
+    started, parent, _ = marshal.loads(answer.data)
+    assert started == parent
+    return int(started)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    end = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process is good for one request")
+
+
+def test_one_process_answers_all(script: Path) -> None:
+    standbys = _Standbys()
+    first = asked(standbys, script)
+    assert {process_of(asked(standbys, script, f"{n} * 'x' * 100_000")) for n in range(9)} == {process_of(first)}
+    for do in ("os.abort()", "os._exit(4)", "undefined"):
+        assert asked(standbys, script, do).code in (-signal.SIGABRT, 4, 1)
+    told = asked(standbys, script, "(print('heard', file=sys.stderr), os.write(1, b'by a library'))")
+    assert told.said == "heard\nby a library" and process_of(told) == process_of(first)
+
+
+def test_requests_at_a_time_have_processes_of_their_own(script: Path) -> None:
+    standbys = _Standbys()
+    together = threading.Barrier(3)
+
+    def ask(_: int) -> int:
+        together.wait(20)
+        return process_of(asked(standbys, script, "time.sleep(0.3)"))
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(ask, range(3)))
+    assert len(set(found)) == 3
+    kept = process_of(asked(standbys, script))
+    assert kept in found and all(gone(pid) for pid in found if pid != kept)
+
+
+def test_what_went_is_replaced(script: Path, tmp_path: Path, repository: Path) -> None:
+    standbys = _Standbys()
+    for _ in range(2):
+        pid = process_of(asked(standbys, script))
+        os.kill(pid, signal.SIGKILL)
+        assert gone(pid) and process_of(asked(standbys, script)) != pid
+    elsewhere = standbys.ask(script, [*sys.path, "/else"], {"do": "1"}, 60.0)
+    assert process_of(elsewhere) != process_of(asked(standbys, script)), "it imports from where we do"
+    other = written(tmp_path / "other.py", repository, idle=0.05)
+    pid = process_of(asked(standbys, other))
+    assert gone(pid) and process_of(asked(standbys, other)) != pid
+    restless = written(tmp_path / "restless.py", repository, start="os._exit(0)")
+    with pytest.raises(StandbyGone):
+        asked(standbys, restless)
+
+
+def test_what_does_not_start_says_why(tmp_path: Path, repository: Path) -> None:
+    answer = asked(_Standbys(), written(tmp_path / "script.py", repository, start="1 / 0"))
+    assert answer.code == 1 and answer.said.endswith("ZeroDivisionError: division by zero")
+
+
+def test_time_is_bounded(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standbys = _Standbys()
+    pid = process_of(asked(standbys, script))
+    assert asked(standbys, script, "time.sleep(60)", 1.0).code == -signal.SIGALRM
+    assert process_of(asked(standbys, script)) == pid, "a fork's time was over, not the process's"
+    monkeypatch.setattr("shardc.hlo.stablehlo.standby._GRACE", 0.1)
+    os.kill(pid, signal.SIGSTOP)
+    assert asked(standbys, script, "1", 0.1).code == -signal.SIGALRM
+    assert gone(pid) and process_of(asked(standbys, script, seconds=60.0)) != pid
+
+
+def test_a_fork_may_take_what_its_asker_may(script: Path) -> None:
+    standbys = _Standbys()
+    asked(standbys, script)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    question = "resource.getrlimit(resource.RLIMIT_FSIZE)[0]"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        bounded = asked(standbys, script, f"1 / ({question} == 1 << 20)")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert process_of(bounded) == process_of(asked(standbys, script, f"1 / ({question} != 1 << 20)"))
+
+
+def test_an_interrupt_leaves_nothing_behind(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standbys = _Standbys()
+    pid = process_of(asked(standbys, script))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shardc.hlo.stablehlo.standby._Standby._hear", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            asked(standbys, script)
+    assert gone(pid) and process_of(asked(standbys, script)) != pid
+
+
+def test_it_goes_with_its_process_and_a_fork_has_its_own(repository: Path) -> None:
+    code = """
+import os, sys
+from shardc.hlo.stablehlo.reader import read_stablehlo
+from shardc.hlo.stablehlo.standby import _standbys
+text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {return %a : tensor<2xf32>}"
+def pid():
+    return _standbys(os.getpid())._idle[0]._process.pid
+read_stablehlo(text)
+print(pid(), flush=True)
+fork = os.fork()
+if not fork:
+    read_stablehlo(text)
+    print(pid(), flush=True)
+    sys.exit()
+os.waitpid(fork, 0)
+read_stablehlo(text)
+print(pid(), flush=True)
+"""
+    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+    first, forked, again = map(int, done.stdout.split())
+    assert first == again != forked
+    assert gone(first) and gone(forked)
