@@ -20,9 +20,11 @@ from shardc.hlo.stablehlo.standby import Answer, StandbyGone, _Standbys
 SCRIPT = """
 import os, resource, runpy, sys, time
 worker = runpy.run_path({worker!r})["main"].__globals__
-worker["_bindings"] = lambda: {start}
 worker["_IDLE"] = {idle}
-worker["_answer"] = lambda start, request: (start, os.getppid(), eval(request["do"]))
+def loaded():
+    start = {start}
+    return lambda request: (start, os.getppid(), eval(request["do"]))
+worker["_loaded"] = loaded
 worker["main"]()
 """
 

@@ -13,6 +13,7 @@ import select
 import signal
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, NoReturn
@@ -32,35 +33,47 @@ def _packages() -> None:
         sys.modules[name] = module
 
 
-def _bindings() -> Any:
-    """MLIR, or why there is none."""
-    from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
-
-    try:
-        return Bindings()
-    except MissingJaxlibError as e:
-        return e
-
-
-def _answer(bindings: Any, request: dict[str, Any]) -> tuple[str, Any]:
+def _load() -> Callable[[dict[str, Any]], Any]:
+    """Import all that requests need; what answers them, or raises."""
     from shardc.hlo.stablehlo.mlir.attach import attach
-    from shardc.hlo.stablehlo.mlir.bindings import MissingJaxlibError, bytecode, refine_shapes
+    from shardc.hlo.stablehlo.mlir.bindings import Bindings, bytecode, refine_shapes
     from shardc.hlo.stablehlo.mlir.extract import plain_form
 
+    mlir = Bindings()
+
+    def answer(request: dict[str, Any]) -> Any:
+        data = request["data"]
+        match request["do"]:
+            case "read":
+                return plain_form(mlir, mlir.parse(data))
+            case "encode":
+                return bytecode(mlir.parse(data))
+            case "refine":
+                return refine_shapes(mlir, mlir.parse(data), request["types"])
+        return attach(mlir, data, request["attach"])
+
+    return answer
+
+
+def _loaded() -> Callable[[dict[str, Any]], tuple[str, Any]]:
+    """What answers requests; whatever goes wrong is an answer, too."""
+    from shardc.hlo.stablehlo.mlir.bindings import MissingJaxlibError
+
     try:
-        if isinstance(bindings, MissingJaxlibError):
-            raise bindings
-        if request["do"] == "read":
-            return ("ok", plain_form(bindings, bindings.parse(request["data"])))
-        if request["do"] == "encode":
-            return ("ok", bytecode(bindings.parse(request["data"])))
-        if request["do"] == "refine":
-            return ("ok", refine_shapes(bindings, bindings.parse(request["data"]), request["types"]))
-        return ("ok", attach(bindings, request["data"], request["attach"]))
+        answer = _load()
     except MissingJaxlibError as e:
-        return ("missing", str(e))
-    except Exception as e:
-        return ("failed", str(e))
+        missing = str(e)
+        return lambda request: ("missing", missing)
+
+    def told(request: dict[str, Any]) -> tuple[str, Any]:
+        try:
+            return ("ok", answer(request))
+        except MissingJaxlibError as e:
+            return ("missing", str(e))
+        except Exception as e:
+            return ("failed", str(e))
+
+    return told
 
 
 def _request(stdin: int) -> Any:
@@ -83,7 +96,7 @@ def _exactly(stdin: int, size: int) -> bytes:
     return bytes(data)
 
 
-def _serve(bindings: Any, request: dict[str, Any], stdout: BinaryIO) -> NoReturn:
+def _serve(answer: Callable[[dict[str, Any]], Any], request: dict[str, Any], stdout: BinaryIO) -> NoReturn:
     """Answer, and end this process."""
     import resource
 
@@ -93,7 +106,7 @@ def _serve(bindings: Any, request: dict[str, Any], stdout: BinaryIO) -> NoReturn
         signal.alarm(max(1, int(request["seconds"])))
         for kind, most in request["limits"]:
             resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
-        marshal.dump(_answer(bindings, request), stdout)
+        marshal.dump(answer(request), stdout)
         stdout.flush()
         code = 0
     except BaseException:
@@ -114,13 +127,13 @@ def main() -> None:
         return
     sys.path[:] = setup["path"]
     _packages()
-    bindings = _bindings()
+    answer = _loaded()
     gc.disable()  # a fork gives one answer and ends
     gc.freeze()
     while (request := _request(stdin)) is not None:
         fork = os.fork() if _FORKS else 0
         if not fork:
-            _serve(bindings, request, stdout)
+            _serve(answer, request, stdout)
         _, status = os.waitpid(fork, 0)
         os.write(end, struct.pack("<i", os.waitstatus_to_exitcode(status)))
     os._exit(0)
