@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["PatientConnection"]
@@ -36,6 +37,16 @@ class PatientConnection(H11Protocol):
         super().data_received(data)
         if not self._between_requests():
             self._stop_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets one answer: none where its request has one already, and no other one after this."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        super().send_400_response(msg)
+        if not self._between_requests():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -178,6 +178,19 @@ def test_requests_that_are_none(service: Service, caller: Caller) -> None:
     assert "Traceback" not in service.log()
 
 
+def test_a_body_that_breaks_off_after_the_answer(service: Service, caller: Caller) -> None:
+    with connected(service) as line:
+        line.settimeout(30)
+        line.sendall(f"POST /v1/programs HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
+        assert line.recv(65536).startswith(b"HTTP/1.1 415 ")
+        with contextlib.suppress(ConnectionError):
+            line.sendall(b"zz\r\nhello\r\n0\r\n\r\n")
+            while line.recv(65536):
+                pass
+    assert caller.http.get("/healthz").status_code == 200
+    assert "Traceback" not in service.log() and "Fatal" not in service.log()
+
+
 def test_too_much(service: Service, caller: Caller) -> None:
     """Said in advance, or not: what is larger than the limit is refused, and not kept until then."""
     answer = caller.http.post("/v1/programs", content=b"x" * 5_000_000, headers=BYTES)
