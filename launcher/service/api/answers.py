@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
@@ -191,10 +191,15 @@ class HealthAnswer:
 def entry_answer(entry: Entry) -> dict[str, Any]:
     """An `EntryAnswer` as plain data."""
     folder = f"/v1/artifacts/{entry.key}"
-    return {**asdict(entry), "artifacts": [{**asdict(a), "href": f"{folder}/{a.name}"} for a in entry.artifacts]}
+    return {**_fields(entry), "artifacts": [{**_fields(a), "href": f"{folder}/{a.name}"} for a in entry.artifacts]}
 
 
 def job_answer(job: Job) -> dict[str, Any]:
     """A `JobAnswer` as plain data."""
     entry = None if job.entry is None else entry_answer(job.entry)
-    return {**asdict(replace(job, entry=None)), "entry": entry, "href": f"/v1/jobs/{job.id}"}
+    return {**_fields(job), "entry": entry, "href": f"/v1/jobs/{job.id}"}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """By name; unlike `dataclasses.asdict` not of what is in them, which is plain already."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}
