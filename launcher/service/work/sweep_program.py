@@ -18,6 +18,7 @@ from shardc.launcher.problems import from_problem
 from shardc.launcher.service.orders import SweepOrder
 from shardc.launcher.service.work.pieces import PIECE_FILE, Found, Piece, Pieces
 from shardc.launcher.service.work.workbench import Workbench, mesh_of
+from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.launcher.sweep.given import Given
 from shardc.launcher.sweep.kept import KeptOutcomes
@@ -113,12 +114,16 @@ def _outcome(found: Found) -> Outcome | RunError:
 
 
 def _assessed(bench: Workbench, order: SweepOrder, which: _Which) -> Outcome:
-    """What comes of one candidate."""
-    program = _given(bench, order, _digests(order)[which.source]).program
+    """What comes of one candidate; kept here at once, so that little is lost with the server."""
+    source = _source(bench, order, _digests(order)[which.source])
     specs = next(s.specs for s in _sets(order).sets if s.name == which.set)
     candidate = Candidate(which.devices, which.mesh, which.set, specs, which.source)
+    settings = replace(_settings(bench, order), for_machine=which.for_machine)
+    program = _program(bench, source)
     with bench.stage("sweep"):
-        return assess(program, candidate, replace(_settings(bench, order), for_machine=which.for_machine))
+        outcome = assess(program, candidate, settings)
+        KeptOutcomes(program.config, settings.machine).keep(Task(source.digest, candidate, settings), outcome)
+    return outcome
 
 
 def _planned(bench: Workbench, order: SweepOrder, seen: Sequence[Seen]) -> Plan:
@@ -164,14 +169,18 @@ def _read(bench: Workbench, order: SweepOrder) -> list[Given]:
     if order.programs and order.programs[0] != order.program:
         fix = "programs of weak scaling are all of them, or none"
         raise InputError("the order's program is not the first of its programs", where="order.programs", fix=fix)
-    return [_given(bench, order, digest) for digest in _digests(order)]
+    sources = [_source(bench, order, digest) for digest in _digests(order)]
+    return [Given(_program(bench, source), source) for source in sources]
 
 
-def _given(bench: Workbench, order: SweepOrder, digest: str) -> Given:
+def _source(bench: Workbench, order: SweepOrder, digest: str) -> Source:
     mesh = mesh_of(order.mesh)
-    source = Source(bench.uploaded(digest), order.name, () if mesh is None else mesh.axes)
+    return Source(bench.uploaded(digest), order.name, () if mesh is None else mesh.axes)
+
+
+def _program(bench: Workbench, source: Source) -> Program:
     with bench.stage("read"):
-        return Given(replace(read_again(source), config=bench.config()), source)
+        return replace(read_again(source), config=bench.config())
 
 
 def _digests(order: SweepOrder) -> tuple[str, ...]:

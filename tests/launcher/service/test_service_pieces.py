@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -55,9 +56,11 @@ def ask(order: SweepOrder, part: Part, *programs: bytes) -> tuple[dict[str, byte
 
 
 def done(order: SweepOrder, piece: Piece, *programs: bytes) -> Found:
-    """What a worker finds that has the piece's program and no other."""
+    """What a worker of another machine finds, which has the piece's program and no other."""
     needed = next(p for p in programs if digest(p) == piece.program)
-    files, facts = ask(order, Part(piece=piece.text), needed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHARDC_CACHE_DIR", os.environ["SHARDC_CACHE_DIR"] + "-there")
+        files, facts = ask(order, Part(piece=piece.text), needed)
     return Found(files[PIECE_FILE].decode(), spent=Spent(facts["seconds"], tuple(facts["warnings"])))
 
 
@@ -113,6 +116,18 @@ def test_what_earlier_sweeps_found_is_not_asked_for_again() -> None:
     assert asked[0].done >= 12
     again, same, _ = together(large, LAYER)
     assert (again, same) == ([], files)
+
+
+def test_what_was_found_before_the_server_went_down_is_known() -> None:
+    order = order_of()
+    wanted = Pieces.wanted_by(ask(order, Part(workers=2), LAYER)[0])
+    assert wanted is not None
+    for piece in wanted.pieces[:5]:
+        ask(order, Part(piece=piece.text), LAYER)
+    again = Pieces.wanted_by(ask(order, Part(workers=2), LAYER)[0])
+    assert again is not None
+    assert again.pieces == wanted.pieces[5:]
+    assert (again.done, again.of) == (5, wanted.of)
 
 
 def test_another_worker_may_know_nothing_of_them(
