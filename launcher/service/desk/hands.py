@@ -1,8 +1,8 @@
 """The threads between the line and the workers, one for each worker: takes the next making and sees it through.
 
-Makings come first, in their order. A hand that finds nobody in the line does a piece of what another hand sees through,
-and looks again: so an order in pieces has all workers that nobody else wants, at least one, and who comes into the line
-waits for a piece to end, never for a whole order that has more than one worker.
+Makings come first, in their order. A hand that finds the line empty does a piece of an order that another hand sees
+through, and looks again. So an order in pieces has all workers that nobody else wants, and always the one of its own
+hand; and of a hand that helps, who comes into the line has to wait for the end of one piece only.
 """
 
 from __future__ import annotations

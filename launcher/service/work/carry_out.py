@@ -42,15 +42,16 @@ from shardc.launcher.service.work.workbench import Workbench
 __all__ = ["carry_out", "carry_out_task"]
 
 
+#: All of an order, by one worker.
+_ALL = Part()
+
+
 def _sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Pieces:
     """Loads the compiler, which a child that waits for its first order need not have in memory."""
     from shardc.launcher.service.work.sweep_program import sweep_program
 
     return sweep_program(bench, order)
 
-
-#: All of an order, by one worker.
-_ALL = Part()
 
 _WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes] | Pieces]] = MappingProxyType(
     {

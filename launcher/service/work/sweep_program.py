@@ -50,8 +50,8 @@ class _Which:
         return _Which(c.source, c.devices, c.mesh, c.name, task.settings.for_machine)
 
 
-class _Wanted(Exception):  # no error: how a sweep is left that others have to help with
-    """Candidates whose outcomes are not known."""
+class _Wanted(Exception):
+    """Candidates whose outcomes are not known: how a sweep is left that others have to help with."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.tasks = tasks
@@ -170,6 +170,7 @@ def _read(bench: Workbench, order: SweepOrder) -> list[Given]:
         fix = "programs of weak scaling are all of them, or none"
         raise InputError("the order's program is not the first of its programs", where="order.programs", fix=fix)
     sources = [_source(bench, order, digest) for digest in _digests(order)]
+    read_again.cache_clear()  # what reading warns of, each order tells
     return [Given(_program(bench, source), source) for source in sources]
 
 

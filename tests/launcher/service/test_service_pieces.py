@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from shardc.hlo import plain
 from shardc.hlo.errors import AnnotationError, InputError, RunError
 from shardc.launcher.problems import to_problem
 from shardc.launcher.service.orders import SweepOrder, SweepSet, to_json
+from shardc.launcher.service.work import sweep_program
 from shardc.launcher.service.work.carry_out import carry_out_task
 from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
 from shardc.launcher.service.work.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Found, Part, Piece, Pieces, Spent
@@ -27,6 +29,13 @@ ENTRY e {
 }
 """
 TWICE = LAYER.replace(b"4096", b"8192")
+STABLEHLO = b"""module @layer {
+  func.func public @main(%arg0: tensor<4096x1024xf32>, %arg1: tensor<1024x1024xf32>) -> tensor<4096x1024xf32> {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<4096x1024xf32>, tensor<1024x1024xf32>) -> tensor<4096x1024xf32>
+    return %0 : tensor<4096x1024xf32>
+  }
+}
+"""  # noqa: E501
 SETS = (
     SweepSet(name="rows", annotations={"x": "data"}),
     SweepSet(name="columns", annotations={"x": "data", "w": "None,model"}),
@@ -45,8 +54,8 @@ def digest(data: bytes) -> str:
 
 
 def order_of(**fields: Any) -> SweepOrder:
-    given: dict[str, Any] = {"devices": (4, 8), "sets": SETS, "mesh": {"data": 1, "model": 1}, **fields}
-    return SweepOrder(program=digest(LAYER), name="layer.hlo", machine="h100-dgx", **given)
+    given: dict[str, Any] = {"devices": (4, 8), "sets": SETS, "mesh": {"data": 1, "model": 1}}
+    return SweepOrder(**{"program": digest(LAYER), "name": "layer.hlo", "machine": "h100-dgx", **given, **fields})
 
 
 def ask(order: SweepOrder, part: Part, *programs: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -105,6 +114,31 @@ def test_pieces_and_one_worker_make_the_same_bytes(
     texts = [piece.text for wanted in asked for piece in wanted.pieces]
     assert len(texts) == len(set(texts)) >= 4
     assert {piece.program for wanted in asked for piece in wanted.pieces} == {digest(p) for p in programs}
+
+
+def test_many_pieces_are_asked_for_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_program, "_MOST_PIECES", 7)
+    asked, files, _ = together(order_of(), LAYER)
+    assert [len(wanted.pieces) for wanted in asked] == [7, 7, 7, 4]
+    assert [wanted.done for wanted in asked] == [0, 7, 14, 21]
+    assert files == ask(order_of(), Part(), LAYER)[0]
+
+
+def test_all_warnings_are_in_the_facts() -> None:
+    """Those of reading too, in each order, though a worker reads a program once for all candidates."""
+    pytest.importorskip("jaxlib")
+    measured = json.dumps({"format": 1, "programs": {"k": {"name": "another", "seconds": {}}}})
+    heard = []
+    for devices in ((4, 8), (4, 16)):
+        sets = (SweepSet(name="rows", annotations={"arg0": "data"}),)
+        order = order_of(measured=measured, program=digest(STABLEHLO), sets=sets, devices=devices)
+        asked, _, facts = together(order, STABLEHLO)
+        assert asked
+        heard.append(facts["warnings"])
+    reading, times = heard[0]
+    assert reading.startswith("layer.hlo has no source locations")
+    assert times.startswith("measured.json has no times of this program")
+    assert heard[1] == heard[0]
 
 
 def test_what_earlier_sweeps_found_is_not_asked_for_again() -> None:
