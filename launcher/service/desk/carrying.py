@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shardc.hlo.errors import RunError
 from shardc.launcher.executors.ends import stopped, too_slow
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.running import Workers
@@ -16,7 +15,7 @@ from shardc.launcher.executors.tasks import Progress
 from shardc.launcher.service.desk.line import Making
 from shardc.launcher.service.desk.making import payload_of
 from shardc.launcher.service.desk.open_jobs import OpenJobs
-from shardc.launcher.service.desk.shared import Shared
+from shardc.launcher.service.desk.shared import WEATHER, Shared
 from shardc.launcher.service.store.store import Store
 from shardc.launcher.service.work.package import unpack
 from shardc.launcher.service.work.pieces import PIECE_FILE, Found, Part, Piece, Pieces, Spent
@@ -99,7 +98,7 @@ class Carrying:
         """The order's task, with what was found; a worker that is killed now must not cost it all."""
         try:
             return self._ask(shared, part, (), self._left(shared))
-        except RunError:
+        except WEATHER:
             if shared.making.unwanted:
                 raise
             return self._ask(shared, part, (), self._left(shared))

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.hlo.errors import RunError
+from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.launcher.problems import to_problem
 from shardc.launcher.service.desk.line import Making
 from shardc.launcher.service.work.pieces import Found, Piece, Pieces
 
-__all__ = ["Shared"]
+__all__ = ["WEATHER", "Shared"]
+
+#: What may be otherwise another time: a worker was killed, at work or when it started.
+WEATHER = (RunError, EnvironmentProblem)
 
 
 @dataclass(eq=False)
@@ -56,14 +59,14 @@ class Shared:
 
     def fail(self, piece: Piece, error: Exception) -> None:
         """No worker has done it. What is no fault of the worker, the whole order fails with."""
-        if not isinstance(error, RunError):
-            self.give_up(error)
-        elif piece.text in self._failed:
-            self.put(piece, Found(problem=to_problem(error)))
-        else:
+        if isinstance(error, WEATHER) and piece.text not in self._failed:
             self.going -= 1
             self._failed.add(piece.text)
             self._waiting.append(piece)
+        elif isinstance(error, RunError):
+            self.put(piece, Found(problem=to_problem(error)))
+        else:
+            self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
         """The order fails: a piece that somebody had is not done, others are not to be begun."""

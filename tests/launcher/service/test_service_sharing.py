@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from desk_parts import PROGRAM, HandWorkers, Task, a_desk, a_store, an_order, copy_state, over, until
 
-from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.errors import EnvironmentProblem, ParseError, RunError
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.service.desk import carrying
 from shardc.launcher.service.desk.desk import Desk
@@ -170,7 +170,20 @@ def test_a_piece_whose_worker_fails_is_tried_once_more(tmp_path: Path) -> None:
         assert over(desk, job).state == "done"
 
 
-@pytest.mark.parametrize("error", [EnvironmentProblem("no room"), ZeroDivisionError("oh")])
+def test_a_machine_that_cannot_start_workers_fails_the_order(tmp_path: Path) -> None:
+    """Unless it could the second time: a worker may be killed while it starts."""
+    with in_pieces(tmp_path, 2, *"abc") as (desk, workers, job):
+        at_work(workers, "a", "b")["a"].fail(EnvironmentProblem("a process does not start"))
+        at_work(workers, "b", "c")["c"].find()
+        at_work(workers, "a", "b")["a"].find()
+        at_work(workers, "b")["b"].fail(RunError("killed"))
+        at_work(workers, "b")["b"].fail(EnvironmentProblem("a process does not start"))
+        failed = over(desk, job)
+        assert failed.problem is not None
+        assert (failed.problem["error"], failed.problem["what"]) == ("EnvironmentProblem", "a process does not start")
+
+
+@pytest.mark.parametrize("error", [ParseError("an odd word"), ZeroDivisionError("oh")])
 def test_what_is_no_fault_of_a_worker_fails_the_order_and_stops_the_others(tmp_path: Path, error: Exception) -> None:
     with in_pieces(tmp_path, 3, *"abcdefg") as (desk, workers, job):
         found = at_work(workers, "a", "b", "c")
