@@ -10,7 +10,9 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.mesh import Mesh
 from shardc.launcher.load import read_file
 from shardc.launcher.stages import Program
+from shardc.launcher.sweep.plan import Seen
 from shardc.launcher.sweep.workers import Source
+from shardc.sharding.resize import manual_border
 
 __all__ = ["Given"]
 
@@ -40,5 +42,10 @@ class Given:
             return Given(program, None)
 
     @property
-    def module(self) -> Any:
-        return self.program.module
+    def seen(self) -> Seen:
+        """What a sweep knows of it."""
+        module = self.program.module
+        mesh, manual = module.mesh, manual_border(module)
+        place = "" if manual is None else f"%{manual.name}" + (f" ({manual.source})" if manual.source else "")
+        digest = "" if self.source is None else self.source.digest
+        return Seen(module.name, None if mesh is None else mesh.shape, place, digest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from shardc.collectives.machine import load_machine
@@ -51,9 +52,10 @@ class KeptOutcomes:
         return found
 
     def _path(self, task: Task) -> Path | None:
-        if self._folder is None or task.source is None:
+        if self._folder is None or not task.digest:
             return None
         c = task.candidate
         candidate = (c.devices, list(c.mesh.items()), c.name, list(c.specs.items()))
-        key = content_key(task.source.digest, candidate, task.settings, *self._settings)
+        settings = replace(task.settings, machine="")  # where its description lies does not matter
+        key = content_key(task.digest, candidate, settings, *self._settings)
         return self._folder / key[:2] / f"{key}.json"

@@ -11,7 +11,7 @@ from shardc.launcher.sweep.assess import Candidate, Outcome, Settings
 from shardc.launcher.sweep.kept import KeptOutcomes
 from shardc.launcher.sweep.meshes import MeshSearch, Sizes
 from shardc.launcher.sweep.sets import AnnotationSet
-from shardc.launcher.sweep.workers import Assessor, Source, Task
+from shardc.launcher.sweep.workers import Assessor, Task
 
 __all__ = ["Group", "Progress", "Rounds"]
 
@@ -20,12 +20,13 @@ Progress = Callable[[int, int], None]
 
 
 class Group:
-    """The meshes of one set and one number of devices, and what has been found of them."""
+    """The meshes of one set and one number of devices, and what has been found of them. ``program`` is the digest in
+    its candidates' `Task`."""
 
     def __init__(
         self,
         source: int,
-        program: Source | None,
+        program: str,
         chosen: AnnotationSet,
         axes: Sequence[str],
         meshes: tuple[Sizes, ...],
@@ -49,7 +50,7 @@ class Group:
 
 @dataclass
 class Rounds:
-    """Rounds of candidates until every group's search is over, then the best ones once more."""
+    """Rounds of candidates until every group's search is over, then the best ones once more; of ``most`` in all."""
 
     assessor: Assessor
     kept: KeptOutcomes
@@ -57,7 +58,7 @@ class Rounds:
     settings: Settings
     progress: Progress
     refine: int
-    counts: int
+    most: int
     done: int = 0
 
     def run(self) -> list[Outcome]:
@@ -100,8 +101,7 @@ class Rounds:
         group, mesh = of
         group.found[mesh] = outcome
         self.done += 1
-        most = sum(g.search.most for g in self.groups) + self.refine * self.counts
-        self.progress(self.done, max(most, self.done))
+        self.progress(self.done, max(self.most, self.done))
 
     def _made(self, task: Task, found: Outcome | RunError) -> Outcome:
         """A new outcome; that of a candidate whose worker failed is not kept, another time it may not."""

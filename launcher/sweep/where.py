@@ -9,21 +9,19 @@ from typing import Any
 from shardc.hlo import plain
 from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
 from shardc.launcher.affinity import processors_here
-from shardc.launcher.executors.open_executor import open_executor
+from shardc.launcher.executors.open_executor import Workers, open_executor
 from shardc.launcher.problems import from_problem, to_problem
-from shardc.launcher.sweep.assess import Settings, assess
+from shardc.launcher.stages import Program
+from shardc.launcher.sweep.assess import assess
 from shardc.launcher.sweep.given import Given
+from shardc.launcher.sweep.kept import KeptOutcomes
+from shardc.launcher.sweep.plan import Plan
 from shardc.launcher.sweep.result import SweepResult
+from shardc.launcher.sweep.rounds import Progress
 from shardc.launcher.sweep.surroundings import Surroundings
 from shardc.launcher.sweep.workers import Assessor, Done, Task, assessor_on
 
-__all__ = ["Where", "run_on"]
-
-#: Candidates that are worth a process of their own, which takes a second to start.
-_PER_PROCESS = 4
-
-#: A sweep, given what assesses its candidates.
-_Sweep = Callable[[Assessor], SweepResult]
+__all__ = ["Where", "assessor_here", "run_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +38,41 @@ class Where:
         return bool(self.dask) or self.mpi
 
 
-def run_on(
-    where: Where, programs: Sequence[Given], settings: Settings, work: int, portable: bool, sweep: _Sweep
-) -> SweepResult:
-    """``sweep`` with workers for ``work`` candidates, or in this process where there is little to do or they are not
-    ``portable``, which is an `UnsupportedError` for workers elsewhere."""
+def run_on(where: Where, programs: Sequence[Given], planned: Plan, progress: Progress) -> SweepResult:
+    """The sweep that is ``planned`` with workers, or in this process where there is little to do or its candidates
+    cannot leave it, which is an `UnsupportedError` for workers elsewhere."""
+    portable = planned.in_words and all(p.source is not None for p in programs)
     if where.elsewhere and not portable:
         what = "programs with custom calls of their own, or that StableHLO has no words for, cannot leave this process"
         raise UnsupportedError(what, fix="leave out --dask, or the MPI launcher; annotate with text or P(...)")
-    wanted = min(where.jobs or len(processors_here()), max(1, work // _PER_PROCESS))
+    config, settings = programs[0].program.config, planned.settings
+    kept = KeptOutcomes(config, settings.machine)
+    wanted = planned.workers(where.jobs or len(processors_here()))
     if not where.elsewhere and (wanted == 1 or not portable):
-        return sweep(_here(programs))
-    surroundings = Surroundings.of(settings.machine, programs[0].program.config, elsewhere=where.elsewhere)
+        return planned.find(assessor_here([p.program for p in programs]), kept, progress)
+    surroundings = Surroundings.of(settings.machine, config, elsewhere=where.elsewhere)
+
+    def sweep(workers: Workers) -> SweepResult:
+        return planned.find(assessor_on(workers, surroundings, [p.source for p in programs]), kept, progress)
+
     if where.mpi:
-        return _with_ranks(surroundings, sweep)
+        return _with_ranks(sweep)
     with open_executor(wanted, where.dask, mpi=False) as workers:
         assert workers is not None
-        return sweep(assessor_on(workers, surroundings))
+        return sweep(workers)
 
 
-def _here(programs: Sequence[Given]) -> Assessor:
+def assessor_here(programs: Sequence[Program]) -> Assessor:
+    """Assesses candidates of ``programs`` in this process, one after the other."""
+
     def assess_here(tasks: Sequence[Task], done: Done) -> None:
         for number, task in enumerate(tasks):
-            done(number, assess(programs[task.candidate.source].program, task.candidate, task.settings))
+            done(number, assess(programs[task.candidate.source], task.candidate, task.settings))
 
     return assess_here
 
 
-def _with_ranks(surroundings: Surroundings, sweep: _Sweep) -> SweepResult:
+def _with_ranks(sweep: Callable[[Workers], SweepResult]) -> SweepResult:
     """All ranks together: what rank 0 finds, or raises, the others do too, so that none waits for it."""
     from shardc.launcher.executors.on_mpi import share
 
@@ -75,7 +80,7 @@ def _with_ranks(surroundings: Surroundings, sweep: _Sweep) -> SweepResult:
     with open_executor(mpi=True) as workers:
         if workers is not None:
             try:
-                found = sweep(assessor_on(workers, surroundings))
+                found = sweep(workers)
             except BaseException as e:
                 found = e
     told = share(None if found is None else _told(found))

@@ -27,7 +27,7 @@ from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.launcher.sweep.surroundings import Surroundings
 
-__all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on"]
+__all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "read_again"]
 
 #: A candidate takes as long as it takes; its outcome is small.
 _LIMITS = Limits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
@@ -55,9 +55,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Task:
-    """A candidate of the program that ``source`` holds (None: it cannot leave its process)."""
+    """A candidate of the program whose `Source` has that ``digest`` (empty: it cannot leave its process)."""
 
-    source: Source | None
+    digest: str
     candidate: Candidate
     settings: Settings
 
@@ -80,13 +80,15 @@ class _Asked:
     surroundings: Surroundings
 
 
-def assessor_on(workers: Workers, surroundings: Surroundings) -> Assessor:
-    """Assesses on ``workers``; no more tasks wait there than keep them busy."""
+def assessor_on(workers: Workers, surroundings: Surroundings, sources: Sequence[Source | None]) -> Assessor:
+    """Assesses candidates of the programs in ``sources`` on ``workers``; no more tasks wait there than keep them
+    busy."""
 
     def submit(task: Task) -> Future[bytes]:
-        assert task.source is not None
-        asked = _Asked(task.source.name, task.source.mesh, task.candidate, task.settings, surroundings)
-        payload = b"".join(to_bytes(plain.to_plain(asked), task.source.data))
+        source = sources[task.candidate.source]
+        assert source is not None
+        asked = _Asked(source.name, source.mesh, task.candidate, task.settings, surroundings)
+        payload = b"".join(to_bytes(plain.to_plain(asked), source.data))
         return workers.submit("assess", payload, _LIMITS).future
 
     def run(tasks: Sequence[Task], done: Done) -> None:
@@ -114,12 +116,13 @@ def assess_task(payload: bytes, progress: Progress) -> bytes:
     if frame is None:
         raise InputError("a candidate is cut off")
     asked: _Asked = plain.from_plain(_Asked, frame.header, "candidate")
-    program = _read(frame.body, asked.name, asked.mesh)
+    program = read_again(Source(frame.body, asked.name, asked.mesh))
     machine, config = asked.surroundings.here(Path.cwd())
     settings = replace(asked.settings, machine=machine)
     return plain.to_json(assess(replace(program, config=config), asked.candidate, settings)).encode()
 
 
-@lru_cache(maxsize=1)  # the next candidate is most often the same program's
-def _read(data: bytes, name: str, mesh: tuple[tuple[str, int], ...]) -> Program:
-    return Source(data, name, mesh).read()
+@lru_cache(maxsize=1)
+def read_again(source: Source) -> Program:
+    """`Source.read`, for processes that assess candidates: the next one is most often the same program's."""
+    return source.read()

@@ -1,7 +1,8 @@
 """The desk: takes orders, has each carried out once however many jobs ask for it, and knows what became of every job.
 
 Orders stand in one line, first come, first served. A thread per worker takes the next one, claims its key in the
-journal, so that no other server of the same state makes it too, and waits for the worker.
+journal, so that no other server of the same state makes it too, and waits for the worker. When nobody stands in the
+line, it helps with an order that is done in pieces.
 """
 
 from __future__ import annotations

@@ -1,19 +1,23 @@
-"""The threads between the line and the workers, one for each worker: takes the next making and sees it through."""
+"""The threads between the line and the workers, one for each worker: takes the next making and sees it through.
+
+Makings come first, in their order. A hand that finds the line empty does a piece of an order that another hand sees
+through, and looks again. So an order in pieces has all workers that nobody else wants, and always the one of its own
+hand; and of a hand that helps, who comes into the line has to wait for the end of one piece only.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterable
-from functools import partial
 
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.running import Workers
+from shardc.launcher.service.desk.carrying import Carrying
 from shardc.launcher.service.desk.line import Making
-from shardc.launcher.service.desk.making import failure_of, payload_of
+from shardc.launcher.service.desk.making import failure_of
 from shardc.launcher.service.desk.open_jobs import OpenJobs, Outcome
 from shardc.launcher.service.store.store import Store
-from shardc.launcher.service.work.package import unpack
 
 __all__ = ["Hands"]
 
@@ -26,6 +30,7 @@ class Hands:
 
     def __init__(self, jobs: OpenJobs, store: Store, workers: Workers, limits: Limits) -> None:
         self._jobs, self._store, self._workers, self._limits = jobs, store, workers, limits
+        self._carrying = Carrying(jobs, store, workers, limits)
         self._threads: list[threading.Thread] = []
 
     def hire(self) -> None:
@@ -40,8 +45,10 @@ class Hands:
         for making in makings:
             if making.stage != "running":
                 making.let_go()
-            elif making.running is not None:
-                making.running.stop()
+            with self._jobs.lock:
+                running = list(making.running)
+            for task in running:
+                task.stop()
 
     def join(self, seconds: float) -> None:
         """Wait for the threads after the line is closed."""
@@ -50,13 +57,19 @@ class Hands:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _serve(self) -> None:
-        while (making := self._jobs.next()) is not None:
-            try:
-                outcome = self._make(making)
-            except Exception as e:
-                outcome = Outcome(problem=failure_of(e))
-            if outcome is not None:
-                self._jobs.finish(making, outcome)
+        while (found := self._jobs.next()) is not None:
+            if isinstance(found, Making):
+                self._see_through(found)
+            else:
+                self._carrying.do(*found)
+
+    def _see_through(self, making: Making) -> None:
+        try:
+            outcome = self._make(making)
+        except Exception as e:
+            outcome = Outcome(problem=failure_of(e))
+        if outcome is not None:
+            self._jobs.finish(making, outcome)
 
     def _make(self, making: Making) -> Outcome | None:
         """What becomes of ``making``; None: it waits for another server."""
@@ -70,16 +83,11 @@ class Hands:
         order = self._jobs.begin(making)
         if not order:
             return Outcome()
-        payload = payload_of(order, making.programs, self._store)
         kind, began = making.kind, time.monotonic()
-        running = self._workers.submit("order", payload, self._limits, partial(self._jobs.hear, making))
         with self._jobs.lock:
-            making.running = running
             self._jobs.tally.makings[kind] += 1
-        if making.unwanted:
-            running.stop()
         try:
-            files, facts = unpack(running.future.result())
+            files, facts = self._carrying.carry_out(making, order)
         finally:
             with self._jobs.lock:
                 self._jobs.tally.made(kind, time.monotonic() - began)

@@ -24,8 +24,9 @@ class Making:
     """One order that is being carried out, or will be, for ``jobs`` (by id, as they are now). The journal has its text.
 
     ``programs`` are those that it names, and ``leases`` keep them in the store. ``place`` is the time of its first job.
-    ``stage``: it waits in the line, for another server that makes the same, or a worker has it (``running``, once
-    there is one). It waits for others until ``waits_until`` of `time.monotonic`. ``unwanted``: its end concerns nobody.
+    ``stage``: it waits in the line, for another server that makes the same, or workers have it (``running`` is what
+    they do for it just now). It waits for others until ``waits_until`` of `time.monotonic`. ``unwanted``: its end
+    concerns nobody.
     """
 
     key: str
@@ -34,7 +35,7 @@ class Making:
     place: float
     jobs: dict[str, Job] = field(default_factory=dict)
     stage: Literal["waiting", "elsewhere", "running"] = "waiting"
-    running: Running | None = None
+    running: list[Running] = field(default_factory=list)
     waits_until: float = math.inf
     unwanted: bool = False
     leases: ExitStack = field(default_factory=ExitStack)

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardc.hlo import plain
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.problems import to_problem
 from shardc.launcher.service.desk.refusals import MissingPrograms
 from shardc.launcher.service.orders import ORDERS, Order, SweepOrder
 from shardc.launcher.service.store.store import NotStored, Store
 from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file
+from shardc.launcher.service.work.pieces import PART_FILE, Part
 
 __all__ = ["failure_of", "kind_of", "payload_of", "programs_of"]
 
@@ -29,9 +31,12 @@ def programs_of(order: Order) -> tuple[str, ...]:
     return tuple(dict.fromkeys((order.program, *further)))
 
 
-def payload_of(order: str, programs: Iterable[str], store: Store) -> bytes:
-    """What a worker gets for the task "order": the text of the order, and programs. Raises `MissingPrograms`."""
+def payload_of(order: str, programs: Iterable[str], store: Store, part: Part) -> bytes:
+    """What a worker gets for the task "order": the text of the order, which part of it is to be done, and programs.
+    Raises `MissingPrograms`."""
     files = {ORDER_FILE: order.encode()}
+    if part != Part():
+        files[PART_FILE] = plain.to_json(part).encode()
     for program in programs:
         try:
             files[program_file(program)] = store.program(program)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from shardc.hlo.errors import ShardcError
 from shardc.launcher.service.desk.journal import Journal
 from shardc.launcher.service.desk.line import Line, Making
 from shardc.launcher.service.desk.refusals import Closing
+from shardc.launcher.service.desk.shared import Shared
 from shardc.launcher.service.desk.statistics import Statistics, Tally
 from shardc.launcher.service.desk.watchers import Watchers
 from shardc.launcher.service.jobs import Entry, Job
+from shardc.launcher.service.work.pieces import Piece
 
 __all__ = ["OpenJobs", "Outcome"]
 
@@ -50,6 +52,7 @@ class OpenJobs:
         self.watchers = Watchers(self.lock)
         self.tally = Tally()
         self.closing = False
+        self._shared: list[Shared] = []
         self._makings: dict[str, Making] = {}
         self._unsaved: dict[str, Job] = {}
         self._unreleased: set[str] = set()
@@ -117,16 +120,33 @@ class OpenJobs:
 
     # They go on.
 
-    def next(self) -> Making | None:
-        """The next of the line for a worker, once there is one; None at the end."""
+    def next(self) -> Making | tuple[Shared, Piece] | None:
+        """What a hand does next, once there is something: the first of the line, or else a piece of the order that has
+        the fewest hands. None at the end."""
         with self.turn:
-            while not self.closing:
-                making = self.line.next()
+            while not self.closing or self._shared:
+                making = None if self.closing else self.line.next()
                 if making is not None:
                     self._tell_waiting()
                     return making
+                for shared in sorted(self._shared, key=lambda s: s.going):
+                    piece = shared.take()
+                    if piece is not None:
+                        return shared, piece
                 self.turn.wait()
             return None
+
+    @contextmanager
+    def sharing(self, shared: Shared) -> Iterator[None]:
+        """While this goes on, all hands may take its pieces."""
+        with self.turn:
+            self._shared.append(shared)
+        try:
+            yield
+        finally:
+            with self.turn:
+                self._shared.remove(shared)
+                self.turn.notify_all()
 
     def put_aside(self, making: Making, seconds: float) -> None:
         """Another server makes it, and may take so many seconds."""

@@ -15,9 +15,10 @@ __all__ = ["Statistics", "Tally"]
 class Statistics:
     """``queued``, ``running`` and ``elsewhere`` (another server of the same state makes what they wait for) are jobs
     now, ``oldest`` the seconds that the first of the queue has waited; everything else counts since the desk opened:
-    ``makings`` are orders handed to a worker by kind, ``seconds`` how long these took together, ``ended`` are jobs by
-    kind and state, ``cached`` those of them that were there already, ``joined`` jobs that found their order under way,
-    ``requeued`` jobs taken over from a server that went down."""
+    ``makings`` are orders handed to workers by kind, ``seconds`` how long these took together (by the clock, whatever
+    number of workers one of them had), ``ended`` are jobs by kind and state, ``cached`` those of them that were there
+    already, ``joined`` jobs that found their order under way, ``requeued`` jobs taken over from a server that went
+    down."""
 
     queued: int
     running: int

@@ -12,10 +12,12 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from shardc.hlo import plain
 from shardc.hlo.errors import ShardcError
 from shardc.launcher.executors.tasks import Progress
 from shardc.launcher.service.orders import (
@@ -33,13 +35,25 @@ from shardc.launcher.service.work.compile_program import compile_program, partit
 from shardc.launcher.service.work.explain_program import explain_program
 from shardc.launcher.service.work.inspect_program import inspect_program
 from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
+from shardc.launcher.service.work.pieces import PART_FILE, PIECES_FILE, Part, Pieces, Spent
 from shardc.launcher.service.work.simulate_program import report_program, simulate_program
-from shardc.launcher.service.work.sweep_program import sweep_program
 from shardc.launcher.service.work.workbench import Workbench
 
 __all__ = ["carry_out", "carry_out_task"]
 
-_WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes]]] = MappingProxyType(
+
+#: All of an order, by one worker.
+_ALL = Part()
+
+
+def _sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Pieces:
+    """Loads the compiler, which a child that waits for its first order need not have in memory."""
+    from shardc.launcher.service.work.sweep_program import sweep_program
+
+    return sweep_program(bench, order)
+
+
+_WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes] | Pieces]] = MappingProxyType(
     {
         InspectOrder: inspect_program,
         PartitionOrder: partition_program,
@@ -47,7 +61,7 @@ _WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes]]] = Mapp
         SimulateOrder: simulate_program,
         ReportOrder: report_program,
         ExplainOrder: explain_program,
-        SweepOrder: sweep_program,
+        SweepOrder: _sweep_program,
     }
 )
 
@@ -55,29 +69,34 @@ _WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes]]] = Mapp
 def carry_out_task(payload: bytes, progress: Progress) -> bytes:
     """The task ``order``: a package of the order and its programs comes in, one of files and facts goes out."""
     files, _ = unpack(payload)
-    order = from_json(files.pop(ORDER_FILE, b""))
+    order, part = from_json(files.pop(ORDER_FILE, b"")), plain.from_json(Part, files.pop(PART_FILE, b"{}"), "part")
     programs = {name.removeprefix(program_file("")): data for name, data in files.items()}
-    return pack(*carry_out(order, programs, progress))
+    return pack(*carry_out(order, programs, progress, part))
 
 
 def carry_out(
-    order: Order, programs: Mapping[str, bytes], progress: Progress
+    order: Order, programs: Mapping[str, bytes], progress: Progress, part: Part = _ALL
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files that ``order`` asks for, by name, and facts about making them: ``kind``, ``name`` (the order's),
     ``version`` of shardc, ``seconds`` by stage, ``warnings`` that were said on the way.
 
     ``programs`` are the uploaded bytes by digest; ``progress`` hears of stages. Raises what the local stages raise.
+    Where other workers could help, there may be one file that says with what (`Pieces`).
     """
     from shardc import __version__
 
     with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _heard(folder) as said:
-        bench = Workbench(order, programs, Path(folder), progress)
+        bench = Workbench(order, programs, Path(folder), progress, part)
         try:
-            files = _WAYS[type(order)](bench, order)
+            made = _WAYS[type(order)](bench, order)
         except ShardcError as e:
             raise _without(folder, e) from None
+    spent = Spent.together([part.spent, Spent(bench.seconds, tuple(said))])
+    if isinstance(made, Pieces):
+        return {PIECES_FILE: plain.to_json(replace(made, spent=spent)).encode()}, {}
+    spent = Spent.together([spent, *(found.spent for found in part.found.values())])
     facts: dict[str, Any] = {"kind": getattr(order, "kind", ""), "name": order.name, "version": __version__}
-    return files, {**facts, "seconds": dict(bench.seconds), "warnings": list(dict.fromkeys(said))}
+    return made, {**facts, "seconds": dict(spent.seconds), "warnings": list(spent.warnings)}
 
 
 def _without(folder: str, error: ShardcError) -> ShardcError:

@@ -24,6 +24,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.launcher.executors.tasks import Progress
 from shardc.launcher.service.orders import Order
 from shardc.launcher.service.results import StagesFacts
+from shardc.launcher.service.work.pieces import Part
 from shardc.launcher.stages import Partitioned, Program, Propagated
 
 __all__ = ["Workbench", "mesh_of"]
@@ -43,12 +44,14 @@ def mesh_of(axes: Mapping[str, int], where: str = "order.mesh") -> Mesh | None:
 @dataclass
 class Workbench:
     """An ``order`` that is being carried out, with the ``programs`` that it names, by digest. ``folder`` is empty and
-    this order's own. ``progress`` hears of each stage; ``seconds`` are what they took."""
+    this order's own. ``progress`` hears of each stage; ``seconds`` are what they took. ``part`` is what of the order is
+    to be done."""
 
     order: Order
     programs: Mapping[str, bytes]
     folder: Path
     progress: Progress
+    part: Part = field(default_factory=Part)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -111,12 +114,16 @@ class Workbench:
         """The program of that digest (default: the order's) as it was uploaded."""
         from shardc.launcher.programs import program_of
 
-        digest = digest or self.order.program
+        data = self.uploaded(digest or self.order.program)
+        with self.stage("read"):
+            return replace(program_of(data, self.order.name), config=self.config())
+
+    def uploaded(self, digest: str) -> bytes:
+        """The bytes of that digest that came with the order."""
         data = self.programs.get(digest)
         if data is None or hashlib.sha256(data).hexdigest() != digest:
             raise RunError(f"program {digest[:12]} did not come with the order, or damaged")
-        with self.stage("read"):
-            return replace(program_of(data, self.order.name), config=self.config())
+        return data
 
     def annotated(self, program: Program, annotations: Mapping[str, str], mesh: Mapping[str, int]) -> Program:
         """The program with annotations and a mesh, as `shardc.launcher.stages.Program.annotate`."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shardc.hlo import plain
 from shardc.launcher.executors.limits import Limits
-from shardc.launcher.executors.running import Kind, Running
+from shardc.launcher.executors.running import Kind, Running, Workers
 from shardc.launcher.executors.tasks import Progress
 from shardc.launcher.service.desk.desk import Desk
 from shardc.launcher.service.desk.journal import Journal
@@ -22,6 +23,7 @@ from shardc.launcher.service.jobs import Job
 from shardc.launcher.service.orders import Order, PartitionOrder, from_json
 from shardc.launcher.service.store.store import Store
 from shardc.launcher.service.work.package import ORDER_FILE, pack, unpack
+from shardc.launcher.service.work.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Part, Piece, Pieces, Spent
 
 PROGRAM = b"HloModule tiny\n\nENTRY main {\n  ROOT x = f32[8,4] parameter(0)\n}\n"
 
@@ -30,15 +32,28 @@ PATIENCE = 30.0
 
 @dataclass
 class Task:
-    """An order that workers were given, and how a test ends it."""
+    """An order that workers were given, or a part of one, and how a test ends it."""
 
     order: Order
+    part: Part
     files: Mapping[str, bytes]
     progress: Progress | None
+    limits: Limits = field(default_factory=Limits)
     running: Running = field(default_factory=lambda: Running("order"))
 
     def succeed(self, text: bytes = b"{}") -> None:
         self.running.future.set_result(pack({"report.json": text}, {"kind": "partition"}))
+
+    def want(self, *pieces: str, notes: str = "notes", done: int = 0, of: int = 0) -> None:
+        """Pieces first; all of them need the order's program."""
+        asked = tuple(Piece(self.order.program, text) for text in pieces)
+        wanted = Pieces(asked, notes, "trying", done, of or len(pieces), Spent({"read": 1.0}))
+        self.running.future.set_result(pack({PIECES_FILE: plain.to_json(wanted).encode()}, {}))
+
+    def find(self, text: str = "") -> None:
+        """What a piece comes to; by itself its text in capitals."""
+        found = {PIECE_FILE: (text or self.part.piece.upper()).encode()}
+        self.running.future.set_result(pack(found, {"seconds": {"trying": 2.0}, "warnings": ()}))
 
     def fail(self, error: Exception) -> None:
         self.running.future.set_exception(error)
@@ -57,7 +72,8 @@ class HandWorkers:
     def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
         assert task == "order"
         files, _ = unpack(payload)
-        given = Task(from_json(files.pop(ORDER_FILE)), files, progress)
+        part = plain.from_json(Part, files.pop(PART_FILE, b"{}"))
+        given = Task(from_json(files.pop(ORDER_FILE)), part, files, progress, limits)
         with self._turn:
             self.tasks.append(given)
             self._turn.notify_all()
@@ -97,11 +113,16 @@ def a_store(folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def a_desk(
-    folder: Path, workers: HandWorkers, store: Store | None = None, queue: int = 1000, pause: float = 0.02
+    folder: Path,
+    workers: Workers,
+    store: Store | None = None,
+    queue: int = 1000,
+    pause: float = 0.02,
+    limits: Limits | None = None,
 ) -> Iterator[Desk]:
     """A desk with its state in ``folder``; at the end it is closed without grace."""
     with a_store(folder) if store is None else nullcontext(store) as used:
-        desk = Desk(used, workers, Journal(folder), Limits(), queue, pause=pause)
+        desk = Desk(used, workers, Journal(folder), limits or Limits(), queue, pause=pause)
         try:
             yield desk
         finally:
