@@ -157,12 +157,12 @@ def test_cancelling_ends_the_pieces_where_they_run(tmp_path: Path) -> None:
 
 
 def test_time_runs_out_for_the_order_and_not_for_each_piece(tmp_path: Path) -> None:
-    with a_service(tmp_path, Limits(seconds=2), workers=2) as (desk, _, watched):
+    with a_service(tmp_path, Limits(seconds=6), workers=2) as (desk, _, watched):
         job = over(desk, desk.submit(LONG))
         assert job.problem is not None
-        assert job.problem["what"] == "'order' took longer than the 2 s that it may take, and was ended"
-        assert job.finished - job.started < 30
-        assert len(watched.parts) > 4
+        assert job.problem["what"] == "'order' took longer than the 6 s that it may take, and was ended"
+        assert job.finished - job.started < 60
+        assert len(watched.parts) > 2
         until(lambda: watched.going == 0)
 
 
