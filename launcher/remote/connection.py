@@ -64,8 +64,15 @@ class Connection:
             httpx = _httpx()
             checked = self.address.url.startswith("https:")
             # With a transport of its own it asks no proxy, which this computer needs none for.
-            direct = httpx.HTTPTransport(verify=checked) if self.address.loopback else None
-            self._opened = httpx.Client(headers=self._headers, verify=checked, transport=direct)
+            try:
+                direct = httpx.HTTPTransport(verify=checked) if self.address.loopback else None
+                self._opened = httpx.Client(headers=self._headers, verify=checked, transport=direct)
+            except (ImportError, OSError, ValueError, httpx.InvalidURL) as e:
+                raise EnvironmentProblem(
+                    f"the compile service cannot be asked as the environment has it: {_reason(e)}",
+                    where=self.address.url,
+                    fix="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
+                ) from None
         return self._opened
 
     def __enter__(self) -> Connection:
