@@ -7,15 +7,18 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
+import httpx
 import pytest
 import uvicorn
 from api_fakes import PROGRAM, FakeDesk
-from service_harness import Service
+from service_harness import ROOT, Service
 
 from shardc.cli.app import main
 from shardc.cli.serve import parse_size
@@ -251,6 +254,26 @@ def test_a_server_tells_whoever_follows_a_job_that_it_ends(tmp_path):
 
 
 @pytest.mark.mpi
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_log_that_cannot_be_written_costs_no_request(tmp_path):
+    words = [sys.executable, "-m", "shardc", "serve", "--json", "-v", "--port", "0", "--workers", "1"]
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(
+            [*words, "--store", str(tmp_path / "store")], stdout=subprocess.PIPE, stderr=full, cwd=ROOT
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            for _ in range(2):
+                assert httpx.get(f"{url}/healthz", trust_env=False).json() == {"status": "ok"}
+            process.terminate()
+            process.wait(60)
+        finally:
+            process.kill()
+
+
 def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
     wrapper = (sys.executable, "-m", "shardc", "mpiexec", "-n", "3")
     with Service(tmp_path, workers=0, wrapper=wrapper) as service, service.caller() as caller:
