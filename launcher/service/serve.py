@@ -125,7 +125,11 @@ def _serve_with(
             say(f"shardc: ending; running jobs have {settings.grace:g} s, a second signal ends them now")
         desk.close(0.0 if hurry else settings.grace)
 
-    run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, lambda: ready(known))
+    def begin() -> None:
+        say(f"shardc: serving on {known.url}")
+        ready(known)
+
+    run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, begin)
 
 
 def _harmless(tell: Callable[[str], None]) -> Callable[[str], None]:
