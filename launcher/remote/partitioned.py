@@ -22,6 +22,7 @@ from shardc.launcher.service.orders import (
     PartitionOrder,
     ReportOrder,
     SimulateOrder,
+    order_key,
 )
 
 if TYPE_CHECKING:
@@ -222,7 +223,10 @@ class RemotePartitioned:
     def compile_ahead(
         self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
     ) -> tuple[AheadProgram, list[Path]]:
-        """As `Partitioned.compile_ahead`; the object is compiled at the service, files are written here."""
+        """As `Partitioned.compile_ahead`; the object is compiled at the service, files are written here.
+
+        Raises `EnvironmentProblem` where another version of shardc runs there.
+        """
         from shardc.compiler.ahead.program import AheadProgram, identifier
         from shardc.compiler.serialize import read_bytes
         from shardc.launcher.ahead import ahead_target, write_ahead
@@ -235,8 +239,10 @@ class RemotePartitioned:
                 f"{name!r} is not a name in C", where="the program's name", fix=f"{identifier(name)!r} is one"
             )
         order = self.compile_order("cpu", ahead_target(cpu, system), ahead=True, symbol=name, page=False)
-        result = self.program.carry_out(order)
+        program = self.program
+        result = program.requests.carry_out(order, {program.digest: program.data}, key=order_key(order))
+        repeat_warnings(result)
         facts = result.value(AheadFacts, "ahead.json")
         target = Target(facts.target.triple, facts.target.cpu, facts.target.features)
-        program = AheadProgram(read_bytes(result.file(FILE), FILE), target, facts.name)
-        return program, write_ahead(program, folder)
+        made = AheadProgram(read_bytes(result.file(FILE), FILE), target, facts.name)
+        return made, write_ahead(made, folder)

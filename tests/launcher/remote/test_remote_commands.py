@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardc.cli.app import main
-from tests.launcher.remote.remote_service import FakeService
+from tests.launcher.remote.remote_service import FakeService, serving
 from tests.launcher.simulate.test_as_scheduled import GPU
 
 ROOT = Path(__file__).parents[3]
@@ -113,6 +113,17 @@ def test_files_are_the_same(
     assert here.keys() == there.keys() and len(here) > 8
     assert (tmp_path / "here" / "said").read_text() == (tmp_path / "there" / "said").read_text()
     assert [name for name in here if here[name] != there[name]] == []
+
+
+@pytest.mark.parametrize("target", [[], ["--target", "cuda:sm_90"]])
+def test_code_that_another_version_makes_is_not_taken(
+    plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, target: list[str]
+) -> None:
+    with serving(version="another") as service:
+        command = ["compile", plain, "-o", str(tmp_path / "out"), *target, "--server", service.url]
+        code, _, err = run(capsys, command)
+    assert code == 2 and "another version" in err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("arguments", [["partition"], ["sweep", "--devices", "2", "--mesh", "data=2", *MACHINE]])
