@@ -24,6 +24,7 @@ from shardc.launcher.remote.executables import repeat_warnings
 from shardc.launcher.remote.partitioned import RemotePartitioned
 from shardc.launcher.remote.requests import Hear, Requests, Result
 from shardc.launcher.remote.terms import mesh_sizes, settings_terms, spec_text
+from shardc.launcher.service.bounds import LONGEST_LINE
 from shardc.launcher.service.orders import ExplainOrder, InspectOrder, Order
 from shardc.partitioner.options import Choice
 
@@ -76,7 +77,7 @@ class RemoteProgram:
 
     def order(self, kind: type[O], **fields: Any) -> O:
         """An order of ``kind`` for this program."""
-        name = "".join(c if c.isprintable() else "?" for c in self.name)[-200:]
+        name = "".join(c if c.isprintable() else "?" for c in self.name)[-LONGEST_LINE:]
         terms = {**settings_terms(self.config), **fields}
         return kind(program=self.digest, name=name, mesh=dict(self.sizes), annotations=dict(self.specs), **terms)
 

@@ -115,6 +115,22 @@ def test_files_are_the_same(
     assert [name for name in here if here[name] != there[name]] == []
 
 
+def test_a_file_deep_down_is_called_by_all_of_its_name(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / ("d" * 150) / ("e" * 150)
+    folder.mkdir(parents=True)
+    (folder / "plain.hlo").write_bytes(Path(plain).read_bytes())
+    pages = []
+    for more in ([], ["--server", service.url]):
+        to = str(tmp_path / "page.html")
+        code, _, err = run(capsys, ["report", f"{folder}/plain.hlo", "-o", to, "--remedies", "0", "-q", *more])
+        assert code == 0, err
+        pages.append(Path(to).read_bytes())
+    assert pages[0] == pages[1]
+    assert str(folder).encode() in pages[0]
+
+
 @pytest.mark.parametrize("target", [[], ["--target", "cuda:sm_90"]])
 def test_code_that_another_version_makes_is_not_taken(
     plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, target: list[str]
