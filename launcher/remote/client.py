@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import InputError, ParseError
 from shardc.launcher.compiled import Compiled, job_config
 from shardc.launcher.remote.address import Address
 from shardc.launcher.remote.partitioned import RemotePartitioned
@@ -58,7 +58,7 @@ class Client(Requests):
 
     def program(self, given: Given, name: str = "") -> RemoteProgram:
         """A program to be worked on at the service: of a file's path, its contents (which errors call ``name``), or
-        a `Program`, which travels as HLO text.
+        a `Program`, which travels as HLO text. Raises `InputError` and `ParseError` for what is none at first sight.
 
         Example: ``client.program("step.mlir").annotate({"x": P("data")}, mesh=mesh).partition().report()``.
         """
@@ -73,6 +73,8 @@ class Client(Requests):
         from shardc.launcher.load import content_kind, read_file
 
         data, name = (given, name or "program") if isinstance(given, bytes) else (read_file(given), name or str(given))
+        if not data.strip():
+            raise ParseError("the program is empty", where=name)
         content_kind(data, name)  # what is no program is not sent
         return RemoteProgram(self, data, name, self.config)
 

@@ -97,13 +97,12 @@ class RemoteProgram:
     @property
     def mesh(self) -> Mesh | None:
         """The device mesh, None before one is known."""
-        sizes = self.facts.mesh
-        return Mesh(dict(sizes)) if sizes else None
+        return self.facts.own_mesh
 
     @property
     def arg_names(self) -> tuple[str, ...]:
         """Names that `annotate` takes, by parameter."""
-        return tuple(p.name for p in self.facts.parameters)
+        return self.facts.arg_names
 
     @property
     def for_one_device(self) -> bool:

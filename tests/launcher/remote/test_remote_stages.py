@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,41 @@ def test_what_no_order_asks_for_is_said_here_and_is_the_same(service: FakeServic
         with pytest.raises(UnsupportedError, match="can be written as MLIR"):
             there.propagate().as_stablehlo()
     assert service.made == {"PartitionOrder": 2}
+
+
+TUPLE = """HloModule pair
+ENTRY main {
+  p = (f32[8]{0}, f32[8]{0}) parameter(0)
+  a = f32[8]{0} get-tuple-element(p), index=0
+  ROOT n = f32[8]{0} negate(a)
+}
+"""
+TILES = """HloModule tiles, num_partitions=2
+ENTRY main {
+  x = f32[8]{0} parameter(0), sharding={devices=[2]<=[2]}
+  ROOT n = f32[8]{0} negate(x)
+}
+"""
+ORDERED = """module {
+  sdy.mesh @mesh = <["a"=2, "b"=2], device_ids=[0, 2, 1, 3]>
+  func.func @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>}) -> tensor<8xf32> {
+    return %x : tensor<8xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("text", [TUPLE, TILES, ORDERED])
+def test_names_and_mesh_are_those_that_the_program_has(service: FakeService, tmp_path: Path, text: str) -> None:
+    (tmp_path / "program").write_text(text)
+    here = shardc.load(tmp_path / "program")
+    with connect(service.url) as client:
+        there = client.program(tmp_path / "program")
+        assert (there.mesh, there.arg_names) == (here.mesh, here.arg_names)
+        if text is not ORDERED:
+            mesh = Mesh({"data": 2})
+            assert there.annotate(mesh=mesh).mesh == here.annotate(mesh=mesh).mesh == mesh
+    assert set(service.made) == {"InspectOrder"}
 
 
 def test_custom_calls_of_ones_own_are_refused(service: FakeService, mlp: str) -> None:
