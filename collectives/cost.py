@@ -95,7 +95,7 @@ class Choice:
         if not self.laws:
             return _NOTHING
         law = min(self.laws, key=lambda law: law.start + nbytes * law.per_byte)
-        sent = MappingProxyType({k: nbytes * v for k, v in law.sent.items()})
+        sent = MappingProxyType({k: float(nbytes * v) for k, v in law.sent.items()})
         if self.measured is not None:
             seconds = measured_collective(self.measured, self.opcode, nbytes, self.members, self.devices)
             loads = tuple(Load(r, seconds) for r in law.busy)

@@ -39,7 +39,7 @@ from shardc.collectives.device import Device, device_of, positive
 from shardc.collectives.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 
-__all__ = ["Level", "Machine", "load_machine", "machine_file", "machine_names"]
+__all__ = ["Level", "Machine", "described", "load_machine", "machine_file", "machine_names"]
 
 _FOLDER = Path(__file__).parent / "machines"
 _KINDS = ("switch", "torus")
@@ -123,16 +123,22 @@ def load_machine(name: str | Path) -> Machine:
     counts = tuple(int(n) for n in counted.split("x") if n)
     if any(n < 1 for n in counts):
         raise InputError(f"{str(name)!r} has no devices", fix="give positive counts, such as h100-dgx:64")
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"the machine description cannot be read: {error}", where=str(path)) from None
-    machine = replace(_machine(given, path), counts=counts)
+    machine = replace(described(path)[0], counts=counts)
     if machine.measured is not None and (stale := machine.measured.stale()):
         _warn(f"{path}: {stale}")
     if str(name) == "this-virtual" and machine.measured is not None:
         return replace(machine, name=str(name), measured=replace(machine.measured, where=VIRTUAL))
     return machine
+
+
+def described(path: Path) -> tuple[Machine, str]:
+    """The machine that the file ``path`` describes, and the text; `InputError` for what is no description."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        given = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"the machine description cannot be read: {error}", where=str(path)) from None
+    return _machine(given, path), text
 
 
 def machine_file(name: str | Path) -> tuple[Path, str]:

@@ -61,8 +61,13 @@ def fetch(
 ) -> Instruction:
     """A local array with ``wish.size`` elements along the line's dimension, put together from ``sources``.
 
-    ``sources`` are in virtual order without gaps between them; outside them there is the scalar ``fill``.
+    ``sources`` are in virtual order without gaps between them; outside them there is the scalar ``fill``: everywhere
+    where there are none, because all arrays are empty along the line.
     """
+    dims = operands[0].shape.dims
+    made = (*dims[: line.dim], wish.size, *dims[line.dim + 1 :])
+    if not sources:
+        return em.splat(fill, made)
     arrays, kept = list(operands), em.origin
     for operand in sorted(gathered(tuple(sources), wish)):
         em.origin = _origin(em, line, f"nearly all of dimension {line.dim} on every device")
@@ -72,8 +77,7 @@ def fetch(
     em.origin = _origin(em, line, f"elements of neighbouring shards along dimension {line.dim}")
     parts = _sent(em, line, arrays, steps)
     em.origin = kept
-    dims = operands[0].shape.dims
-    return _Assembly(em, line, parts, steps, wish, fill, (*dims[: line.dim], wish.size, *dims[line.dim + 1 :])).made()
+    return _Assembly(em, line, parts, steps, wish, fill, made).made()
 
 
 def _known(sources: Sequence[Source], wish: Wish) -> tuple[Source, ...]:

@@ -56,7 +56,7 @@ def pieces(n: int, k: int, old: int, new: int) -> tuple[Piece, ...]:
 
 def sent_elements(n: int, k: int, old: int, new: int) -> Iterator[int]:
     """Elements along the dimension that each permute of `rechunk` carries."""
-    if old != new and k > 1:
+    if n and old != new and k > 1:
         yield from (p.high - p.low for p in pieces(n, k, old, new) if p.distance)
 
 
@@ -67,7 +67,7 @@ def rechunk(em: Emitter, x: Instruction, n: int, change: tuple[int, Atoms, int])
     if old == new:
         return x
     k = em.table.extent(atoms)
-    if k == 1:
+    if k == 1 or not n:
         return em.resize(x, dim, new)
     read = pieces(n, k, old, new)
     group = em.table.axes(atoms)

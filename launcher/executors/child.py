@@ -39,8 +39,9 @@ sys.path[:] = {path!r}
 from shardc.launcher.executors.child_main import main
 main({folder!r}, {tasks!r}, {prepare!r})
 """
-#: Seconds between two looks at ``stop``; and that a process may take to begin, on a machine that is busy.
-_LOOK, _STARTING = 0.1, 120.0
+#: Seconds between two looks at ``stop``; that a process may take to begin, on a machine that is busy; and those that
+#: one which has done tasks before may take to begin with another.
+_LOOK, _STARTING, _WAKING = 0.1, 120.0, 30.0
 #: Seconds that a process gets to end by itself.
 _PATIENCE = 2.0
 #: Tasks that a child does, and bytes that it may grow by after its first one, before another takes its place.
@@ -48,7 +49,7 @@ _MOST_TASKS, _GROWTH = 200, 512 << 20
 
 
 class DiedBeforeError(Exception):
-    """The child was gone before it began with the task, which another one can do."""
+    """The child was gone, or does not move, before it began with the task, which another one can do."""
 
 
 class Child:
@@ -102,7 +103,7 @@ class Child:
         self._worn = True  # unless all ends well
         self._pipes.send(to_bytes({"task": task, "limits": asdict(limits)}, payload))
         reader, began = FrameReader(limits.answer_bytes), False
-        until = time.monotonic() + _STARTING
+        until = time.monotonic() + (_WAKING if self._tasks else _STARTING)
         while not (stop is not None and stop()):
             piece = self._pipes.turn(_LOOK)
             if piece == b"":

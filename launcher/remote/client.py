@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import InputError, ParseError
 from shardc.launcher.compiled import Compiled, job_config
 from shardc.launcher.remote.address import Address
-from shardc.launcher.remote.program import RemotePartitioned, RemoteProgram
+from shardc.launcher.remote.partitioned import RemotePartitioned
+from shardc.launcher.remote.program import RemoteProgram
 from shardc.launcher.remote.requests import Hear, Requests
 from shardc.launcher.remote.texts import program_bytes
 from shardc.launcher.stages import Program
@@ -57,7 +58,7 @@ class Client(Requests):
 
     def program(self, given: Given, name: str = "") -> RemoteProgram:
         """A program to be worked on at the service: of a file's path, its contents (which errors call ``name``), or
-        a `Program`, which travels as HLO text.
+        a `Program`, which travels as HLO text. Raises `InputError` and `ParseError` for what is none at first sight.
 
         Example: ``client.program("step.mlir").annotate({"x": P("data")}, mesh=mesh).partition().report()``.
         """
@@ -69,11 +70,13 @@ class Client(Requests):
             if given.config.custom_calls:
                 raise InputError(f"a compile service is of no use: {need_none_of(given.config)}", fix="compile here")
             return RemoteProgram(self, program_bytes(given), "", given.config, local=given)
-        if isinstance(given, bytes):
-            return RemoteProgram(self, given, name or "program", self.config)
-        from shardc.launcher.load import read_file
+        from shardc.launcher.load import content_kind, read_file
 
-        return RemoteProgram(self, read_file(given), name or str(given), self.config)
+        data, name = (given, name or "program") if isinstance(given, bytes) else (read_file(given), name or str(given))
+        if not data.strip():
+            raise ParseError("the program is empty", where=name)
+        content_kind(data, name)  # what is no program is not sent
+        return RemoteProgram(self, data, name, self.config)
 
     def partition(self, program: Given, *, conservative: bool = False, **options: Any) -> RemotePartitioned:
         """The per-device program; ``options`` are those of `Propagated.partition`."""

@@ -1,13 +1,13 @@
-"""Stages at a compile service: `RemoteProgram`, `RemotePropagated` and `RemotePartitioned` mirror those of
-`shardc.launcher.stages`, with the same methods; what they give is made at the service and rebuilt here.
+"""Stages at a compile service: `RemoteProgram` and `RemotePropagated`, and `RemotePartitioned` in a file of its own,
+mirror those of `shardc.launcher.stages`, with the same methods; what they give is made at the service and rebuilt here.
 
-Nothing is asked before something is wanted: a partitioned program that is only simulated is one order.
+Nothing is asked before something is wanted: a partitioned program that is only simulated is one order. What no order
+asks for (texts of the program before it is partitioned) is made here.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,44 +15,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardc.compiler.gpu.names import check_target, find_target, name_of
 from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.mesh import Mesh
 from shardc.launcher.compiled import Compiled
 from shardc.launcher.meshes import as_mesh
-from shardc.launcher.remote.executables import FILE, compiled_by, repeat_warnings
+from shardc.launcher.remote.executables import repeat_warnings
+from shardc.launcher.remote.partitioned import RemotePartitioned
 from shardc.launcher.remote.requests import Hear, Requests, Result
-from shardc.launcher.remote.terms import (
-    cpu_of,
-    machine_terms,
-    mapping_text,
-    mesh_sizes,
-    need_none_of,
-    settings_terms,
-    spec_text,
-)
-from shardc.launcher.service.orders import (
-    CompileOrder,
-    ExplainOrder,
-    InspectOrder,
-    Order,
-    PartitionOrder,
-    ReportOrder,
-    SimulateOrder,
-)
+from shardc.launcher.remote.terms import mesh_sizes, settings_terms, spec_text
+from shardc.launcher.service.bounds import LONGEST_LINE
+from shardc.launcher.service.orders import ExplainOrder, InspectOrder, Order
 from shardc.partitioner.options import Choice
 
 if TYPE_CHECKING:
-    from shardc.compiler.ahead.program import AheadProgram
-    from shardc.compiler.lower.memory_timeline import MemoryTimeline
-    from shardc.launcher.explain.explanation import Difference, Explanation
+    from shardc.hlo.custom_calls import CustomCall
+    from shardc.hlo.ir import Module
     from shardc.launcher.service.results import ProgramFacts
     from shardc.launcher.simulate.simulation import Simulation
-    from shardc.launcher.stages import Partitioned, Program
-    from shardc.native.target import Target
+    from shardc.launcher.stages import Program, Propagated
 
-__all__ = ["RemotePartitioned", "RemoteProgram", "RemotePropagated"]
+__all__ = ["RemoteProgram", "RemotePropagated"]
 
 O = TypeVar("O", bound=Order)
 
@@ -94,7 +77,7 @@ class RemoteProgram:
 
     def order(self, kind: type[O], **fields: Any) -> O:
         """An order of ``kind`` for this program."""
-        name = "".join(c if c.isprintable() else "?" for c in self.name)[-200:]
+        name = "".join(c if c.isprintable() else "?" for c in self.name)[-LONGEST_LINE:]
         terms = {**settings_terms(self.config), **fields}
         return kind(program=self.digest, name=name, mesh=dict(self.sizes), annotations=dict(self.specs), **terms)
 
@@ -114,13 +97,37 @@ class RemoteProgram:
     @property
     def mesh(self) -> Mesh | None:
         """The device mesh, None before one is known."""
-        sizes = self.facts.mesh
-        return Mesh(dict(sizes)) if sizes else None
+        return self.facts.own_mesh
 
     @property
     def arg_names(self) -> tuple[str, ...]:
         """Names that `annotate` takes, by parameter."""
-        return tuple(p.name for p in self.facts.parameters)
+        return self.facts.arg_names
+
+    @property
+    def for_one_device(self) -> bool:
+        """As `Program.for_one_device`."""
+        return self.here.for_one_device
+
+    @property
+    def module(self) -> Module:
+        """The program, read here."""
+        return self.here.module
+
+    def as_text(self) -> str:
+        """As `Program.as_text`, made here."""
+        return self.here.as_text()
+
+    def as_stablehlo(self) -> str:
+        """As `Program.as_stablehlo`, made here."""
+        return self.here.as_stablehlo()
+
+    def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> RemoteProgram:
+        """Refused: what such calls mean is known here only."""
+        raise UnsupportedError(
+            f"custom calls of one's own at a compile service ({', '.join(custom_calls)}): they are known here only",
+            fix="give them to shardc.load(...) and compile here",
+        )
 
     def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> RemoteProgram:
         """As `Program.annotate`; that names, axes and dimensions are there shows at the service."""
@@ -189,6 +196,33 @@ class RemotePropagated:
     def __repr__(self) -> str:
         return f"<RemotePropagated of {self.program!r}>"
 
+    @cached_property
+    def here(self) -> Propagated:
+        """The same stage, made in this process, for what a service is not asked."""
+        return self.program.here.propagate(conservative=self.conservative)
+
+    @property
+    def module(self) -> Module:
+        """The program with a sharding on every value, made here."""
+        return self.here.module
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by stage, here."""
+        return self.here.seconds
+
+    def as_text(self) -> str:
+        """As `Propagated.as_text`, made here."""
+        return self.here.as_text()
+
+    def as_stablehlo(self) -> str:
+        """As `Propagated.as_stablehlo`, made here."""
+        return self.here.as_stablehlo()
+
+    def provenance_dict(self) -> dict[str, Any]:
+        """As `Propagated.provenance_dict`, made here."""
+        return self.here.provenance_dict()
+
     def explain(self, value: str) -> list[str]:
         """Where the sharding of the value called ``value`` comes from."""
         return self.stories([value])[value]
@@ -215,190 +249,3 @@ class RemotePropagated:
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
         return RemotePartitioned(self, MappingProxyType(asked))
-
-
-@dataclass(frozen=True)
-class RemotePartitioned:
-    """The per-device program; ``options`` are those of `Propagated.partition`."""
-
-    propagated: RemotePropagated
-    options: Mapping[str, Any]
-
-    def __repr__(self) -> str:
-        said = ", ".join(
-            f"{name}={value}" for name, value in self.options.items() if value not in (None, "auto", False)
-        )
-        return f"<RemotePartitioned of {self.program!r}{f' with {said}' if said else ''}>"
-
-    @property
-    def program(self) -> RemoteProgram:
-        return self.propagated.program
-
-    def order(self, kind: type[O], machine: str | Path | None = None, **fields: Any) -> O:
-        """An order of ``kind`` that partitions so; ``machine``, if any, is the one that is asked about."""
-        ours = self.options["machine"]
-        if ours and machine and str(ours) != str(machine):
-            raise UnsupportedError(
-                f"partitioned for {ours} and asked about {machine}: an order has one machine",
-                fix="partition without a machine, or for the same",
-            )
-        terms = {k: v for k, v in self.options.items() if k != "machine"}
-        terms |= {**machine_terms(ours or machine), "partitioned_for": "machine" if ours else "bytes"}
-        return self.program.order(kind, conservative=self.propagated.conservative, **terms, **fields)
-
-    @cached_property
-    def result(self) -> Result:
-        """The files of the partitioned program."""
-        return self.program.carry_out(self.order(PartitionOrder))
-
-    @property
-    def num_devices(self) -> int:
-        return int(self.report()["devices"])
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds by stage, at the service."""
-        seconds: Mapping[str, float] = self.result.facts.get("seconds", {})
-        return seconds
-
-    def as_text(self) -> str:
-        """HLO text that XLA compiles and runs as it is."""
-        return self.result.file("partitioned.hlo").decode()
-
-    @cached_property
-    def _report(self) -> dict[str, Any]:
-        told: dict[str, Any] = self.result.json("report.json")
-        return told
-
-    def report(self) -> dict[str, Any]:
-        """As `Partitioned.report`."""
-        return dict(self._report)
-
-    def explain(self) -> list[str]:
-        """One entry per collective: what it moves, for which value and source line, and why."""
-        from shardc.launcher.stages import explain_collective
-
-        return [explain_collective(c) for c in self._report["collectives"]]
-
-    def explanation(
-        self,
-        machine: str | Path | None = None,
-        *,
-        remedies: int = 0,
-        tries: int = 12,
-        seconds: float = 30.0,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Explanation:
-        """As `Partitioned.explanation`."""
-        from shardc.launcher.explain.explanation import Explanation
-
-        terms = {"remedies": remedies, "tries": tries, "seconds": float(seconds), "thresholds": dict(thresholds or {})}
-        result = self.program.carry_out(self.order(ExplainOrder, machine, **terms))
-        return replace(result.value(Explanation, "explanation.json"), machine=str(machine or ""))
-
-    def difference(self, other: RemotePartitioned, machine: str | Path | None = None) -> Difference:
-        """What changes from this one to ``other``: the same program with other annotations."""
-        from shardc.launcher.explain.explanation import Difference
-
-        mine, others = self.program, other.program
-        if mine.data != others.data or self.options != other.options:
-            raise UnsupportedError("two different programs are compared here only", fix="load them without a service")
-        terms = {"other_annotations": dict(others.specs), "other_mesh": dict(others.sizes), "remedies": 0}
-        return mine.carry_out(self.order(ExplainOrder, machine, **terms)).value(Difference, "difference.json")
-
-    def write_report(
-        self,
-        path: str | Path,
-        *,
-        machine: str | Path | None = None,
-        mapping: str | Mapping[str, str] | None = None,
-        remedies: int = 0,
-        seconds: float = 30.0,
-    ) -> None:
-        """As `Partitioned.write_report`."""
-        from shardc.launcher.atomic import write_text
-        from shardc.launcher.report.write import report_target
-
-        target = report_target(path)
-        terms = {"mapping": mapping_text(mapping), "remedies": remedies, "seconds": float(seconds)}
-        result = self.program.carry_out(self.order(ReportOrder, machine, **terms))
-        write_text(target, result.file("report.html").decode())
-
-    def simulate(
-        self,
-        machine: str | Path | None = None,
-        *,
-        mapping: str | Mapping[str, str] | None = None,
-        ignore_memory: bool = False,
-    ) -> Simulation:
-        """As `Partitioned.simulate`."""
-        from shardc.launcher.simulate.simulation import Simulation
-
-        if not (machine or self.options["machine"]):
-            raise InputError("no machine to simulate on", fix="name one, such as h100-dgx")
-        terms = {"mapping": mapping_text(mapping), "ignore_memory": ignore_memory, "page": False}
-        return self.program.carry_out(self.order(SimulateOrder, machine, **terms)).value(Simulation, "simulation.json")
-
-    def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
-        """As `Partitioned.compile`: made at the service for this computer's processor, verified, and loaded here.
-
-        Raises `EnvironmentProblem` where another version of shardc runs there.
-        """
-        from shardc.launcher.load import content_kind
-        from shardc.native.target import host_target
-
-        check_target(target)
-        program = self.program if tune is None else self.program.tuned(tune)
-        if reason := need_none_of(program.config):
-            raise UnsupportedError(f"a compile service is of no use: {reason}", fix="compile here")
-        start = time.perf_counter()
-        order = self.compile_order(target, host_target(), profile=profile, page=False)
-        executable, result = compiled_by(program.requests, order, {program.digest: program.data})
-        repeat_warnings(result)
-        seconds = {**result.facts.get("seconds", {}), "service": time.perf_counter() - start}
-        # Only functions have pytrees; other programs are not read here for that.
-        known = program.local is not None or content_kind(program.data) == "exported"
-        return Compiled(executable, program.here.jax if known else None, program.config, seconds, lambda: self.here)
-
-    def compile_order(self, target: str, machine: Target, **fields: Any) -> CompileOrder:
-        """The order for an executable for ``target`` (a GPU of this computer is its kind) and a processor."""
-        kind = name_of(str(find_target(target))) if target == "cuda" else target
-        return self.order(CompileOrder, target=kind, cpu=cpu_of(machine), **fields)
-
-    @cached_property
-    def here(self) -> Partitioned:
-        """The same stage, made in this process."""
-        return self.program.here.propagate(conservative=self.propagated.conservative).partition(**self.options)
-
-    def memory_analysis(self) -> dict[str, int]:
-        """As `Partitioned.memory_analysis`."""
-        return self.compile().memory_analysis()
-
-    def memory_timeline(self) -> MemoryTimeline:
-        """As `Partitioned.memory_timeline`; the program is partitioned here for it."""
-        return self.compile().memory_timeline()
-
-    def memory_picture(self, path: str | Path) -> None:
-        """As `Partitioned.memory_picture`."""
-        self.compile().memory_picture(path)
-
-    def compile_ahead(
-        self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
-    ) -> tuple[AheadProgram, list[Path]]:
-        """As `Partitioned.compile_ahead`; the object is compiled at the service, files are written here."""
-        from shardc.compiler.ahead.program import AheadProgram, identifier
-        from shardc.compiler.serialize import read_bytes
-        from shardc.launcher.ahead import ahead_target, write_ahead
-        from shardc.launcher.service.results import AheadFacts
-        from shardc.native.target import Target
-
-        if name and identifier(name) != name:
-            raise InputError(
-                f"{name!r} is not a name in C", where="the program's name", fix=f"{identifier(name)!r} is one"
-            )
-        order = self.compile_order("cpu", ahead_target(cpu, system), ahead=True, symbol=name, page=False)
-        result = self.program.carry_out(order)
-        facts = result.value(AheadFacts, "ahead.json")
-        target = Target(facts.target.triple, facts.target.cpu, facts.target.features)
-        program = AheadProgram(read_bytes(result.file(FILE), FILE), target, facts.name)
-        return program, write_ahead(program, folder)

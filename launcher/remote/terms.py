@@ -7,15 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardc.collectives.machine import machine_file, machine_names
+from shardc.collectives.machine import described, machine_file, machine_names
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.mesh import Mesh
 from shardc.launcher.service.orders import Cpu, Settings
 from shardc.native.target import Target
 from shardc.sharding.spec import spec_text
 
-__all__ = ["cpu_of", "machine_terms", "mapping_text", "mesh_sizes", "need_none_of", "settings_terms", "spec_text"]
+__all__ = [
+    "cpu_of",
+    "machine_terms",
+    "mapping_text",
+    "mesh_sizes",
+    "need_none_of",
+    "settings_terms",
+    "spec_text",
+    "watches",
+]
 
 #: What a machine of a file may be called in an order.
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -33,7 +42,7 @@ def mesh_sizes(mesh: Mesh | None) -> dict[str, int]:
 def machine_terms(machine: str | Path | None) -> dict[str, str]:
     """Fields of an order for a machine: its name where it comes along with shardc, else its description too.
 
-    Raises `InputError` for unknown machines.
+    Raises `InputError` for unknown machines and bad descriptions.
     """
     if not machine:
         return {}
@@ -41,12 +50,16 @@ def machine_terms(machine: str | Path | None) -> dict[str, str]:
     if path.stem in machine_names() and str(machine).partition(":")[0] == path.stem:
         return {"machine": str(machine)}
     stem = _NOT_IN_NAMES.sub("-", path.stem.lower()).strip("-") or "machine"
-    return {"machine": stem + (f":{counts}" if counts else ""), "machine_text": _text(path, "the machine description")}
+    return {"machine": stem + (f":{counts}" if counts else ""), "machine_text": described(path)[1]}
 
 
 def settings_terms(config: Config) -> dict[str, Any]:
     """Fields of an order for what generated code and schedules depend on."""
-    measured = "" if config.profile is None else _text(config.profile, "the file of measured times")
+    if config.profile is None:
+        return {"settings": Settings.of(config)}
+    from shardc.compiler.measured import measured_text
+
+    measured = measured_text(config.profile)
     return {"settings": Settings.of(config), "measured": measured}
 
 
@@ -56,6 +69,11 @@ def need_none_of(config: Config) -> str:
         return "custom calls of one's own are known here only"
     if config.tune:
         return "tuning measures the computer that it runs on"
+    return watches(config)
+
+
+def watches(config: Config) -> str:
+    """Why these settings want every stage to be done here, as `need_none_of` says it; empty where they do not."""
     if config.check or config.dump_to is not None:
         return "SHARDC_CHECK and SHARDC_DUMP_TO watch the compiler at work"
     return ""
@@ -71,10 +89,3 @@ def mapping_text(mapping: str | Mapping[str, str] | None) -> str:
 def cpu_of(target: Target) -> Cpu:
     """A processor as orders have it."""
     return Cpu(triple=target.triple, cpu=target.cpu, features=target.features)
-
-
-def _text(path: Path, what: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"{what} cannot be read: {e}", where=str(path)) from None

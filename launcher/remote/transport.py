@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import threading
 import urllib.parse
 import urllib.request
@@ -125,20 +127,30 @@ def _proxy(url: str) -> str:
 
 
 def _manager(urllib3: ModuleType, url: str, proxy: str) -> PoolManager:
-    options = {"maxsize": _KEPT}
-    if not proxy:
-        direct: PoolManager = urllib3.PoolManager(**options)
-        return direct
     parts = urllib.parse.urlsplit(proxy)
     user = urllib.parse.unquote(parts.netloc.rpartition("@")[0])
-    headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     try:
+        options = {"maxsize": _KEPT, "ssl_context": _certificates() if url.startswith("https:") else None}
+        if not proxy:
+            direct: PoolManager = urllib3.PoolManager(**options)
+            return direct
+        headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
         through: PoolManager = urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
-    except (urllib3.exceptions.HTTPError, ValueError):
-        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        fix = f"give an http:// or https:// one, or name {urllib.parse.urlsplit(url).hostname} in NO_PROXY"
-        raise EnvironmentProblem(f"{shown!r} is no proxy that can be used", fix=fix) from None
+    except (urllib3.exceptions.HTTPError, OSError, ValueError) as e:
+        why = f"certificates: {_reason(e)}" if isinstance(e, OSError) else f"{shown!r} is no proxy that can be used"
+        raise EnvironmentProblem(
+            f"the compile service cannot be asked as the environment has it: {why}",
+            where=url,
+            fix="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
+        ) from None
     return through
+
+
+def _certificates() -> ssl.SSLContext:
+    """What vouches for servers: the system's certificates, or those that the environment names, which must be there."""
+    named = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    return ssl.create_default_context(cafile=named[0] or None, capath=named[1] or None)
 
 
 def _reason(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from shardc.hlo.plain import Rule
 
-__all__ = ["Between", "Closed", "Digest", "Exact", "Flag", "Line", "Most", "Text"]
+__all__ = ["LONGEST_LINE", "Between", "Closed", "Digest", "Exact", "Flag", "Line", "Most", "Text"]
 
 
 class _Grouped(Rule):
@@ -111,7 +111,10 @@ class Closed(_Grouped):
 #: The SHA-256 of something, in hexadecimal.
 Digest = Annotated[str, Text("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 
+#: Characters of a line of text.
+LONGEST_LINE = 1000
+
 #: One line of text that people read.
-Line = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*", "one line of text"), Most(1000)]
+Line = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*", "one line of text"), Most(LONGEST_LINE)]
 
 Flag = Annotated[bool, Exact()]

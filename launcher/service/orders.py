@@ -263,7 +263,9 @@ def order_of(data: Any) -> Order:
     """The order of plain data, see `from_json`."""
     if not isinstance(data, dict):
         raise InputError("an order is an object with its kind and fields", where="order")
-    kind = data.get("kind")
+    if "kind" not in data:
+        raise InputError("the field is missing", where="order.kind", fix=f"use one of {', '.join(ORDERS)}")
+    kind = data["kind"]
     if not isinstance(kind, str) or kind not in ORDERS:
         raise InputError(
             f"there is no order of kind {str(kind)[:60]!r}", where="order.kind", fix=f"use one of {', '.join(ORDERS)}"

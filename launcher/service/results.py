@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardc.hlo.mesh import Mesh
 from shardc.launcher.service.orders import Cpu
 
 __all__ = ["AheadFacts", "ProgramFacts", "StagesFacts", "ValueFacts"]
@@ -26,7 +27,8 @@ class ValueFacts:
 class ProgramFacts:
     """``program.json``: a program as it was read and annotated, and as propagation sees it: where shardings name no
     axes, ``mesh`` has axes that were made up for them. It is empty where none is known yet. ``values`` are those inside
-    that can be annotated, but for the last ``left_out``. ``partitioned`` and ``scheduled`` say that it came so."""
+    that can be annotated, but for the last ``left_out``. ``partitioned`` and ``scheduled`` say that it came so.
+    ``own_mesh`` and ``arg_names`` are those of `Program`."""
 
     name: str
     kind: str
@@ -38,6 +40,8 @@ class ProgramFacts:
     left_out: int
     partitioned: bool
     scheduled: bool
+    own_mesh: Mesh | None
+    arg_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

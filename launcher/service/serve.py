@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,13 +60,14 @@ def serve(
     log: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a signal says to end. ``ready`` hears when requests are answered, ``say`` what people should know,
-    and ``log`` of every request.
+    and ``log`` of every request; where they cannot write (a full disk, a reader that has gone), it goes on without.
 
     In an MPI job all ranks call it: rank 0 serves, the others are its workers. Raises `EnvironmentProblem` for lacks
     of the machine (extras, a port that is taken, a folder that cannot be written), `InputError` for bad tokens.
     """
     _check_extras()
     _raise_open_files()
+    say, log = _harmless(say), None if log is None else _harmless(log)
     from shardc.launcher.executors.open_executor import open_executor
 
     state = _folder(settings.state)
@@ -124,7 +125,21 @@ def _serve_with(
             say(f"shardc: ending; running jobs have {settings.grace:g} s, a second signal ends them now")
         desk.close(0.0 if hurry else settings.grace)
 
-    run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, lambda: ready(known))
+    def begin() -> None:
+        say(f"shardc: serving on {known.url}")
+        ready(known)
+
+    run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, begin)
+
+
+def _harmless(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """``tell``, but whether somebody can be told makes no difference to what is served."""
+
+    def told(text: str) -> None:
+        with suppress(OSError, ValueError):
+            tell(text)
+
+    return told
 
 
 def _tokens(path: Path, say: Callable[[str], None]) -> TokenFile:

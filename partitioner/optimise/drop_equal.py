@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shardc.hlo.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.literal import Literal
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.reduction import reducer
 from shardc.partitioner.optimise.varying import Axes, varying
 
@@ -43,7 +44,7 @@ class DropEqual:
                 return _all_gather(old, operands[0], differing[old])
             return _all_reduce(old, operands[0], differing[old])
 
-        return rebuild_module(module, change)
+        return with_root_sharding(rebuild_module(module, change), module.entry.root.sharding)
 
 
 def _is_candidate(i: Instruction) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from shardc.hlo.groups import AxisPairs
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.sharding import AxisRef
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["SimplifyExchanges"]
 
@@ -31,7 +32,7 @@ class SimplifyExchanges:
                 return None
             return rule(old if operands == old.operands else old.replace(operands=operands))
 
-        return rebuild_module(module, change)
+        return with_root_sharding(rebuild_module(module, change), module.entry.root.sharding)
 
 
 def _permute(i: Instruction) -> Instruction | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.ir import Module
 from shardc.hlo.passes import Pass
 from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
@@ -40,10 +41,4 @@ class Tidy:
         sharding = module.entry.root.sharding
         for step in self.steps:
             module = step.run(module)
-        root = module.entry.root
-        if root.sharding == sharding:
-            return module
-        root = Instruction("copy", root.shape, (root,), name=root.name, sharding=sharding, metadata=root.metadata)
-        entry = Computation(module.entry.name, (*module.entry.instructions, root), root)
-        computations = tuple(entry if c is module.entry else c for c in module.computations)
-        return module.with_(computations=computations, entry=entry)
+        return with_root_sharding(module, sharding)

@@ -90,7 +90,6 @@ def serve(
     )
 
     def ready(serving: Serving) -> None:
-        view.log(f"shardc: serving on {serving.url}")
         if json:
             import json as as_json
 

@@ -13,6 +13,7 @@ import typer
 
 from shardc.cli.options import annotated, given_annotations
 from shardc.cli.view import View
+from shardc.hlo.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from shardc.launcher.remote.client import Client
@@ -51,15 +52,25 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
     """The source that ``--server`` names, or (if it is to be ``asked``) the environment: when that one is away, the
     work is done here. Without ``status`` somebody else draws on stderr.
 
-    Raises `EnvironmentProblem` where the ``server`` is away.
+    The same goes for settings that watch the compiler at work. Raises `EnvironmentProblem` where the ``server`` is
+    away, `UnsupportedError` where it is of no use.
     """
     from shardc.hlo.config import Config
 
-    if not server and not (asked and Config.from_environment().server):
+    config = Config.from_environment()
+    if not server and not (asked and config.server):
         yield Source()
         return
     from shardc.launcher.remote.client import connect
+    from shardc.launcher.remote.terms import watches
 
+    if reason := watches(config):
+        if server:
+            fix = "leave out the one or the other"
+            raise UnsupportedError(f"a compile service is of no use: {reason}", where="--server", fix=fix)
+        view.log(f"warning: {reason}; it is done here")
+        yield Source()
+        return
     with _telling(view, status) as hear, connect(server, hear=hear) as client:
         if not server and not _answers(client, view):
             yield Source()

@@ -31,7 +31,7 @@ def _unused(survey: Survey, axis: str, size: int, share: float) -> Warned:
     remedy = _remedy(survey, axis)
     text = f"nothing is split over the mesh axis {axis}: its {size} positions do the same work and hold the same data"
     way = f"annotate an argument over {axis} (a batch dimension costs least), or give a mesh without it"
-    return Warned("unused-axis", text, axis, "", {"size": size, "repeated_share": share}, WayOut(way, remedy))
+    return Warned("unused-axis", text, axis, "", {"size": float(size), "repeated_share": share}, WayOut(way, remedy))
 
 
 def _repeated(survey: Survey, axis: str, size: int, alike: list[tuple[Instruction, int]], share: float) -> Warned:

@@ -16,6 +16,7 @@ from shardc.launcher.service.api.answers import EntryAnswer, entry_answer
 from shardc.launcher.service.api.parts import Parts, PartsHere
 from shardc.launcher.service.api.problems import Answers, Refusal, responses
 from shardc.launcher.service.api.programs import Digest
+from shardc.launcher.service.api.tags import is_known
 from shardc.launcher.service.jobs import MANIFEST, Artifact, Entry
 from shardc.launcher.service.store.store import NotStored
 
@@ -69,8 +70,7 @@ async def manifest(key: Digest, parts: PartsHere) -> Response:
 
 async def file(key: Digest, name: _Name, request: Request, parts: PartsHere) -> Response:
     """A file. What has a key never changes, so it may be kept for ever."""
-    known = request.headers.get("if-none-match", "")
-    entry, artifact, data = await run_in_threadpool(_read, parts, key, name, known)
+    entry, artifact, data = await run_in_threadpool(_read, parts, key, name, request)
     headers = {
         "ETag": f'"{artifact.sha256}"',
         "Cache-Control": "private, max-age=31536000, immutable",
@@ -103,14 +103,14 @@ def _entry(parts: Parts, key: str) -> Entry:
     return entry
 
 
-def _read(parts: Parts, key: str, name: str, known: str) -> tuple[Entry, Artifact, bytes | None]:
-    """The manifest, a file's line in it, and its bytes; None for those whose checksum is ``known``."""
+def _read(parts: Parts, key: str, name: str, request: Request) -> tuple[Entry, Artifact, bytes | None]:
+    """The manifest, a file's line in it, and its bytes; None for those that whoever asks has already."""
     with parts.store.using(key):
         entry = _entry(parts, key)
         artifact = next((a for a in entry.artifacts if a.name == name), None)
         if artifact is None:
             raise _unknown(f"{key}/{name}")
-        if artifact.sha256 in known:
+        if is_known(request, f'"{artifact.sha256}"'):
             return entry, artifact, None
         try:
             return entry, artifact, parts.store.read(key, name)

@@ -18,11 +18,14 @@ _PACE = 1024
 
 
 def content_type(request: Request, *allowed: str) -> str:
-    """The media type of the body; refused with 415 when it is none of ``allowed``."""
+    """The media type of the body; refused with 415 when it is none of ``allowed``, or the body is compressed."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
         what = f"a body of type {given[:100]!r}" if given else "a body without a type"
         raise Refusal(415, InputError(what, where="Content-Type", fix=f"send {' or '.join(allowed)}"))
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        raise Refusal(415, InputError(f"a body in {coding[:100]!r}", where="Content-Encoding", fix="send it as it is"))
     return given
 
 

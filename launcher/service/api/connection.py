@@ -1,7 +1,8 @@
 """Connections that do not wait for ever: heads of requests have to come, and answers to be taken, within a bound.
 
 Uvicorn bounds the time between requests; whoever sends a header letter by letter, or never reads an answer, would hold
-a connection, and a file in memory, as long as they like.
+a connection, and a file in memory, as long as they like. What is refused before the application is asked is a problem
+document, like all other errors.
 """
 
 from __future__ import annotations
@@ -10,22 +11,49 @@ import asyncio
 from typing import Any
 
 import h11
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from shardc.hlo.errors import InputError, RunError
+from shardc.launcher.service.api.problems import problem_response
 
 __all__ = ["PatientConnection"]
 
 
 class PatientConnection(H11Protocol):
     """Ends when a request's head takes longer than ``head_seconds``, from its first byte or the connection's beginning,
-    or when what was written last is not taken within ``read_seconds``."""
+    or when what was written last is not taken within ``read_seconds``. While there are ``most_connections`` or more,
+    requests are told to come again."""
 
     head_seconds = 15.0
     read_seconds = 60.0
+    most_connections = 1000
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: asyncio.TimerHandle | None = None
         self._written: asyncio.TimerHandle | None = None
+        self._asked, self.app = self.app, self._unless_crowded
+
+    async def _unless_crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.connections) < self.most_connections:
+            await self._asked(scope, receive, send)
+            return
+        error = RunError("there are too many connections", fix="try again in a moment")
+        await problem_response(error, 503, {"Retry-After": "1", "Connection": "close"})(scope, receive, send)
+
+    def send_400_response(self, msg: str) -> None:
+        """What comes is no HTTP; ``msg`` says no more than that. It gets one answer: none where its request has one
+        already, and no other one after this."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = problem_response(InputError("the request is not HTTP"), 400, {"Connection": "close"})
+            head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        if not self._between_requests():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -37,16 +65,6 @@ class PatientConnection(H11Protocol):
         super().data_received(data)
         if not self._between_requests():
             self._stop_head()
-
-    def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets one answer: none where its request has one already, and no other one after this."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.close()
-            return
-        super().send_400_response(msg)
-        if not self._between_requests():
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from shardc.hlo.errors import InputError
 from shardc.hlo.plain import read_json
 from shardc.launcher.service.api.answers import JobAnswer, JobsAnswer, job_answer
 from shardc.launcher.service.api.bodies import body_of, content_type
@@ -70,7 +71,11 @@ async def submit(request: Request, parts: PartsHere) -> Response:
 def _submit(parts: Parts, body: bytes) -> Job:
     if parts.ending.draining:
         raise Closing
-    order = order_of(read_json(body, "order"))
+    try:
+        data = read_json(body, "order")
+    except InputError as error:
+        raise Refusal(400, error) from None
+    order = order_of(data)
     try:
         return parts.desk.submit(order)
     except MissingPrograms as error:

@@ -38,6 +38,7 @@ def add_list_routes(app: FastAPI) -> None:
         ("/healthz", health, HealthAnswer),
     ):
         app.add_api_route(path, route, methods=["GET"], response_model=model, responses=responses())
+    app.add_api_route("/healthz", health, methods=["HEAD"], include_in_schema=False)  # as balancers ask
     text: Answers = {
         200: {"description": "Prometheus' form.", "content": {"text/plain": {"schema": {"type": "string"}}}}
     }

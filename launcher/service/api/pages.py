@@ -13,6 +13,7 @@ from fastapi.responses import Response
 
 from shardc.hlo.errors import InputError
 from shardc.launcher.service.api.problems import Refusal
+from shardc.launcher.service.api.tags import is_known
 from shardc.launcher.service.explorer.files import files, policy
 
 __all__ = ["add_page_routes"]
@@ -55,7 +56,7 @@ class _Folder:
     def _answer(self, request: Request, name: str) -> Response:
         kind, data, tag = self._held[name]
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Security-Policy": self._policy}
-        if request.headers.get("if-none-match") == tag:
+        if is_known(request, tag):
             return Response(status_code=304, headers=headers)
         return Response(data, headers={**headers, "Content-Type": kind})
 

@@ -18,8 +18,7 @@ from shardc.launcher.service.api.parts import Ending
 
 __all__ = ["listen", "run_web", "url_of"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_CONNECTIONS = 1000
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 _LAST_SECONDS = 5  # that answers under way have when everything else has ended
 
 
@@ -65,7 +64,7 @@ def run_web(
     end_jobs: Callable[[bool], None],
     ready: Callable[[], None],
 ) -> None:
-    """Serve until a signal comes: SIGTERM or SIGINT.
+    """Serve until a signal comes: SIGTERM, SIGINT, or SIGHUP (the terminal has gone; not under nohup).
 
     ``ready`` is called when requests are answered. At a signal new orders are refused, and ``end_jobs(False)``, in a
     thread, lets running jobs end while requests are still answered; a second signal calls ``end_jobs(True)`` beside
@@ -82,7 +81,6 @@ def run_web(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
         h11_max_incomplete_event_size=64 * 1024,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_LAST_SECONDS,
@@ -132,6 +130,8 @@ def _heard(signals: asyncio.Queue[int]) -> Iterator[None]:
         for number in _SIGNALS:
             with contextlib.suppress(ValueError, RuntimeError):
                 held = signal.getsignal(number)
+                if number not in (signal.SIGINT, signal.SIGTERM) and held is signal.SIG_IGN:
+                    continue
                 loop.add_signal_handler(number, signals.put_nowait, number)
                 before[number] = held
         yield

@@ -39,7 +39,7 @@ function programSection(section, take) {
   });
 
   function openFile(found) {
-    openBytes(found, found.name.replace(/\p{C}/gu, ' ').slice(0, 200), {});
+    openBytes(found, [...found.name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, ' ')].slice(0, 200).join(''), {});
     file.value = ''; // the same file may be opened again, changed
   }
 

@@ -26,6 +26,7 @@ function reportsSection(section) {
       const figure = there.get(variant.result.page) || reportFigure(variant);
       figure.dataset.side = variant.label;
       figure.querySelector('.label').textContent = variant.label;
+      figure.querySelector('iframe').title = `report of variant ${variant.label}`;
       return figure;
     });
     for (const figure of [...row.children]) if (!wanted.includes(figure)) figure.remove();
@@ -37,15 +38,16 @@ function reportsSection(section) {
   return { show };
 }
 
-function reportFigure({ label, result }) {
-  const frame = el('iframe', { src: result.page, sandbox: 'allow-scripts', title: `report of variant ${label}`, referrerpolicy: 'no-referrer' });
+// `show` labels it.
+function reportFigure({ result }) {
+  const frame = el('iframe', { src: result.page, sandbox: 'allow-scripts', referrerpolicy: 'no-referrer' });
   const faults = el('div');
   const files = result.job.entry.artifacts.map((artifact) => el('button', { type: 'button', class: 'link', title: bytesText(artifact.bytes), on: { click: async () => {
     faults.replaceChildren();
     await save(result.job.entry, artifact.name).catch((error) => append(faults, [problemView(error)]));
   } } }, artifact.name));
   return el('figure', { 'data-page': result.page },
-    el('figcaption', {}, el('span', { class: 'label' }, label), el('span', { class: 'quiet' }, 'save'), files), faults, frame);
+    el('figcaption', {}, el('span', { class: 'label' }), el('span', { class: 'quiet' }, 'save'), files), faults, frame);
 }
 
 async function save(entry, name) {

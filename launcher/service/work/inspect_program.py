@@ -48,6 +48,8 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
             left_out=max(0, len(values) - _MOST_VALUES),
             partitioned=partitioned,
             scheduled=scheduled,
+            own_mesh=program.mesh,
+            arg_names=program.arg_names,
         )
         return {"program.json": plain.to_json(facts).encode()}
 

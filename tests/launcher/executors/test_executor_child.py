@@ -181,6 +181,16 @@ def test_a_child_that_is_stopped_is_ended_by_the_clock(children: Children) -> No
         children.call("sleep", b"5", Limits(seconds=0.5), pause)
 
 
+def test_a_child_that_is_stopped_while_it_is_idle_is_replaced(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardc.launcher.executors.child._WAKING", 0.5)
+    monkeypatch.setattr("shardc.launcher.executors.child._PATIENCE", 0.1)
+    pid = look(children)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert look(children)["pid"] != pid
+
+
 def test_a_child_that_keeps_memory_is_replaced(children: Children) -> None:
     first = children.call("grow", b"1", LIMITS)
     assert children.call("grow", b"10000000", LIMITS) == first

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shardc.cli.app import main
-from tests.launcher.remote.remote_service import FakeService
+from tests.launcher.remote.remote_service import FakeService, serving
 from tests.launcher.simulate.test_as_scheduled import GPU
 
 ROOT = Path(__file__).parents[3]
@@ -45,12 +44,12 @@ def run(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tuple[i
     return code, said.out, said.err
 
 
-def without_seconds(text: str) -> Any:
-    """JSON but for what was measured."""
+def without_seconds(text: str) -> str:
+    """JSON but for what was measured; 2 and 2.0 are not the same."""
     data = json.loads(text)
     if isinstance(data, dict):
         data.pop("seconds", None)
-    return data
+    return json.dumps(data)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +62,7 @@ def without_seconds(text: str) -> Any:
         ["simulate", *MESH, "--annotate", "w1=model", *MACHINE, "--overlap", "always", "--json"],
         ["explain", *MESH, "--annotate", "w1=model", *MACHINE, "--remedies", "1", "-q"],
         ["explain", *MESH, "--annotate", "w1=model", "--remedies", "0", "--threshold", "padding=0.5", "--json"],
+        ["explain", "--mesh", "data=2,idle=3", "--remedies", "0", "--json"],
         ["explain", *MESH, "--annotate", "w1=model", "--value", "y", "--value", "x"],
         ["sweep", *SWEEP, "--json"],
         ["sweep", *SWEEP, "--top", "2", "--jobs", "1"],
@@ -94,7 +94,7 @@ def test_files_are_the_same(
         to.mkdir()
         commands = [
             ["partition", "-o", f"{to}/out.hlo", "--annotate", "x=data"],
-            ["simulate", *MACHINE, "--trace", f"{to}/trace.json"],
+            ["simulate", *MACHINE, "--trace", f"{to}/trace.json", "--annotate", "w1=model"],
             ["report", *MACHINE, "-o", f"{to}/report.html", "--annotate", "w1=model", "--remedies", "0"],
             ["compile", "-o", f"{to}/ahead", "--name", "step", "--target-cpu", "x86-64-v3"],
             ["compile", "-o", f"{to}/gpu", "--target", "cuda:sm_90"],
@@ -113,6 +113,112 @@ def test_files_are_the_same(
     assert here.keys() == there.keys() and len(here) > 8
     assert (tmp_path / "here" / "said").read_text() == (tmp_path / "there" / "said").read_text()
     assert [name for name in here if here[name] != there[name]] == []
+
+
+def test_a_file_deep_down_is_called_by_all_of_its_name(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / ("d" * 150) / ("e" * 150)
+    folder.mkdir(parents=True)
+    (folder / "plain.hlo").write_bytes(Path(plain).read_bytes())
+    pages = []
+    for more in ([], ["--server", service.url]):
+        to = str(tmp_path / "page.html")
+        code, _, err = run(capsys, ["report", f"{folder}/plain.hlo", "-o", to, "--remedies", "0", "-q", *more])
+        assert code == 0, err
+        pages.append(Path(to).read_bytes())
+    assert pages[0] == pages[1]
+    assert str(folder).encode() in pages[0]
+
+
+@pytest.mark.parametrize("target", [[], ["--target", "cuda:sm_90"]])
+def test_code_that_another_version_makes_is_not_taken(
+    plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, target: list[str]
+) -> None:
+    with serving(version="another") as service:
+        command = ["compile", plain, "-o", str(tmp_path / "out"), *target, "--server", service.url]
+        code, _, err = run(capsys, command)
+    assert code == 2 and "another version" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [["partition"], ["sweep", "--devices", "2", "--mesh", "data=2", *MACHINE]])
+def test_what_is_no_program_is_called_by_its_name(
+    service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\0\0\0")
+    command = [arguments[0], str(path), *arguments[1:]]
+    here, there = run(capsys, command), run(capsys, [*command, "--server", service.url])
+    assert here == there
+    assert f"where: {path}" in there[2]
+    assert not service.made
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", *MESH, "--machine", ""],
+        ["simulate", *MESH, "--machine", "FOLDER/bad.toml:8"],
+        ["partition", *MESH, "--machine", "FOLDER/words.toml"],
+        ["simulate", *MESH, *MACHINE, "--profile-in", "FOLDER/nothing"],
+        ["simulate", *MESH, *MACHINE, "--profile-in", "FOLDER/bad.toml"],
+        ["explain", *MESH, "--threshold", "padding=nan", "--remedies", "0"],
+        ["explain", *MESH, "--threshold", "padding=-1", "--remedies", "0"],
+        ["explain", *MESH, "--threshold", "nobody=1", "--remedies", "0"],
+    ],
+    ids=lambda a: "-".join(a[:1] + a[-3:]),
+)
+def test_what_can_be_seen_here_is_told_in_the_words_of_here(
+    service: FakeService, plain: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "bad.toml").write_text("x = [")
+    (tmp_path / "words.toml").write_text("x = 1")
+    command = [arguments[0], plain, *(a.replace("FOLDER", str(tmp_path)) for a in arguments[1:])]
+    here, there = run(capsys, command), run(capsys, [*command, "--server", service.url])
+    assert here == there
+    assert there[0] == 2 and not service.made
+
+
+def test_settings_that_watch_the_compiler_keep_the_work_here(
+    service: FakeService,
+    plain: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("SHARDC_DUMP_TO", str(tmp_path / "dumps"))
+    code, out, err = run(capsys, ["partition", plain, *MESH, "--server", service.url])
+    assert (code, out) == (2, "") and "SHARDC_DUMP_TO" in err
+    monkeypatch.setenv("SHARDC_SERVER", service.url)
+    code, out, err = run(capsys, ["partition", plain, *MESH])
+    assert code == 0 and out and err.startswith("warning: ") and "it is done here" in err
+    assert list((tmp_path / "dumps").iterdir()) and not service.made
+    monkeypatch.delenv("SHARDC_DUMP_TO")
+    monkeypatch.setenv("SHARDC_TUNE", "1")
+    assert run(capsys, ["partition", plain, *MESH])[0] == 0 and service.made == {"PartitionOrder": 1}
+    code, out, err = run(capsys, ["compile", plain, "-o", str(tmp_path / "ahead")])
+    assert code == 2 and "tuning measures" in err and service.made == {"PartitionOrder": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "scheme"),
+    [
+        ("ALL_PROXY", "gopher://127.0.0.1:1", "http"),
+        ("HTTP_PROXY", "gopher://127.0.0.1:1", "http"),
+        ("SSL_CERT_FILE", "/nowhere/at/all", "https"),
+    ],
+)
+def test_proxies_and_certificates_of_the_environment_that_are_of_no_use(
+    plain: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str, scheme: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    url = f"{scheme}://shardc.invalid:8377"
+    code, out, err = run(capsys, ["partition", plain, "--server", url])
+    assert (code, out) == (2, "") and "error: the compile service cannot be asked" in err and name in err
+    monkeypatch.setenv("SHARDC_SERVER", url)
+    code, out, err = run(capsys, ["partition", plain])
+    assert code == 0 and out and "it is done here" in err
 
 
 def test_a_program_that_xla_scheduled(service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

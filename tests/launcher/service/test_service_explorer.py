@@ -193,6 +193,7 @@ def test_two_variants_side_by_side(tab: Tab, service: Service) -> None:
     assert tab.eval(shown) == [False, True]
     press_button(tab, "Keep only B", "#variants")
     tab.wait("document.querySelectorAll('iframe').length === 1")
+    assert tab.eval("document.querySelector('iframe').title") == "report of variant A", "it is called so now"
     assert tab.eval("document.querySelector('.variant .annotation:nth-child(3) .spec').value") == "model,None"
     assert tab.eval("document.getElementById('comparison').hidden")
     assert strange(tab, service) == []
@@ -341,6 +342,13 @@ def test_a_program_is_dropped(tab: Tab) -> None:
     assert text(tab, "#program [role=status]").startswith("dot from some file.hlo: 2 parameters, 1 result")
 
 
+def test_a_file_may_have_any_name(tab: Tab) -> None:
+    name = "\u2028\u0007" + "\N{BRAIN}" * 300 + ".hlo"
+    drop(tab, DOT, name)
+    tab.wait("document.querySelector('.variant, .problem') !== null")
+    assert text(tab, "#program [role=status]").startswith("dot from " + "\N{BRAIN}" * 198 + ": 2 parameters")
+
+
 def test_errors_say_what_where_and_what_to_do(tab: Tab) -> None:
     take_text(tab, DOT.replace("dot(x, w)", "dot(x, nothing)"))
     tab.wait("document.querySelector('.problem') !== null")
@@ -445,6 +453,22 @@ def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
     beyond = f"""[...document.querySelectorAll('.variant *, figcaption *')].filter((e) =>
         e.getBoundingClientRect().right > {width}).length"""
     assert tab.eval(beyond) == 0
+
+
+def test_what_is_pressed_is_large_enough_and_has_a_name(tab: Tab) -> None:
+    """24 pixels as in WCAG 2.2, 2.5.8, but for what stands in a table's head or in text; names as 4.1.2 has them."""
+    take_example(tab)
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    compare(tab, "model,None")
+    small = """[...document.querySelectorAll('button, select, input')]
+        .filter((e) => e.offsetParent && !e.closest('th, .hidden'))
+        .map((e) => [e.getBoundingClientRect().height, e.innerText]).filter(([height]) => height < 24)"""
+    assert tab.eval(small) == []
+    roles = {"button", "textbox", "combobox", "link", "spinbutton", "searchbox", "Iframe"}
+    for node in tab.call("Accessibility.getFullAXTree")["nodes"]:
+        if not node.get("ignored") and node["role"]["value"] in roles:
+            assert node["name"]["value"].strip(), node
 
 
 def test_contrast_of_text_is_enough(tab: Tab) -> None:

@@ -7,21 +7,25 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 
+import httpx
 import pytest
 import uvicorn
 from api_fakes import PROGRAM, FakeDesk
-from service_harness import Service
+from service_harness import ROOT, Service
 
 from shardc.cli.app import main
 from shardc.cli.serve import parse_size
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.service.api.app import create_app
 from shardc.launcher.service.api.connection import PatientConnection
-from shardc.launcher.service.api.parts import ApiSettings
+from shardc.launcher.service.api.parts import ApiSettings, Ending
 from shardc.launcher.service.api.web import listen, run_web, url_of
 from shardc.launcher.service.places import default_state
 from shardc.launcher.service.serve import ServeSettings, serve
@@ -144,6 +148,38 @@ def test_requests_that_are_none(app, data, status):
         async with served(app) as port:
             answer = await sent(port, data + (b"Connection: close\r\n\r\n" if status == b" 4" else b""))
             assert status in answer.split(b"\r\n")[0] or answer == b"closed"
+            assert b"application/problem+json" in answer or answer == b"closed"
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_http_is_a_problem_like_others(app):
+    async def scenario():
+        async with served(app) as port:
+            for data in (b"nonsense\r\n\r\n", ORDER + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"):
+                head, _, body = (await sent(port, data)).partition(b"\r\n\r\n")
+                assert b" 400 " in head.split(b"\r\n")[0] and b"application/problem+json" in head
+                assert json.loads(body)["error"] == "InputError"
+
+    asyncio.run(scenario())
+
+
+def test_beyond_so_many_connections_requests_are_told_to_come_again(app, monkeypatch):
+    monkeypatch.setattr(Impatient, "most_connections", 3)
+    monkeypatch.setattr(Impatient, "head_seconds", 30.0)
+
+    async def scenario():
+        async with served(app) as port:
+            close = HEAD + b"Connection: close\r\n\r\n"
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            head, _, body = (await sent(port, close)).partition(b"\r\n\r\n")
+            assert b" 503 " in head.split(b"\r\n")[0] and b"retry-after: 1" in head.lower()
+            assert json.loads(body)["error"] == "RunError"
+            for _, writer in idle:
+                writer.close()
+                await writer.wait_closed()
+            await asyncio.sleep(0.1)
+            assert b" 200 " in await sent(port, close)
 
     asyncio.run(scenario())
 
@@ -166,6 +202,25 @@ def test_a_signal_ends_jobs_before_connections(app):
         timer.join()
     assert signal.getsignal(signal.SIGTERM) is before
     assert (ended, app.state.parts.ending.draining) == ([False], True)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
+def test_a_terminal_that_goes_ends_the_server_in_good_order_unless_that_is_ignored(app):
+    before = signal.getsignal(signal.SIGHUP)
+    hang_up, end = (partial(os.kill, os.getpid(), number) for number in (signal.SIGHUP, signal.SIGTERM))
+    for handler, kills in ((signal.SIG_DFL, [hang_up]), (signal.SIG_IGN, [hang_up, end])):
+        ended: list[bool] = []
+        timers = [threading.Timer(0.3 * n, kill) for n, kill in enumerate(kills, 1)]
+        signal.signal(signal.SIGHUP, handler)
+        try:
+            with listen("127.0.0.1", 0) as listening:
+                run_web(app, listening, Ending(), ended.append, lambda timers=timers: [t.start() for t in timers])
+            assert timers[-1].finished.wait(0.1), "it ended too early"
+        finally:
+            signal.signal(signal.SIGHUP, before)
+            for timer in timers:
+                timer.cancel()
+        assert ended == [False]
 
 
 def test_a_second_signal_hurries(app):
@@ -199,6 +254,26 @@ def test_a_server_tells_whoever_follows_a_job_that_it_ends(tmp_path):
 
 
 @pytest.mark.mpi
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_log_that_cannot_be_written_costs_no_request(tmp_path):
+    words = [sys.executable, "-m", "shardc", "serve", "--json", "-v", "--port", "0", "--workers", "1"]
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(
+            [*words, "--store", str(tmp_path / "store")], stdout=subprocess.PIPE, stderr=full, cwd=ROOT
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            for _ in range(2):
+                assert httpx.get(f"{url}/healthz", trust_env=False).json() == {"status": "ok"}
+            process.terminate()
+            process.wait(60)
+        finally:
+            process.kill()
+
+
 def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
     wrapper = (sys.executable, "-m", "shardc", "mpiexec", "-n", "3")
     with Service(tmp_path, workers=0, wrapper=wrapper) as service, service.caller() as caller:
