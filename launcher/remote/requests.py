@@ -98,8 +98,17 @@ class Requests:
                 if not more or not e.missing or any(digest not in given for digest in e.missing):
                     raise
                 for digest in e.missing:
-                    self.upload(given[digest])
+                    self._send(given[digest], order)
         raise AssertionError("the last try returns or raises")
+
+    def _send(self, data: bytes, order: Order) -> None:
+        """`upload` a program of ``order``, which errors call by its name."""
+        try:
+            self.upload(data)
+        except InputError as e:
+            if e.where != "body":
+                raise
+            raise type(e)(e.what, where=order.name or None, fix=e.fix) from None
 
     def job(self, number: str, wait: float = 0.0) -> Job:
         """The job called ``number``; as soon as it is over, or after ``wait`` seconds (at most 60)."""

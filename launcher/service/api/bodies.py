@@ -85,4 +85,5 @@ async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]
 def _too_large(limit: int) -> Refusal:
     """What still comes of the body is dropped by the connection, so that who sends it hears the answer."""
     what = f"the body is longer than the {limit:,} bytes that this server takes"
-    return Refusal(413, InputError(what, where="body"), limit=limit)
+    fix = "send less, or have the server take more (--max-upload of shardc serve)"
+    return Refusal(413, InputError(what, where="body", fix=fix), limit=limit)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from shardc.cli.app import main
+from shardc.hlo.errors import InputError
+from shardc.launcher.problems import to_problem
 from tests.launcher.remote.remote_service import FakeService, serving
 from tests.launcher.simulate.test_as_scheduled import GPU
 
@@ -113,6 +115,20 @@ def test_files_are_the_same(
     assert here.keys() == there.keys() and len(here) > 8
     assert (tmp_path / "here" / "said").read_text() == (tmp_path / "there" / "said").read_text()
     assert [name for name in here if here[name] != there[name]] == []
+
+
+def test_a_program_that_the_service_does_not_take_is_called_by_its_name(
+    plain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = to_problem(InputError("the body is too long", where="body", fix="send less"), 413)
+
+    def refuse(method: str, path: str, status: int, content: bytes) -> tuple[int, bytes]:
+        return (413, json.dumps(told).encode()) if path == "/v1/programs" else (status, content)
+
+    with serving(spoil=refuse) as service:
+        code, _, err = run(capsys, ["partition", plain, "--server", service.url])
+    assert code == 2
+    assert err.splitlines() == ["error: the body is too long", f"  where: {plain}", "  fix: send less"]
 
 
 def test_a_file_deep_down_is_called_by_all_of_its_name(

@@ -48,7 +48,7 @@ def test_a_program_is_named_by_its_content(tmp_path):
         (b"a\0b", "application/octet-stream", 422, "known binary forms"),
         (PROGRAM, "application/json", 415, "application/octet-stream"),
         (PROGRAM, "", 415, "without a type"),
-        (PROGRAM * 40, "text/plain", 413, "longer than"),
+        (PROGRAM * 40, "text/plain", 413, "--max-upload"),
     ],
 )
 def test_what_is_no_program_is_refused(tmp_path, data, kind, status, words):
