@@ -70,13 +70,16 @@ async def manifest(key: Digest, parts: PartsHere) -> Response:
 
 async def file(key: Digest, name: _Name, request: Request, parts: PartsHere) -> Response:
     """A file. What has a key never changes, so it may be kept for ever."""
-    entry, artifact, data = await run_in_threadpool(_read, parts, key, name, request)
+    found = parts.store.at_hand(key, name)
+    if found is None:
+        found = await run_in_threadpool(_read, parts, key, name, request)
+    entry, artifact, data = found
     headers = {
         "ETag": f'"{artifact.sha256}"',
         "Cache-Control": "private, max-age=31536000, immutable",
         "Vary": "Authorization",
     }
-    if data is None:
+    if data is None or is_known(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     if artifact.media_type.startswith("text/html"):
         headers["Content-Security-Policy"] = _PAGE

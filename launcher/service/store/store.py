@@ -139,6 +139,14 @@ class Store:
         """A file of an entry, checked. Raises `NotStored`."""
         return self._entries.read(key, name)
 
+    def at_hand(self, key: str, name: str) -> tuple[Entry, Artifact, bytes | None] | None:
+        """A file of an entry, with both, if it can be had at once: for threads that must not wait. None: it may be
+        there all the same."""
+        found = self._entries.at_hand(key, name)
+        with self._counting:
+            self._hits += found is not None
+        return found
+
     @contextmanager
     def using(self, *keys: str) -> Iterator[None]:
         """While this lasts no server evicts what is under ``keys`` (entries, programs; there already or not yet)."""

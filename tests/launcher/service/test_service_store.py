@@ -55,6 +55,24 @@ def test_what_is_put_is_found(place: Place) -> None:
         assert other.statistics().entries == 1
 
 
+def test_what_is_at_hand_is_as_it_lies_there(folder: Place) -> None:
+    with folder.open() as store:
+        assert store.at_hand(name(1), "report.json") is None
+        entry = store.put(name(1), FILES, {})
+        data = store.read(name(1), "report.json")
+        hits = store.statistics().hits
+        found, artifact, same = store.at_hand(name(1), "report.json") or (None, None, b"")
+        assert (found, same) == (entry, data) and artifact in entry.artifacts
+        assert store.statistics().hits == hits + 1
+        assert store.at_hand(name(1), "other.json") is None and store.at_hand("../key", "report.json") is None
+        (manifest,) = Path(folder.url).rglob(f"{name(1)}.json")
+        kept = manifest.read_bytes()
+        manifest.write_bytes(kept.replace(b'"facts"', b'"fucts"'))
+        assert store.at_hand(name(1), "report.json") is None, "it changed: it has to be checked again"
+        manifest.unlink()
+        assert store.at_hand(name(1), "report.json") is None
+
+
 def test_what_is_there_stays(place: Place) -> None:
     with place.open() as store:
         entry = store.put(name(1), FILES, {"seconds": 1})
