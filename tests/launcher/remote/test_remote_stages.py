@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,21 @@ def public(stage: type) -> set[str]:
     return {n for n in (*dir(stage), *(f.name for f in fields(stage))) if not n.startswith("_")}
 
 
+def options(stage: type, name: str) -> list[tuple[str, object]] | None:
+    """What a method takes, with defaults; None for what is none, or hands on whatever it is given."""
+    method = getattr(stage, name, None)
+    taken = inspect.signature(method).parameters.values() if inspect.isfunction(method) else ()
+    passed = any(p.kind is p.VAR_KEYWORD for p in taken)
+    return None if passed or not taken else [(p.name, p.default) for p in taken]
+
+
 @pytest.mark.parametrize(
     ("here", "there"), [(Program, RemoteProgram), (Propagated, RemotePropagated), (Partitioned, RemotePartitioned)]
 )
 def test_nothing_is_missing(here: type, there: type) -> None:
     assert public(here) - public(there) <= INSIDE
+    compared = [n for n in public(here) if options(there, n) is not None]
+    assert len(compared) > 4 and [n for n in compared if options(here, n) != options(there, n)] == []
 
 
 def test_what_no_order_asks_for_is_said_here_and_is_the_same(service: FakeService, mlp: str) -> None:
