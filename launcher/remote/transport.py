@@ -9,8 +9,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Self
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import EnvironmentProblem
 
@@ -40,14 +40,6 @@ class Transport:
         self._url, self._headers, self._direct = url, dict(headers), direct
         self._opened: PoolManager | None = None
         self._opening = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the connections, if there are any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -66,7 +66,10 @@ def body(transport: Transport, path: str = "/", silence: float = 10.0) -> bytes:
 
 
 def test_one_connection_serves_many_questions() -> None:
-    with scripted(sent(OK), sent(OK), sent(OK)) as (url, asked), Transport(url, {"X-A": "b"}, direct=True) as transport:
+    with (
+        scripted(sent(OK), sent(OK), sent(OK)) as (url, asked),
+        closing(Transport(url, {"X-A": "b"}, direct=True)) as transport,
+    ):
         assert [body(transport, f"/{n}") for n in range(3)] == [b"ok"] * 3
         assert [head.split()[1] for head in asked] == ["/0", "/1", "/2"] and "X-A: b" in asked[0]
 
@@ -75,7 +78,7 @@ def test_what_is_left_of_an_answer_is_nobodys() -> None:
     long = b"HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n\r\n" + 300_000 * b"x"
     chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
     with scripted(sent(long, stays=False), sent(chunks, stays=False), sent(OK)) as (url, _):  # noqa: SIM117
-        with Transport(url, {}, direct=True) as transport:
+        with closing(Transport(url, {}, direct=True)) as transport:
             for _ in range(2):
                 with transport.ask("GET", "/", None, {}, 5.0, 10.0) as answer:
                     next(pieces(answer))
@@ -92,7 +95,10 @@ def test_what_is_left_of_an_answer_is_nobodys() -> None:
     ],
 )
 def test_half_an_answer_is_none(parts: tuple[bytes, ...], reason: str) -> None:
-    with scripted(sent(*parts, stays=False), sent(OK)) as (url, _), Transport(url, {}, direct=True) as transport:
+    with (
+        scripted(sent(*parts, stays=False), sent(OK)) as (url, _),
+        closing(Transport(url, {}, direct=True)) as transport,
+    ):
         with pytest.raises(Unreachable, match=reason):
             body(transport)
         assert body(transport) == b"ok"
@@ -106,7 +112,7 @@ def test_silence_ends() -> None:
         there.sendall(begun)
         return not over.wait(10)
 
-    with scripted(silent) as (url, _), Transport(url, {}, direct=True) as transport:
+    with scripted(silent) as (url, _), closing(Transport(url, {}, direct=True)) as transport:
         with pytest.raises(Unreachable, match="timed out"):
             body(transport, silence=0.05)
         over.set()
@@ -115,10 +121,16 @@ def test_silence_ends() -> None:
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    with Transport(f"http://127.0.0.1:{port}", {}, direct=True) as transport, pytest.raises(Unreachable) as caught:
+    with (
+        closing(Transport(f"http://127.0.0.1:{port}", {}, direct=True)) as transport,
+        pytest.raises(Unreachable) as caught,
+    ):
         body(transport)
     assert str(caught.value) == "Connection refused"
-    with Transport("http://no.such.host.invalid", {}, direct=True) as transport, pytest.raises(Unreachable) as caught:
+    with (
+        closing(Transport("http://no.such.host.invalid", {}, direct=True)) as transport,
+        pytest.raises(Unreachable) as caught,
+    ):
         body(transport)
     assert "0x" not in str(caught.value) and "no.such.host" not in str(caught.value)
 
@@ -139,7 +151,7 @@ def test_lines_come_as_they_are_sent(chunked: bool) -> None:
         return False
 
     found = []
-    with scripted(slowly) as (url, _), Transport(url, {}, direct=True) as transport:  # noqa: SIM117
+    with scripted(slowly) as (url, _), closing(Transport(url, {}, direct=True)) as transport:  # noqa: SIM117
         with transport.ask("GET", "/", None, {}, 5.0, 10.0) as answer:
             for line in lines(answer):
                 found.append(line)
@@ -152,10 +164,10 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     with scripted(sent(OK), sent(OK)) as (url, asked):
         monkeypatch.setenv("http_proxy", url.replace("http://", "http://us%40er:word@"))
-        with Transport("http://far.invalid:8377", {"Authorization": "Bearer t"}, direct=False) as through:
+        with closing(Transport("http://far.invalid:8377", {"Authorization": "Bearer t"}, direct=False)) as through:
             assert body(through, "/v1") == b"ok"
         monkeypatch.setenv("http_proxy", url.removeprefix("http://"))
-        with Transport("http://far.invalid:8377", {}, direct=False) as through:
+        with closing(Transport("http://far.invalid:8377", {}, direct=False)) as through:
             assert body(through, "/v1") == b"ok"
     first, second = asked
     assert first.startswith("GET http://far.invalid:8377/v1 HTTP/1.1\r\n") and "Host: far.invalid:8377" in first
@@ -163,14 +175,17 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "roxy-" not in second
     with scripted(sent(OK), sent(OK)) as (url, asked):
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-        with Transport(url, {}, direct=True) as past:
+        with closing(Transport(url, {}, direct=True)) as past:
             assert body(past) == b"ok"
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        with Transport(url, {}, direct=False) as past:
+        with closing(Transport(url, {}, direct=False)) as past:
             assert body(past) == b"ok"
     assert all(head.startswith("GET / HTTP/1.1\r\n") for head in asked)
     monkeypatch.setenv("http_proxy", "socks5://user:secret@127.0.0.1:9")
-    with Transport("http://far.invalid", {}, direct=False) as through, pytest.raises(EnvironmentProblem) as caught:
+    with (
+        closing(Transport("http://far.invalid", {}, direct=False)) as through,
+        pytest.raises(EnvironmentProblem) as caught,
+    ):
         body(through)
     assert "socks5://127.0.0.1:9" in str(caught.value) and "secret" not in str(caught.value)
     assert "NO_PROXY" in str(caught.value)
