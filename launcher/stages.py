@@ -23,15 +23,15 @@ from shardc.hlo.mesh import Mesh
 from shardc.launcher.compiled import Compiled, job_config
 from shardc.launcher.making import making_of, making_of_partitioned
 from shardc.launcher.meshes import as_mesh
+from shardc.launcher.reported import Reported
 from shardc.partitioner.options import Choice, PartitionOptions
 
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
-    from shardc.compiler.lower.memory_timeline import MemoryTimeline
     from shardc.launcher.explain.explanation import Difference, Explanation
     from shardc.launcher.simulate.simulation import Simulation
 
-__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "explain_collective", "job_config", "since"]
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
 
 
 log = logging.getLogger("shardc")
@@ -314,7 +314,7 @@ class Propagated:
 
 
 @dataclass(frozen=True)
-class Partitioned:
+class Partitioned(Reported):
     """The per-device program."""
 
     propagated: Propagated
@@ -344,14 +344,6 @@ class Partitioned:
         from shardc.partitioner.report import build_report
 
         return build_report(self.module, seconds=dict(self.seconds))
-
-    def report(self) -> dict[str, Any]:
-        """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
-        return dict(self._report)
-
-    def explain(self) -> list[str]:
-        """One entry per collective: what it moves, for which value and source line, and why."""
-        return [explain_collective(c) for c in self._report["collectives"]]
 
     def explanation(
         self,
@@ -403,18 +395,6 @@ class Partitioned:
         from shardc.launcher.report.write import write_report
 
         write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
-
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
-        return self.compile().memory_analysis()
-
-    def memory_timeline(self) -> MemoryTimeline:
-        """Which values lie where while each step of the program runs, and the bytes in use."""
-        return self.compile().memory_timeline()
-
-    def memory_picture(self, path: str | Path) -> None:
-        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name."""
-        self.compile().memory_picture(path)
 
     @property
     def compiled_module(self) -> Module:
@@ -489,13 +469,3 @@ class _AsGiven:
 def since(stage: str, start: float) -> dict[str, float]:
     """Seconds of a ``stage`` that began at ``start`` of `time.perf_counter`."""
     return {stage: time.perf_counter() - start}
-
-
-def explain_collective(c: Mapping[str, Any]) -> str:
-    """What a collective of a report moves, for which source line, and why."""
-    axes = "+".join(c["axes"]) or "all"
-    text = f"{c['op']} %{c['name']} over {axes} ({c['group_size']} devices"
-    text += f", {c['count']} times" if c["count"] != 1 else ""
-    text += f"), {c['wire_bytes']} bytes on the wire per device"
-    text += f"\n  at {c['source']}" if c["source"] else ""
-    return text + (f"\n  because {c['reason']}" if c["reason"] else "")

@@ -15,6 +15,7 @@ from shardc.launcher.compiled import Compiled
 from shardc.launcher.remote.executables import FILE, compiled_by, repeat_warnings
 from shardc.launcher.remote.requests import Result
 from shardc.launcher.remote.terms import cpu_of, machine_terms, mapping_text, need_none_of
+from shardc.launcher.reported import Reported
 from shardc.launcher.service.orders import (
     CompileOrder,
     ExplainOrder,
@@ -27,7 +28,6 @@ from shardc.launcher.service.orders import (
 
 if TYPE_CHECKING:
     from shardc.compiler.ahead.program import AheadProgram
-    from shardc.compiler.lower.memory_timeline import MemoryTimeline
     from shardc.hlo.ir import Module
     from shardc.launcher.explain.explanation import Difference, Explanation
     from shardc.launcher.remote.program import RemoteProgram, RemotePropagated
@@ -41,7 +41,7 @@ O = TypeVar("O", bound=Order)
 
 
 @dataclass(frozen=True)
-class RemotePartitioned:
+class RemotePartitioned(Reported):
     """The per-device program; ``options`` are those of `Propagated.partition`."""
 
     propagated: RemotePropagated
@@ -102,16 +102,6 @@ class RemotePartitioned:
     def _report(self) -> dict[str, Any]:
         told: dict[str, Any] = self.result.json("report.json")
         return told
-
-    def report(self) -> dict[str, Any]:
-        """As `Partitioned.report`."""
-        return dict(self._report)
-
-    def explain(self) -> list[str]:
-        """One entry per collective: what it moves, for which value and source line, and why."""
-        from shardc.launcher.stages import explain_collective
-
-        return [explain_collective(c) for c in self._report["collectives"]]
 
     def explanation(
         self,
@@ -207,18 +197,6 @@ class RemotePartitioned:
     def here(self) -> Partitioned:
         """The same stage, made in this process."""
         return self.propagated.here.partition(**self.options)
-
-    def memory_analysis(self) -> dict[str, int]:
-        """As `Partitioned.memory_analysis`."""
-        return self.compile().memory_analysis()
-
-    def memory_timeline(self) -> MemoryTimeline:
-        """As `Partitioned.memory_timeline`; the program is partitioned here for it."""
-        return self.compile().memory_timeline()
-
-    def memory_picture(self, path: str | Path) -> None:
-        """As `Partitioned.memory_picture`."""
-        self.compile().memory_picture(path)
 
     def compile_ahead(
         self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
