@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardc.hlo.errors import InputError
 from shardc.launcher.remote.program import RemoteProgram
 from shardc.launcher.remote.terms import machine_terms, spec_text
 from shardc.launcher.service.jobs import Job
 from shardc.launcher.service.orders import SweepOrder, SweepSet
-from shardc.launcher.sweep.meshes import Limit, parse_devices, parse_limit
+from shardc.launcher.sweep.meshes import Limit, device_counts, parse_limit
 from shardc.launcher.sweep.sets import AnnotationSet, SetFile, sets_of
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def sweep(
     digests = {p.digest: p.data for p in programs}
     order = first.order(
         SweepOrder,
-        devices=_counts(devices),
+        devices=device_counts(devices),
         programs=tuple(p.digest for p in programs) if len(programs) > 1 else (),
         meshes=meshes,
         axes=_axes(axes),
@@ -64,15 +63,6 @@ def sweep(
     )
     result = first.carry_out(order, digests, _heard(progress)).value(SweepResult, "sweep.json")
     return replace(result, machine=str(machine))
-
-
-def _counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:
-    if isinstance(devices, str):
-        return parse_devices(devices)
-    counts = (devices,) if isinstance(devices, int) else tuple(devices)
-    if not counts or not all(type(n) is int and n > 0 for n in counts):
-        raise InputError(f"devices={devices!r}", fix='give numbers of devices: devices=[8, 64], or devices="8..4096"')
-    return tuple(sorted(set(counts)))
 
 
 def _axes(axes: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:

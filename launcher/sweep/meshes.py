@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["Limit", "MeshSearch", "Sizes", "factorisations", "parse_devices", "parse_limit"]
+__all__ = ["Limit", "MeshSearch", "Sizes", "device_counts", "factorisations", "parse_devices", "parse_limit"]
 
 #: The sizes of a mesh's axes, in their order.
 Sizes = tuple[int, ...]
@@ -46,6 +46,16 @@ def parse_limit(value: object, where: str) -> Limit:
             if not limit.most or limit.least <= limit.most:
                 return limit
     raise InputError(f"{value!r} is not a limit of an axis", where=where, fix='write 4, "1..64", "8.." or [1, 2, 4]')
+
+
+def device_counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Numbers of devices, ascending, each once. Raises `InputError`."""
+    if isinstance(devices, str):
+        return parse_devices(devices)
+    counts = (devices,) if isinstance(devices, int) else tuple(devices)
+    if not counts or not all(type(n) is int and n > 0 for n in counts):
+        raise InputError(f"devices={devices!r}", fix='give numbers of devices: devices=[8, 64], or devices="8..4096"')
+    return tuple(sorted(set(counts)))
 
 
 def parse_devices(text: str) -> tuple[int, ...]:

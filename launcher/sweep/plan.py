@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +10,14 @@ from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.mesh import Mesh
 from shardc.launcher.sweep.assess import Outcome, Settings
 from shardc.launcher.sweep.kept import KeptOutcomes
-from shardc.launcher.sweep.meshes import Limit, Sizes, factorisations, parse_devices, parse_limit
+from shardc.launcher.sweep.meshes import Limit, Sizes, factorisations, parse_limit
 from shardc.launcher.sweep.result import SweepResult
 from shardc.launcher.sweep.rounds import Group, Progress, Rounds
 from shardc.launcher.sweep.sets import SetFile
 from shardc.launcher.sweep.workers import Assessor
 from shardc.sharding.spec import spec_text
 
-__all__ = ["Plan", "Seen", "device_counts", "in_words", "plan"]
+__all__ = ["Plan", "Seen", "in_words", "plan"]
 
 #: Candidates that are worth a process of their own, which takes a second to start.
 _PER_PROCESS = 4
@@ -100,16 +100,6 @@ def plan(
     )
     _need_candidates(groups, names)
     return Plan(programs[0].name, weak, settings, groups, tuple(s.name for s in sets.sets), refine, len(counts))
-
-
-def device_counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:
-    """Numbers of devices, ascending, each once. Raises `InputError`."""
-    if isinstance(devices, str):
-        return parse_devices(devices)
-    counts = (devices,) if isinstance(devices, int) else tuple(devices)
-    if not counts or not all(type(n) is int and n > 0 for n in counts):
-        raise InputError(f"devices={devices!r}", fix='give numbers of devices: devices=[8, 64], or devices="8..4096"')
-    return tuple(sorted(set(counts)))
 
 
 def in_words(given: SetFile) -> SetFile:

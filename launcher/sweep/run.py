@@ -12,7 +12,8 @@ from shardc.launcher.meshes import as_mesh
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Settings
 from shardc.launcher.sweep.given import Given
-from shardc.launcher.sweep.plan import device_counts, in_words, plan
+from shardc.launcher.sweep.meshes import device_counts
+from shardc.launcher.sweep.plan import in_words, plan
 from shardc.launcher.sweep.result import SweepResult
 from shardc.launcher.sweep.rounds import Progress
 from shardc.launcher.sweep.sets import SetFile, sets_of

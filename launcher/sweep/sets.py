@@ -29,7 +29,7 @@ from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.launcher.sweep.meshes import Limit, parse_limit
 from shardc.sharding.annotate import read_toml, spec_text
 
-__all__ = ["AnnotationSet", "SetFile", "join_files", "read_sets", "sets_of"]
+__all__ = ["AnnotationSet", "SetFile", "join_files", "need_own_names", "read_sets", "sets_of"]
 
 _TABLES = ("annotate", "axes", "mesh", "sets")
 
@@ -113,9 +113,13 @@ def sets_of(given: object) -> SetFile:
 
 def join_files(files: Sequence[SetFile]) -> SetFile:
     """Several files' sets together; `AnnotationError` where two have the same name."""
-    names = [s.name for f in files for s in f.sets]
-    twice = next((n for n in names if names.count(n) > 1), None)
-    if twice is not None:
-        raise AnnotationError(f"two annotation sets are called {twice!r}", where="--over", fix="rename one of them")
+    need_own_names([s.name for f in files for s in f.sets], "--over")
     axes = tuple(dict.fromkeys(axis for f in files for axis in f.axes))
     return SetFile(tuple(s for f in files for s in f.sets) or sets_of(None).sets, axes)
+
+
+def need_own_names(names: Sequence[str], where: str) -> None:
+    """Raise `AnnotationError` where two sets have the same name."""
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise AnnotationError(f"two annotation sets are called {twice!r}", where=where, fix="rename one of them")

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.service.api.problems import problem_response
 
-__all__ = ["PatientConnection"]
+__all__ = ["PatientConnection", "Together"]
 
 #: Bytes that are not held back for more.
 _PACKET = 1 << 16

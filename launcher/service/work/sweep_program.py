@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from shardc.collectives.machine import load_machine
 from shardc.hlo import plain
-from shardc.hlo.errors import AnnotationError, InputError, RunError
+from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.problems import from_problem
 from shardc.launcher.service.orders import SweepOrder
 from shardc.launcher.service.work.pieces import PIECE_FILE, Found, Piece, Pieces
@@ -22,9 +22,9 @@ from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.launcher.sweep.given import Given
 from shardc.launcher.sweep.kept import KeptOutcomes
-from shardc.launcher.sweep.meshes import parse_limit
-from shardc.launcher.sweep.plan import Plan, Seen, device_counts, in_words, plan
-from shardc.launcher.sweep.sets import AnnotationSet, SetFile, sets_of
+from shardc.launcher.sweep.meshes import device_counts, parse_limit
+from shardc.launcher.sweep.plan import Plan, Seen, in_words, plan
+from shardc.launcher.sweep.sets import AnnotationSet, SetFile, need_own_names, sets_of
 from shardc.launcher.sweep.where import assessor_here
 from shardc.launcher.sweep.workers import Assessor, Done, Source, Task, read_again
 
@@ -149,10 +149,7 @@ def _settings(bench: Workbench, order: SweepOrder) -> Settings:
 
 def _sets(order: SweepOrder) -> SetFile:
     """The annotations to choose from, the order's own in each."""
-    names = [s.name for s in order.sets]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise AnnotationError(f"two annotation sets are called {twice!r}", where="order.sets", fix="rename one of them")
+    need_own_names([s.name for s in order.sets], "order.sets")
     given = [
         AnnotationSet(
             s.name,
