@@ -70,7 +70,10 @@ def _ragged_dot(shapes: Shapes, attrs: Attrs) -> Shape:
     if len(ragged) != 1 or len(group) > 1:
         fail("ragged-dot needs one ragged dimension and at most one group dimension")
     need_dims(ragged, lhs.rank, "lhs_ragged_dims")
-    need_dims(group, rhs.rank, "rhs_group_dims")
+    taken = [d for key in ("rhs_contracting_dims", "rhs_batch_dims") for d in attrs.get(key, ())]
+    need_dims((*group, *taken), rhs.rank, "rhs group, batch and contracting dimensions")
+    if not sizes.rank:
+        fail("ragged-dot needs group sizes of at least one dimension")
     kept = [j for j in range(rhs.rank) if j not in group]
     moved = {j: k for k, j in enumerate(kept)}
     slim = dict(attrs)

@@ -72,6 +72,8 @@ def _sort(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _topk(shapes: Shapes, attrs: Attrs) -> Shape:
+    if len(shapes) != 1:
+        fail(f"topk takes 1 operand, not {len(shapes)}")
     operand = need_array(shapes[0])
     if not operand.rank or not 0 <= attrs["k"] <= operand.dims[-1]:
         fail(f"cannot take the top {attrs['k']} of {operand}", max(operand.rank - 1, 0))

@@ -270,7 +270,7 @@ def _set_nan(out: NDArray[Any], k: int, item: str, dtype: DType) -> str | None:
 def _splat_if_uniform(values: NDArray[Any], shape: Shape) -> Literal:
     if values.size > 1:
         raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, -1)
-        if (raw == raw[0]).all():
+        if (raw[-1] == raw[0]).all() and (raw == raw[0]).all():
             return Literal(np.broadcast_to(values.reshape(-1)[0], shape.dims))
     return Literal(values)
 

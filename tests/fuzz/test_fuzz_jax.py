@@ -1,0 +1,54 @@
+"""Random JAX programs give what ``jax.jit`` gives: transformations, odd sizes, prime meshes, uneven shardings, every type.
+
+``jax_drawer.draw_case`` makes the program of a seed; a failure prints the program made small. To look for more:
+``python tests/fuzz/fuzz_jax.py FIRST LAST``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def run_seeds(first: int, last: int) -> None:
+    command = [sys.executable, str(HERE / "fuzz_jax.py"), str(first), str(last)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.fail(f"seeds {first} to {last}:\n{done.stdout}{done.stderr[-3000:]}", pytrace=False)
+    assert f"{last - first} programs, 0 failures" in done.stdout
+
+
+def test_random_programs() -> None:
+    run_seeds(0, 50)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", range(1_000, 21_000, 250))
+def test_many_random_programs(first: int) -> None:
+    run_seeds(first, first + 250)
+
+
+def test_a_failure_is_made_small() -> None:
+    """A made-up fault, a sort whose operand is split, keeps the sort and little else."""
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import fuzz_jax
+from jax_runs import case_of
+from jax_shrink import shrink
+def wrong(case):
+    return any(s.op == "sort" for s in case.body.steps) and any(s and any(s) for s in case.specs)
+seed = next(s for s in range(10_000) if wrong(case_of(s)) and len(case_of(s).body.steps) > 12)
+small = shrink(case_of(seed), wrong)
+assert wrong(small)
+print(len(small.body.steps), len(small.mesh))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(HERE)], capture_output=True, text=True, check=True)
+    steps, axes = map(int, done.stdout.split())
+    assert steps <= 2
+    assert axes == 1
