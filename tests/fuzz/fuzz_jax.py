@@ -1,9 +1,9 @@
 """Runs random JAX programs by their seeds and prints what goes wrong::
 
-    python tests/fuzz/fuzz_jax.py FIRST LAST [--json FILE] [--no-shrink]
+    python tests/fuzz/fuzz_jax.py FIRST LAST [--no-shrink]
 
-A process of its own, since JAX has to make its twelve devices before it is used. Each failure is printed as a program made
-small, which ``fuzz_jax.py --program`` runs again.
+A process of its own, since JAX has to make its twelve devices before it is used. Each failure is printed as a program
+made small.
 """
 
 from __future__ import annotations

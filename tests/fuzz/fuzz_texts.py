@@ -2,7 +2,7 @@
 
     python tests/fuzz/fuzz_texts.py hlo|stablehlo FIRST LAST
 
-A process of its own, with a limit of memory, since a mutant may end or fill it; the seed that was at work is in the output then.
+A process of its own, with a limit of memory, since a mutant may end or fill it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ TESTS = Path(__file__).resolve().parent.parent
 def texts(kind: str) -> list[str]:
     folder = conformance_folder()
     if kind == "hlo":
-        files = [*corpus(folder / "hlo", "*.hlo"), *corpus(TESTS / "partitioner" / "regressions", "*.hlo"), *corpus(TESTS.parent / "examples", "*.hlo")]
+        files = [
+            *corpus(folder / "hlo", "*.hlo"),
+            *corpus(TESTS / "partitioner" / "regressions", "*.hlo"),
+            *corpus(TESTS.parent / "examples", "*.hlo"),
+        ]
     else:
         files = [*corpus(folder / "stablehlo_interpret", "*.mlir"), *corpus(folder / "stablehlo", "*.mlir", 6_000)]
     return [p.read_text(encoding="utf-8") for p in files]
@@ -58,12 +62,12 @@ def main() -> int:
             if kinds[name] == 1 and "TooSlow" not in what:
                 small = shrink(mutant, lambda t, name=name: outcome(options.kind, t).startswith(name))
                 print("  " + "\n  ".join(small[:2000].split("\n")), flush=True)
-    print(f"{options.last - options.first} mutants of {len(originals)} texts, {sum(kinds.values())} failures, {time.monotonic() - begin:.0f} s")
+    count, seconds = options.last - options.first, time.monotonic() - begin
+    print(f"{count} mutants of {len(originals)} texts, {sum(kinds.values())} failures, {seconds:.0f} s")
     for what, count in kinds.most_common():
         print(f"  {count} x {what}")
     return 1 if kinds else 0
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(TESTS))
     sys.exit(main())

@@ -13,9 +13,30 @@ from jax_terms import EXACT_LIMITS, Body, Case, Context, Op, Step, Value, is_flo
 
 __all__ = ["Drawer", "draw_case"]
 
-MESHES = ((2,), (3,), (4,), (5,), (6,), (7,), (8,), (12,), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (1, 4), (2, 1), (2, 2, 2), (3, 4), (2, 5))
+MESHES = (
+    (2,),
+    (3,),
+    (4,),
+    (5,),
+    (6,),
+    (7,),
+    (8,),
+    (12,),
+    (2, 2),
+    (2, 3),
+    (3, 2),
+    (2, 4),
+    (4, 2),
+    (1, 4),
+    (2, 1),
+    (2, 2, 2),
+    (3, 4),
+    (2, 5),
+)
 SIZES = (1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 8, 8, 8, 9, 12, 16)
-NARROW = ("float32",) * 8 + ("int32",) * 3 + ("bfloat16", "float16", "int8", "uint8", "uint32", "int16", "bool", "complex64")
+NARROW = (
+    ("float32",) * 8 + ("int32",) * 3 + ("bfloat16", "float16", "int8", "uint8", "uint32", "int16", "bool", "complex64")
+)
 WIDE = (*NARROW, "float64", "float64", "int64", "int64", "uint64", "complex128")
 
 
@@ -67,7 +88,9 @@ class Drawer:
         if self.axes:
             shape, dtype = self._in_mesh(op, step, values)
         else:
-            got = jax.eval_shape(lambda *a: op.apply(self.context, step, *a), *(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in values))
+            got = jax.eval_shape(
+                lambda *a: op.apply(self.context, step, *a), *(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in values)
+            )
             shape, dtype = got.shape, str(got.dtype)
         exact, bound = op.result(values, step)
         if is_int(Value((), dtype)) and step.op not in ("tame", "iota"):
@@ -88,7 +111,9 @@ class Drawer:
             seen.append((got.shape, str(got.dtype)))
             return ()
 
-        mapped = jax.shard_map(body, mesh=self.context.mesh, in_specs=jax.P(), out_specs=(), axis_names=set(self.axes), check_vma=False)
+        mapped = jax.shard_map(
+            body, mesh=self.context.mesh, in_specs=jax.P(), out_specs=(), axis_names=set(self.axes), check_vma=False
+        )
         jax.eval_shape(mapped, *(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in values))
         return seen[0]
 
@@ -132,8 +157,10 @@ class Drawer:
         return len(self.values) - 1
 
     def result_like(self, like: Value) -> int:
-        """A value with the shape and type, no larger and no less exact: what there is, or a sum over it added to an input."""
-        fits = [i for i, v in enumerate(self.values) if v.like(like) and v.exact >= like.exact and i >= len(self.inputs)]
+        """A value with the shape and type, no larger and no less exact; a sum over another one is added to it."""
+        fits = [
+            i for i, v in enumerate(self.values) if v.like(like) and v.exact >= like.exact and i >= len(self.inputs)
+        ]
         start = next(i for i, v in enumerate(self.values) if v.like(like))
         index = fits[-1] if fits else start
         others = [i for i, v in enumerate(self.values) if i != index and v.exact >= like.exact and self._mixes(v, like)]

@@ -1,4 +1,5 @@
-"""The operations that random JAX programs are made of, by kind; loops, branches and gradients are in ``jax_transforms.py``."""
+# ruff: noqa: E501, PLW0108
+"""The operations that random JAX programs are made of, by kind; others are in the files beside this one."""
 
 from __future__ import annotations
 
@@ -10,11 +11,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax_drawer import NARROW, SIZES, WIDE, Drawer, draw_spec
-from jax_rows import binary, broadcasts, exactly, full, is_complex, keep, numeric, ranked, real, rounded, shaped, smooth, unary
+from jax_indexing import INDEXING
+from jax_rows import (
+    binary,
+    broadcasts,
+    exactly,
+    full,
+    is_complex,
+    keep,
+    numeric,
+    ranked,
+    real,
+    rounded,
+    shaped,
+    smooth,
+    unary,
+)
 from jax_terms import Op, Step, Value, is_float, is_int
 from jax_windows import WINDOWS
 
 __all__ = ["OPS"]
+
 
 def _sums(values: list[Value], step: Step) -> tuple[bool, float]:
     return all(v.exact for v in values), sum(v.bound for v in values)
@@ -31,7 +48,11 @@ def _over_all(values: list[Value], step: Step) -> tuple[bool, float]:
 def _tame(x: Any, limit: float) -> Any:
     if jnp.iscomplexobj(x):
         return lax.complex(jnp.clip(x.real, -limit, limit), jnp.clip(x.imag, -limit, limit))
-    top = jnp.asarray(limit, x.dtype) if not jnp.issubdtype(x.dtype, jnp.integer) else jnp.asarray(min(limit, jnp.iinfo(x.dtype).max), x.dtype)
+    top = (
+        jnp.asarray(limit, x.dtype)
+        if not jnp.issubdtype(x.dtype, jnp.integer)
+        else jnp.asarray(min(limit, jnp.iinfo(x.dtype).max), x.dtype)
+    )
     low = 0 * top if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else -top
     return jnp.clip(x, low, top)
 
@@ -44,7 +65,7 @@ def _axis(r: Any, d: Drawer, v: Value) -> dict[str, Any]:
     return {"axis": r.randrange(len(v.shape))}
 
 
-def _reduction(function: Callable[..., Any], fits: Fits, result: Any = keep) -> Op:
+def _reduction(function: Callable[..., Any], fits: Callable[[Value], bool], result: Any = keep) -> Op:
     def draw(r: Any, d: Drawer, v: Value) -> dict[str, Any]:
         return {"axis": _axes(r, v), "keepdims": r.random() < 0.3}
 
@@ -96,11 +117,22 @@ def _slice_draw(r: Any, d: Drawer, v: Value) -> dict[str, Any]:
 
 
 def _slice(x: Any, cuts: Any, back: bool) -> Any:
-    return x[tuple(slice(b - 1, None if a == 0 else a - 1, -s) if back and b > a else slice(a, b, s) for a, b, s in cuts)]
+    return x[
+        tuple(slice(b - 1, None if a == 0 else a - 1, -s) if back and b > a else slice(a, b, s) for a, b, s in cuts)
+    ]
 
 
 def _pad_draw(r: Any, d: Drawer, v: Value) -> dict[str, Any]:
-    return {"config": tuple((r.randint(-1, 3) if n > 2 else r.randint(0, 2), r.randint(-1, 3) if n > 2 else r.randint(0, 2), r.choice([0, 0, 0, 1, 2])) for n in v.shape)}
+    return {
+        "config": tuple(
+            (
+                r.randint(-1, 3) if n > 2 else r.randint(0, 2),
+                r.randint(-1, 3) if n > 2 else r.randint(0, 2),
+                r.choice([0, 0, 0, 1, 2]),
+            )
+            for n in v.shape
+        )
+    }
 
 
 def _where_draw(d: Drawer) -> Step | None:
@@ -127,7 +159,13 @@ def _join_draw(d: Drawer) -> Step | None:
     axis = d.r.randrange(len(a.shape))
     found = [i]
     for _ in range(d.r.randint(1, 3)):
-        j = d.pick(lambda b: b.dtype == a.dtype and len(b.shape) == len(a.shape) and all(m == n or k == axis for k, (m, n) in enumerate(zip(a.shape, b.shape, strict=True))))
+        j = d.pick(
+            lambda b: (
+                b.dtype == a.dtype
+                and len(b.shape) == len(a.shape)
+                and all(m == n or k == axis for k, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)))
+            )
+        )
         found.append(i if j is None else j)
     return Step("join", tuple(found), {"axis": axis})
 
@@ -160,7 +198,9 @@ def _einsum_draw(d: Drawer) -> Step | None:
     out = [c for c in dict.fromkeys((*first, *second)) if not (c in first and c in second) or d.r.random() < 0.25]
     d.r.shuffle(out)
     limit = 4.0
-    return Step("einsum", (d.tamed(i, limit), d.tamed(j, limit)), {"spec": f"{first},{''.join(second)}->{''.join(out)}"})
+    return Step(
+        "einsum", (d.tamed(i, limit), d.tamed(j, limit)), {"spec": f"{first},{''.join(second)}->{''.join(out)}"}
+    )
 
 
 def _einsum(context: Any, step: Step, x: Any, y: Any) -> Any:
@@ -169,90 +209,6 @@ def _einsum(context: Any, step: Step, x: Any, y: Any) -> Any:
 
 def _einsum_result(values: list[Value], step: Step) -> tuple[bool, float]:
     return all(v.exact for v in values), 2 * values[0].bound * values[1].bound * max(values[0].size, values[1].size, 1)
-
-
-def _take_draw(d: Drawer) -> Step | None:
-    i = d.pick(full)
-    j = d.pick(lambda v: is_int(v) and v.exact and len(v.shape) <= 2)
-    if i is None or j is None:
-        return None
-    return Step("take", (i, j), {"axis": d.r.randrange(len(d.values[i].shape)), "mode": d.r.choice(["clip", "wrap", "fill"])})
-
-
-def _take(context: Any, step: Step, x: Any, i: Any) -> Any:
-    fill = {"fill_value": 0} if step.params["mode"] == "fill" else {}
-    return jnp.take(x, i, axis=step.params["axis"], mode=step.params["mode"], **fill)
-
-
-def _along_draw(d: Drawer) -> Step | None:
-    i = d.pick(lambda v: full(v) and v.exact and real(v))
-    return None if i is None else Step("take_along", (i,), {"axis": d.r.randrange(len(d.values[i].shape))})
-
-
-def _along(context: Any, step: Step, x: Any) -> Any:
-    axis = step.params["axis"]
-    return jnp.take_along_axis(x, jnp.argsort(x, axis=axis)[::-1], axis=axis)
-
-
-def _start_draw(name: str) -> Callable[[Drawer], Step | None]:
-    def draw(d: Drawer) -> Step | None:
-        i = d.pick(full)
-        j = d.pick(lambda v: is_int(v) and v.exact and v.shape == ())
-        if i is None or j is None:
-            return None
-        sizes = tuple(d.r.randint(1, n) if d.r.random() < 0.7 else n for n in d.values[i].shape)
-        return Step(name, (i, j), {"sizes": sizes, "axis": d.r.randrange(len(sizes))})
-
-    return draw
-
-
-def _starts(x: Any, at: Any, axis: int) -> list[Any]:
-    return [at if k == axis else jnp.zeros_like(at) for k in range(x.ndim)]
-
-
-def _dynamic_slice(context: Any, step: Step, x: Any, at: Any) -> Any:
-    return lax.dynamic_slice(x, _starts(x, at, step.params["axis"]), step.params["sizes"])
-
-
-def _dynamic_update(context: Any, step: Step, x: Any, at: Any) -> Any:
-    part = x[tuple(slice(0, n) for n in step.params["sizes"])][::-1]
-    return lax.dynamic_update_slice(x, part, _starts(x, at, step.params["axis"]))
-
-
-def _at_draw(d: Drawer) -> Step | None:
-    i = d.pick(lambda v: full(v) and numeric(v))
-    j = d.pick(lambda v: is_int(v) and v.exact and len(v.shape) == 1)
-    if i is None or j is None:
-        return None
-    # Which of several updates of one element wins is not defined: `set` of one value.
-    return Step("at", (d.tamed(i, 16.0), j), {"kind": d.r.choice(["add", "max", "min", "set"])})
-
-
-def _at(context: Any, step: Step, x: Any, i: Any) -> Any:
-    i = i % x.shape[0] if i.dtype != jnp.uint8 or x.shape[0] < 256 else i
-    kind = step.params["kind"]
-    if kind == "set":
-        return x.at[i].set(x[0] if x.ndim > 1 else x[-1])
-    if kind in ("max", "min") and jnp.iscomplexobj(x):
-        kind = "add"
-    return getattr(x.at[i], kind)(jnp.ones((), x.dtype))
-
-
-def _at_result(values: list[Value], step: Step) -> tuple[bool, float]:
-    return values[0].exact, values[0].bound + values[1].size
-
-
-def _segment_draw(d: Drawer) -> Step | None:
-    i = d.pick(lambda v: full(v) and numeric(v))
-    if i is None:
-        return None
-    j = d.pick(lambda v: is_int(v) and v.exact and v.shape == d.values[i].shape[:1])
-    return None if j is None else Step("segment_sum", (d.tamed(i, 4.0), j), {"count": d.r.choice(SIZES)})
-
-
-def _segment(context: Any, step: Step, x: Any, i: Any) -> Any:
-    count = step.params["count"]
-    return jax.ops.segment_sum(x, i % jnp.asarray(count, i.dtype), count)
 
 
 def _sort_pair_draw(d: Drawer) -> Step | None:
@@ -282,7 +238,15 @@ def _top_result(values: list[Value], step: Step) -> tuple[bool, float]:
 
 def _random_draw(d: Drawer) -> Step:
     shape = tuple(d.r.choice(SIZES) for _ in range(d.r.randint(0, 3)))
-    return Step("random", (), {"seed": d.r.randrange(100), "shape": shape, "kind": d.r.choice(["bits", "randint", "normal", "uniform", "bernoulli", "permutation"])})
+    return Step(
+        "random",
+        (),
+        {
+            "seed": d.r.randrange(100),
+            "shape": shape,
+            "kind": d.r.choice(["bits", "randint", "normal", "uniform", "bernoulli", "permutation"]),
+        },
+    )
 
 
 def _random(context: Any, step: Step) -> Any:
@@ -305,7 +269,11 @@ def _random_result(values: list[Value], step: Step) -> tuple[bool, float]:
 
 def _iota_draw(d: Drawer) -> Step:
     shape = tuple(d.r.choice(SIZES) for _ in range(d.r.randint(1, 3)))
-    return Step("iota", (), {"shape": shape, "axis": d.r.randrange(len(shape)), "dtype": d.r.choice(["int32", "float32", "uint8"])})
+    return Step(
+        "iota",
+        (),
+        {"shape": shape, "axis": d.r.randrange(len(shape)), "dtype": d.r.choice(["int32", "float32", "uint8"])},
+    )
 
 
 def _iota(context: Any, step: Step) -> Any:
@@ -327,7 +295,14 @@ def _constraint(context: Any, step: Step, x: Any) -> Any:
 
 def _solve_draw(name: str) -> Callable[[Drawer], Step | None]:
     def draw(d: Drawer) -> Step | None:
-        i = d.smooth(lambda v: v.dtype in ("float32", "float64") and len(v.shape) >= 2 and 0 < v.shape[-2] <= 8 and 0 < v.shape[-1] <= 8)
+        i = d.smooth(
+            lambda v: (
+                v.dtype in ("float32", "float64")
+                and len(v.shape) >= 2
+                and 0 < v.shape[-2] <= 8
+                and 0 < v.shape[-1] <= 8
+            )
+        )
         return None if i is None else Step(name, (i,))
 
     return draw
@@ -341,7 +316,11 @@ def _well(x: Any) -> Any:
 
 def _fft_draw(d: Drawer) -> Step | None:
     i = d.smooth(lambda v: v.dtype in ("float32", "float64") and full(v))
-    return None if i is None else Step("fft", (i,), {"axis": d.r.randrange(len(d.values[i].shape)), "back": d.r.random() < 0.5})
+    return (
+        None
+        if i is None
+        else Step("fft", (i,), {"axis": d.r.randrange(len(d.values[i].shape)), "back": d.r.random() < 0.5})
+    )
 
 
 def _fft(context: Any, step: Step, x: Any) -> Any:
@@ -441,15 +420,6 @@ REDUCTIONS: dict[str, Op] = {
     "sort_pair": Op(_sort_pair_draw, _sort_pair, _pair_result),
 }  # fmt: skip
 
-INDEXING: dict[str, Op] = {
-    "take": Op(_take_draw, _take, lambda v, s: keep(v[:1], s)),
-    "take_along": Op(_along_draw, _along, keep),
-    "dynamic_slice": Op(_start_draw("dynamic_slice"), _dynamic_slice, lambda v, s: keep(v[:1], s)),
-    "dynamic_update": Op(_start_draw("dynamic_update"), _dynamic_update, lambda v, s: keep(v[:1], s)),
-    "at": Op(_at_draw, _at, _at_result),
-    "segment_sum": Op(_segment_draw, _segment, lambda v, s: (v[0].exact, v[0].bound * max(1, v[0].size))),
-    "one_hot": shaped(lambda r, d, v: {"n": r.choice(SIZES)}, lambda x, n: jax.nn.one_hot(x, n), lambda v: is_int(v) and v.exact and v.size <= 256, exactly(1)),
-}  # fmt: skip
 
 CONTRACTIONS: dict[str, Op] = {
     "einsum": Op(_einsum_draw, _einsum, _einsum_result),

@@ -9,7 +9,22 @@ import numpy as np
 from jax_drawer import Drawer
 from jax_terms import Op, Step, Value, is_float
 
-__all__ = ["Fits", "binary", "broadcasts", "exactly", "full", "is_complex", "keep", "numeric", "ranked", "real", "rounded", "shaped", "smooth", "unary"]
+__all__ = [
+    "Fits",
+    "binary",
+    "broadcasts",
+    "exactly",
+    "full",
+    "is_complex",
+    "keep",
+    "numeric",
+    "ranked",
+    "real",
+    "rounded",
+    "shaped",
+    "smooth",
+    "unary",
+]
 
 Fits = Callable[[Value], bool]
 
@@ -75,15 +90,22 @@ def binary(function: Callable[[Any, Any], Any], fits: Fits, result: Any = keep, 
 
 
 def broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return all(m == n or m == 1 or n == 1 for m, n in zip(a[::-1], b[::-1], strict=False))
+    return all(m == n or 1 in (m, n) for m, n in zip(a[::-1], b[::-1], strict=False))
 
 
-def shaped(draw: Callable[[Any, Drawer, Value], Mapping[str, Any] | None], apply: Any, fits: Fits = ranked(1), result: Any = keep) -> Op:
+def shaped(
+    draw: Callable[[Any, Drawer, Value], Mapping[str, Any] | None],
+    apply: Any,
+    fits: Fits = lambda v: len(v.shape) >= 1,
+    result: Any = keep,
+) -> Op:
     """Of one value, with parameters that depend on its shape."""
 
     def step(d: Drawer) -> Step | None:
         i = d.pick(fits)
-        params = None if i is None else draw(d.r, d, d.values[i])
-        return None if params is None else Step(d.name, (i,), params)  # type: ignore[arg-type]
+        if i is None:
+            return None
+        params = draw(d.r, d, d.values[i])
+        return None if params is None else Step(d.name, (i,), params)
 
     return Op(step, lambda context, s, x: apply(x, **s.params), result)

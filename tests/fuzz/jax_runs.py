@@ -72,7 +72,9 @@ def ours(case: Case, args: list[np.ndarray]) -> list[np.ndarray]:
         else:
             with jax.sharding.use_abstract_mesh(mesh.to_jax()):
                 program = shardc.from_jax(function, *args)
-            names = {f"arrays[{i}]": s for i, s in enumerate(specs) if s is not None and _named(program, f"arrays[{i}]")}
+            names = {
+                f"arrays[{i}]": s for i, s in enumerate(specs) if s is not None and _named(program, f"arrays[{i}]")
+            }
             program = program.annotate(names, mesh=mesh)
             results = program.propagate().partition().compile("cpu")(*args)
         return [np.asarray(shardc.gather(x)) for x in results]
@@ -97,7 +99,7 @@ def failure(case: Case) -> str:
             return f"refused: {type(error).__name__}: {str(error).splitlines()[0]}"
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            return f"crashed: {type(error).__name__} in {frame.name}: {str(error).splitlines()[0][:80] if str(error) else ''}"
+            return f"crashed: {type(error).__name__} in {frame.name}: {str(error).partition(chr(10))[0][:80]}"
         for k, (g, w) in enumerate(zip(got, want, strict=True)):
             if g.dtype != w.dtype or g.shape != w.shape:
                 return f"result {k} is {g.dtype}{list(g.shape)}, not {w.dtype}{list(w.shape)}"
@@ -128,7 +130,9 @@ def _beyond_rounding(case: Case, args: list[np.ndarray], got: Any, want: Any, wr
                 return f"result {k} differs where it is not finite"
             g, w, t, s = (np.where(both, x, 0) for x in (g, w, t, s))
         scale = max(np.abs(t).max(initial=0), 1e-30)
-        allowed = max(64 * _eps(want[k].dtype) * scale, 20 * np.abs(w - t).max(initial=0), 20 * np.abs(w - s).max(initial=0))
+        allowed = max(
+            64 * _eps(want[k].dtype) * scale, 20 * np.abs(w - t).max(initial=0), 20 * np.abs(w - s).max(initial=0)
+        )
         worst = np.abs(g - t).max(initial=0)
         if worst > allowed:
             return f"result {k} ({want[k].dtype}) differs"

@@ -45,7 +45,9 @@ def _cuts(case: Case) -> Iterator[Case]:
             yield replace(case, specs=(*case.specs[:k], None, *case.specs[k + 1 :]))
             for d, entry in enumerate(spec):
                 if entry is not None:
-                    yield replace(case, specs=(*case.specs[:k], (*spec[:d], None, *spec[d + 1 :]), *case.specs[k + 1 :]))
+                    yield replace(
+                        case, specs=(*case.specs[:k], (*spec[:d], None, *spec[d + 1 :]), *case.specs[k + 1 :])
+                    )
     used = {a for s in case.specs if s for e in s if e for a in ((e,) if isinstance(e, str) else e)}
     for axis in case.mesh:
         if axis not in used and len(case.mesh) > 1:
@@ -97,7 +99,10 @@ def _alive(case: Case) -> Case:
 def text(case: Case) -> str:
     """The case for a person."""
     lines = [f"  case {case.seed}: mesh {dict(case.mesh)}, x64 {case.x64}, jit {case.jit}"]
-    lines += [f"  v{k}: {v.dtype}{list(v.shape)} over {s}" for k, (v, s) in enumerate(zip(case.body.inputs, case.specs, strict=True))]
+    lines += [
+        f"  v{k}: {v.dtype}{list(v.shape)} over {s}"
+        for k, (v, s) in enumerate(zip(case.body.inputs, case.specs, strict=True))
+    ]
     lines += _steps(case.body, "  ")
     return "\n".join(lines)
 
@@ -111,5 +116,3 @@ def _steps(body: Body, indent: str) -> list[str]:
         for inner in step.bodies:
             lines += [f"{indent}  body over {len(inner.inputs)} values:", *_steps(inner, indent + "    ")]
     return [*lines, f"{indent}return {', '.join(f'v{i}' for i in body.results)}"]
-
-

@@ -1,7 +1,8 @@
 """JAX programs as data: what the fuzzer draws, runs, prints and makes small.
 
 A `Body` is a list of steps over numbered values: its inputs first, then the one result of each step. The operations are
-rows of the tables in ``jax_ops.py`` and ``jax_transforms.py``; a step may hold bodies of its own (loops, branches, gradients).
+rows of the tables in ``jax_ops.py`` and ``jax_transforms.py``; a step may hold bodies of its own (loops, branches,
+gradients).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ EXACT_LIMITS |= {"complex64": 2.0**24, "complex128": 2.0**53}
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value: ``exact`` ones are whole numbers whose bits depend on no order of sums, and ``bound`` is
-    the largest magnitude."""
+    """What is known of a value: ``exact`` ones are whole numbers whose bits depend on no order of sums, and ``bound``
+    is the largest magnitude."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -79,13 +80,15 @@ class Context:
     def dtype(self, name: str) -> str:
         if not self.widen:
             return name
-        return {"float32": "float64", "bfloat16": "float64", "float16": "float64", "complex64": "complex128"}.get(name, name)
+        return {"float32": "float64", "bfloat16": "float64", "float16": "float64", "complex64": "complex128"}.get(
+            name, name
+        )
 
 
 @dataclass(frozen=True)
 class Op:
-    """``draw(drawer)`` gives the inputs and parameters of a step, or None where nothing fits; ``apply(context, step, *arrays)``
-    is the operation in JAX; ``result(values, step)`` says whether the result is exact, and its bound."""
+    """``draw(drawer)`` gives the inputs and parameters of a step, or None where nothing fits. ``apply(context, step,
+    *arrays)`` is the operation in JAX. ``result(values, step)`` says whether the result is exact, and its bound."""
 
     draw: Callable[[Any], Step | None]
     apply: Callable[..., Any]

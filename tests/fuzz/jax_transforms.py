@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Loops, branches, gradients, vmap, nested jit and shard_map in random JAX programs: steps with bodies of their own."""
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ def _loop_draw(d: Drawer) -> Step | None:
     length = d.values[rows[0]].shape[0] if rows else d.r.choice([1, 2, 3, 5])
     inner = [carry, *(d.values[w] for w in whole), *(_row(d.values[x]) for x in rows)]
     body = d.body(inner, d.r.randint(1, 4), like=carry)
-    params = {"length": length, "whole": len(whole), "which": d.r.randrange(2), "reverse": d.r.random() < 0.2, "checkpoint": d.r.random() < 0.2}
+    params = {
+        "length": length,
+        "whole": len(whole),
+        "which": d.r.randrange(2),
+        "reverse": d.r.random() < 0.2,
+        "checkpoint": d.r.random() < 0.2,
+    }
     return Step("transform.scan", (i, *whole, *rows), params, (body,))
 
 
@@ -74,7 +81,9 @@ def _while(context: Any, step: Step, carry: Any, *rest: Any) -> Any:
     *whole, count = rest if step.params["count"] else (*rest, 3)
     if step.params["count"]:
         count = count % jnp.asarray(4, count.dtype)
-    return lax.fori_loop(jnp.asarray(0, jnp.result_type(count)), count, lambda k, c: _apply(step.bodies[0], context, c, *whole), carry)
+    return lax.fori_loop(
+        jnp.asarray(0, jnp.result_type(count)), count, lambda k, c: _apply(step.bodies[0], context, c, *whole), carry
+    )
 
 
 def _cond_draw(d: Drawer) -> Step | None:
@@ -104,8 +113,17 @@ def _grad_draw(d: Drawer) -> Step | None:
     inputs = _float_inputs(d)
     if inputs is None:
         return None
-    body = d.body([replace(d.values[k], exact=d.values[k].exact and not is_float(d.values[k])) for k in inputs], d.r.randint(1, 5), like=replace(d.values[inputs[0]], exact=False))
-    return Step("transform.grad", tuple(inputs), {"kind": d.r.choice(["grad", "grad", "jvp", "value_and_grad", "hessian"]), "checkpoint": d.r.random() < 0.3}, (body,))
+    body = d.body(
+        [replace(d.values[k], exact=d.values[k].exact and not is_float(d.values[k])) for k in inputs],
+        d.r.randint(1, 5),
+        like=replace(d.values[inputs[0]], exact=False),
+    )
+    return Step(
+        "transform.grad",
+        tuple(inputs),
+        {"kind": d.r.choice(["grad", "grad", "jvp", "value_and_grad", "hessian"]), "checkpoint": d.r.random() < 0.3},
+        (body,),
+    )
 
 
 def _grad(context: Any, step: Step, x: Any, *rest: Any) -> Any:
@@ -154,18 +172,30 @@ def _jit(context: Any, step: Step, *args: Any) -> Any:
     kind = step.params["kind"]
     if kind == "map":
         return lax.map(lambda k: function(*args), jnp.arange(2))
-    return {"checkpoint": jax.checkpoint, "inline": lambda f: jax.jit(f, inline=True)}.get(kind, jax.jit)(function)(*args)
+    return {"checkpoint": jax.checkpoint, "inline": lambda f: jax.jit(f, inline=True)}.get(kind, jax.jit)(function)(
+        *args
+    )
 
 
 def _associative_draw(d: Drawer) -> Step | None:
     i = d.pick(lambda v: v.dtype != "bool" and not v.dtype.startswith("complex") and len(v.shape) >= 1 and v.size > 0)
     if i is None:
         return None
-    return Step("transform.associative", (d.tamed(i, 4.0),), {"kind": d.r.choice(["add", "maximum"]), "axis": d.r.randrange(len(d.values[i].shape)), "reverse": d.r.random() < 0.5})
+    return Step(
+        "transform.associative",
+        (d.tamed(i, 4.0),),
+        {
+            "kind": d.r.choice(["add", "maximum"]),
+            "axis": d.r.randrange(len(d.values[i].shape)),
+            "reverse": d.r.random() < 0.5,
+        },
+    )
 
 
 def _associative(context: Any, step: Step, x: Any) -> Any:
-    return lax.associative_scan(getattr(jnp, step.params["kind"]), x, axis=step.params["axis"], reverse=step.params["reverse"])
+    return lax.associative_scan(
+        getattr(jnp, step.params["kind"]), x, axis=step.params["axis"], reverse=step.params["reverse"]
+    )
 
 
 def _shard_map_draw(d: Drawer) -> Step | None:
@@ -176,8 +206,14 @@ def _shard_map_draw(d: Drawer) -> Step | None:
     if i is None:
         return None
     inputs = [i, *_others(d, 2)]
-    split = tuple(k == i or (len(d.values[k].shape) >= 1 and d.values[k].shape[0] % count == 0 and d.r.random() < 0.5) for k in inputs)
-    inner = [replace(d.values[k], shape=(d.values[k].shape[0] // count, *d.values[k].shape[1:])) if s else d.values[k] for k, s in zip(inputs, split, strict=True)]
+    split = tuple(
+        k == i or (len(d.values[k].shape) >= 1 and d.values[k].shape[0] % count == 0 and d.r.random() < 0.5)
+        for k in inputs
+    )
+    inner = [
+        replace(d.values[k], shape=(d.values[k].shape[0] // count, *d.values[k].shape[1:])) if s else d.values[k]
+        for k, s in zip(inputs, split, strict=True)
+    ]
     body = d.body(inner, d.r.randint(1, 5), axes={n: mesh[n] for n in names})
     if not body.steps:
         return None
@@ -193,7 +229,9 @@ def _shard_map(context: Any, step: Step, *args: Any) -> Any:
         return got if got.ndim else got[None]
 
     specs = tuple(part if s else whole for s in step.params["split"])
-    return jax.shard_map(body, mesh=context.mesh, in_specs=specs, out_specs=part, axis_names=set(names), check_vma=False)(*args)
+    return jax.shard_map(
+        body, mesh=context.mesh, in_specs=specs, out_specs=part, axis_names=set(names), check_vma=False
+    )(*args)
 
 
 def _collective(name: str, function: Callable[..., Any], fits: Callable[[Value, int], bool], grows: bool = False) -> Op:

@@ -54,7 +54,9 @@ def _convolution(context: Any, step: Step, x: Any) -> Any:
     for n in p["kernel"]:
         size *= n
     kernel = (jnp.arange(size) % 5 - 2).astype(x.dtype).reshape(p["kernel"]) + x.ravel()[0]
-    return lax.conv_general_dilated(x, kernel, p["strides"], p["padding"], p["base"], p["dilation"], feature_group_count=p["groups"])
+    return lax.conv_general_dilated(
+        x, kernel, p["strides"], p["padding"], p["base"], p["dilation"], feature_group_count=p["groups"]
+    )
 
 
 def _conv_result(values: list[Value], step: Step) -> tuple[bool, float]:
@@ -69,7 +71,11 @@ def _few(v: Value) -> bool:
 
 
 WINDOWS: dict[str, Op] = {
-    "window_sum": shaped(_window, lambda x, **o: _reduce(x, "sum", **o), _few, lambda v, s: (v[0].exact, v[0].bound * 27)),
-    "window_max": shaped(_window, lambda x, **o: _reduce(x, "max", **o), _few, lambda v, s: (v[0].exact, max(100.0, v[0].bound))),
+    "window_sum": shaped(
+        _window, lambda x, **o: _reduce(x, "sum", **o), _few, lambda v, s: (v[0].exact, v[0].bound * 27)
+    ),
+    "window_max": shaped(
+        _window, lambda x, **o: _reduce(x, "max", **o), _few, lambda v, s: (v[0].exact, max(100.0, v[0].bound))
+    ),
     "convolution": Op(_conv_draw, _convolution, _conv_result),
 }

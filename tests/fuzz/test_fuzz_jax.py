@@ -1,4 +1,4 @@
-"""Random JAX programs give what ``jax.jit`` gives: transformations, odd sizes, prime meshes, uneven shardings, every type.
+"""Random JAX programs give what ``jax.jit`` gives: transformations, odd sizes, prime meshes, uneven shardings.
 
 ``jax_drawer.draw_case`` makes the program of a seed; a failure prints the program made small. To look for more:
 ``python tests/fuzz/fuzz_jax.py FIRST LAST``.

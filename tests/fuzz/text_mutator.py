@@ -11,8 +11,69 @@ from pathlib import Path
 __all__ = ["corpus", "mutate", "shrink"]
 
 _TOKEN = re.compile(r"[%@#!]?[A-Za-z_][\w.\-]*|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\s+|.", re.DOTALL)
-_NUMBERS = ("0", "-1", "1", "2", "3", "7", "1000", "65536", "2147483647", "2147483648", "4294967296", "-9223372036854775808", "9223372036854775807", "18446744073709551616", "1e400", "nan", "-inf", "0.5", "9" * 400)
-_WORDS = ("f32", "bf16", "s4", "pred", "c64", "token", "f8e4m3fn", "add", "dot", "while", "tuple", "parameter", "constant", "sharding", "devices", "replicated", "manual", "maximal", "ROOT", "ENTRY", "HloModule", "true", "{}", "()", "[]", "<=", "->", "T(1,0)", "last_tile_dim_replicate", "metadata", "é", "\x00", "\ud7ff", "\u2028", '"', "'", "/*", "*/", "//", "\\")
+_NUMBERS = (
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "7",
+    "1000",
+    "65536",
+    "2147483647",
+    "2147483648",
+    "4294967296",
+    "-9223372036854775808",
+    "9223372036854775807",
+    "18446744073709551616",
+    "1e400",
+    "nan",
+    "-inf",
+    "0.5",
+    "9" * 400,
+)
+_WORDS = (
+    "f32",
+    "bf16",
+    "s4",
+    "pred",
+    "c64",
+    "token",
+    "f8e4m3fn",
+    "add",
+    "dot",
+    "while",
+    "tuple",
+    "parameter",
+    "constant",
+    "sharding",
+    "devices",
+    "replicated",
+    "manual",
+    "maximal",
+    "ROOT",
+    "ENTRY",
+    "HloModule",
+    "true",
+    "{}",
+    "()",
+    "[]",
+    "<=",
+    "->",
+    "T(1,0)",
+    "last_tile_dim_replicate",
+    "metadata",
+    "é",
+    "\x00",
+    "\ud7ff",
+    "\u2028",
+    '"',
+    "'",
+    "/*",
+    "*/",
+    "//",
+    "\\",
+)
 _OPEN = "([{<"
 
 
@@ -30,7 +91,7 @@ def mutate(text: str, others: Sequence[str], seed: int) -> str:
 
 
 def shrink(text: str, fails: Callable[[str], bool], seconds: float = 30) -> str:
-    """A shorter text for which ``fails`` still holds: without lines, then without tokens, in halves, quarters and so on."""
+    """A shorter text for which ``fails`` still holds: without lines, then without tokens, in ever smaller parts."""
     end = time.monotonic() + seconds
     for split, glue in ((lambda t: t.split("\n"), "\n"), (_tokens, "")):
         pieces = split(text)
@@ -143,4 +204,20 @@ def _clause(r: random.Random, text: str, others: Sequence[str]) -> str:
     return ",".join(clauses)
 
 
-_MUTATIONS = (_number, _number, _number, _word, _word, _word, _drop, _insert, _swap, _lines, _cut, _character, _repeat, _clause, _clause)
+_MUTATIONS = (
+    _number,
+    _number,
+    _number,
+    _word,
+    _word,
+    _word,
+    _drop,
+    _insert,
+    _swap,
+    _lines,
+    _cut,
+    _character,
+    _repeat,
+    _clause,
+    _clause,
+)

@@ -18,7 +18,15 @@ from shardc.hlo.types import Shape, array_shape, token_shape, tuple_shape
 from shardc.hlo.verify import verify_computation
 
 NUMBERS = (-1, 0, 1, 3, 99, 2**31, 2**63)
-SHAPES = (array_shape(F), array_shape(F, 0), array_shape("s8", 3), array_shape("pred", 2, 3, 5, 7), token_shape(), tuple_shape(), tuple_shape(array_shape(F, 2)))
+SHAPES = (
+    array_shape(F),
+    array_shape(F, 0),
+    array_shape("s8", 3),
+    array_shape("pred", 2, 3, 5, 7),
+    token_shape(),
+    tuple_shape(),
+    tuple_shape(array_shape(F, 2)),
+)
 
 
 def variants(found: Any) -> Iterator[Any]:

@@ -17,8 +17,8 @@ MESH = {"data": 2, "model": 2}
 
 @dataclass(frozen=True)
 class LibraryProgram:
-    """``make()`` gives the function and its arguments; ``split`` says of each argument which of its leaves are split (a function
-    of leaf to PartitionSpec), None leaves all to propagation. ``modules`` have to be installed."""
+    """``make()`` gives the function and its arguments; ``split`` says of each argument which of its leaves are split (a
+    function of leaf to PartitionSpec), None leaves all to propagation. ``modules`` have to be installed."""
 
     name: str
     modules: tuple[str, ...]

@@ -96,7 +96,9 @@ def flax_attention() -> Made:
             return nn.Dense(10)(x.mean(1))
 
     model = Net()
-    return _trained(model.apply, model.init(jax.random.key(0), TOKENS), TOKENS, LABELS, optax.lion(1e-3))
+    return _trained(
+        model.apply, model.init(jax.random.key(0), TOKENS), TOKENS, LABELS, optax.sgd(0.1, nesterov=True, momentum=0.9)
+    )
 
 
 def flax_lstm() -> Made:
@@ -152,14 +154,24 @@ def haiku_mlp() -> Made:
     import haiku as hk
     import optax
 
-    model = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([32, 32, 10])(x)))
-    return _trained(model.apply, model.init(jax.random.key(0), VECTORS), VECTORS, LABELS, optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)))
+    model = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([32, 32, 10])(2 * x)))
+    return _trained(
+        model.apply,
+        model.init(jax.random.key(0), VECTORS),
+        VECTORS,
+        LABELS,
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)),
+    )
 
 
 def haiku_resnet() -> Made:
     import haiku as hk
 
-    model = hk.transform_with_state(lambda x: hk.nets.ResNet([1, 1, 1, 1], 10, resnet_v2=True, channels_per_group=(8, 8, 16, 16))(x, is_training=True))
+    model = hk.transform_with_state(
+        lambda x: hk.nets.ResNet([1, 1, 1, 1], 10, resnet_v2=True, channels_per_group=(8, 8, 16, 16))(
+            x, is_training=True
+        )
+    )
     params, state = model.init(jax.random.key(0), IMAGES)
     return (lambda p, s, x: model.apply(p, s, None, x)), (params, state, IMAGES)
 
@@ -194,7 +206,16 @@ def equinox_convnet() -> Made:
     import equinox as eqx
 
     k = jax.random.split(jax.random.key(0), 3)
-    model = eqx.nn.Sequential([eqx.nn.Conv2d(3, 8, 3, key=k[0]), eqx.nn.GroupNorm(2, 8), eqx.nn.Lambda(jax.nn.gelu), eqx.nn.AvgPool2d(2, 2), eqx.nn.Lambda(jnp.ravel), eqx.nn.Linear(72, 10, key=k[1])])
+    model = eqx.nn.Sequential(
+        [
+            eqx.nn.Conv2d(3, 8, 3, key=k[0]),
+            eqx.nn.GroupNorm(2, 8),
+            eqx.nn.Lambda(jax.nn.gelu),
+            eqx.nn.AvgPool2d(2, 2),
+            eqx.nn.Lambda(jnp.ravel),
+            eqx.nn.Linear(72, 10, key=k[1]),
+        ]
+    )
     params, static = eqx.partition(model, eqx.is_array)
     return (lambda p, x: jax.vmap(eqx.combine(p, static))(x)), (params, IMAGES.transpose(0, 3, 1, 2).copy())
 
@@ -209,7 +230,7 @@ def equinox_attention() -> Made:
     def loss(p: Any, x: Any) -> Any:
         return jnp.sum(jax.vmap(lambda r: eqx.combine(p, static)(r, r, r))(x) ** 2)
 
-    return (lambda p, x: jax.grad(loss)(p, x)), (params, data)
+    return jax.grad(loss), (params, data)
 
 
 _STEP = (columns, None, batched, batched)

@@ -1,4 +1,4 @@
-"""Sampling and inference: numpyro, blackjax, distrax, TensorFlow Probability on JAX; graphs by jraph, spheres by e3nn."""
+"""Sampling and inference by numpyro and blackjax; graphs by jraph, spheres by e3nn."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ def numpyro_svi() -> Made:
 
     svi = SVI(_logistic, AutoNormal(_logistic), optim.Adam(0.01), Trace_ELBO())
     state = svi.init(jax.random.key(0), DATA, LABELS)
-    return (lambda s, x, y: svi.update(s, x, y)), (state, DATA, LABELS)
+    return svi.update, (state, DATA, LABELS)
 
 
 def numpyro_nuts() -> Made:
     from numpyro.infer import NUTS
-    from numpyro.infer.hmc import hmc
 
-    del hmc
     kernel = NUTS(_logistic, max_tree_depth=4)
     state = kernel.init(jax.random.key(0), 10, None, (DATA, LABELS), {})
     return (lambda s, x, y: kernel.sample(s, (x, y), {}).z), (state, DATA, LABELS)
@@ -82,32 +80,23 @@ def blackjax_smc() -> Made:
     return f, (jax.random.key(0), DATA)
 
 
-def distrax_flow() -> Made:
-    import distrax
-
-    def f(x: Any) -> Any:
-        base = distrax.MultivariateNormalDiag(jnp.zeros(4), jnp.ones(4))
-        flow = distrax.Transformed(base, distrax.Block(distrax.ScalarAffine(jnp.ones(4), 2 * jnp.ones(4)), 1))
-        return flow.log_prob(x), distrax.Categorical(logits=x).entropy()
-
-    return f, (DATA,)
-
-
-def tfp_distributions() -> Made:
-    def f(key: Any, x: Any) -> Any:
-        from tensorflow_probability.substrates import jax as tfp
-
-        mixture = tfp.distributions.MixtureSameFamily(tfp.distributions.Categorical(logits=jnp.zeros(3)), tfp.distributions.Normal(jnp.arange(3.0), 1.0))
-        return mixture.log_prob(x), tfp.distributions.Gamma(2.0, 1.0).sample((4,), key)
-
-    return f, (jax.random.key(0), DATA)
-
-
 def jraph_convolution() -> Made:
     import jraph
 
-    graph = jraph.GraphsTuple(DATA, R.standard_normal((12, 4)).astype(np.float32), R.integers(0, 8, 12).astype(np.int32), R.integers(0, 8, 12).astype(np.int32), np.ones((1, 4), np.float32), np.array([8], np.int32), np.array([12], np.int32))
-    net = jraph.GraphNetwork(lambda e, s, r, g: jnp.tanh(e + s - r + g), lambda n, s, r, g: jnp.tanh(n + s + r + g), lambda n, e, g: n + e + g)
+    graph = jraph.GraphsTuple(
+        DATA,
+        R.standard_normal((12, 4)).astype(np.float32),
+        R.integers(0, 8, 12).astype(np.int32),
+        R.integers(0, 8, 12).astype(np.int32),
+        np.ones((1, 4), np.float32),
+        np.array([8], np.int32),
+        np.array([12], np.int32),
+    )
+    net = jraph.GraphNetwork(
+        lambda e, s, r, g: jnp.tanh(e + s - r + g),
+        lambda n, s, r, g: jnp.tanh(n + s + r + g),
+        lambda n, e, g: n + e + g,
+    )
     return net, (graph,)
 
 
@@ -123,8 +112,6 @@ PROGRAMS = (
     LibraryProgram("numpyro nuts", ("numpyro",), numpyro_nuts, (None, batched, batched), 1e-3),
     LibraryProgram("blackjax hmc", ("blackjax",), blackjax_hmc, (None, batched), 1e-3),
     LibraryProgram("blackjax nuts", ("blackjax",), blackjax_smc, (None, batched), 1e-3),
-    LibraryProgram("distrax", ("distrax",), distrax_flow, (batched,)),
-    LibraryProgram("tensorflow probability", ("tensorflow_probability",), tfp_distributions, (None, batched)),
     LibraryProgram("jraph", ("jraph",), jraph_convolution),
     LibraryProgram("e3nn", ("e3nn_jax",), e3nn_harmonics, (batched,)),
 )

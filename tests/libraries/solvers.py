@@ -28,7 +28,9 @@ def diffrax_adaptive() -> Made:
 
     def solve(y: Any) -> Any:
         control = diffrax.PIDController(rtol=1e-4, atol=1e-6)
-        return diffrax.diffeqsolve(diffrax.ODETerm(_lorenz), diffrax.Tsit5(), 0.0, 0.3, 0.01, y, stepsize_controller=control).ys
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(_lorenz), diffrax.Tsit5(), 0.0, 0.3, 0.01, y, stepsize_controller=control
+        ).ys
 
     return jax.vmap(solve), (STARTS,)
 
@@ -51,7 +53,9 @@ def diffrax_noise() -> Made:
 
     def solve(key: Any, y: Any) -> Any:
         path = diffrax.VirtualBrownianTree(0.0, 1.0, tol=1e-2, shape=(3,), key=key)
-        terms = diffrax.MultiTerm(diffrax.ODETerm(lambda t, x, a: -x), diffrax.ControlTerm(lambda t, x, a: 0.1 * jnp.eye(3), path))
+        terms = diffrax.MultiTerm(
+            diffrax.ODETerm(lambda t, x, a: -x), diffrax.ControlTerm(lambda t, x, a: 0.1 * jnp.eye(3), path)
+        )
         return diffrax.diffeqsolve(terms, diffrax.Euler(), 0.0, 1.0, 0.1, y).ys
 
     return jax.vmap(solve), (jax.random.split(jax.random.key(0), 8), STARTS)
@@ -82,7 +86,9 @@ def optimistix_least_squares() -> Made:
     import optimistix as optx
 
     def solve(a: Any, b: Any) -> Any:
-        return optx.least_squares(lambda x, _: a @ x - b[:, 0], optx.LevenbergMarquardt(rtol=1e-5, atol=1e-5), jnp.zeros(8)).value
+        return optx.least_squares(
+            lambda x, _: a @ x - b[:, 0], optx.LevenbergMarquardt(rtol=1e-5, atol=1e-5), jnp.zeros(8)
+        ).value
 
     return solve, (MATRIX, RIGHT)
 
@@ -101,7 +107,9 @@ def jaxopt_projected() -> Made:
     import jaxopt
 
     def solve(a: Any, b: Any) -> Any:
-        solver = jaxopt.ProjectedGradient(lambda x: jnp.mean((a @ x - b[:, 0]) ** 2), jaxopt.projection.projection_simplex, maxiter=30)
+        solver = jaxopt.ProjectedGradient(
+            lambda x: jnp.mean((a @ x - b[:, 0]) ** 2), jaxopt.projection.projection_simplex, maxiter=30
+        )
         return solver.run(jnp.full(8, 0.125)).params
 
     return solve, (MATRIX, RIGHT)

@@ -1,6 +1,6 @@
-"""Programs of real libraries give over a mesh what ``jax.jit`` gives on one device; those that are not installed are skipped.
+"""Programs of real libraries give over a mesh what ``jax.jit`` gives on one device.
 
-``pip install -e ".[libraries]"`` installs them.
+Libraries that are not installed are skipped. ``pip install -e ".[libraries]"`` installs them.
 """
 
 from __future__ import annotations
@@ -46,4 +46,6 @@ def test_as_jax_makes_it(program: LibraryProgram) -> None:
         if w.dtype.kind in "biu":
             np.testing.assert_array_equal(g, w)
         else:
-            np.testing.assert_allclose(g, w, rtol=program.tolerance, atol=program.tolerance * max(1e-3, np.abs(w).max(initial=0)))
+            np.testing.assert_allclose(
+                g, w, rtol=program.tolerance, atol=program.tolerance * max(1e-3, np.abs(w).max(initial=0))
+            )
