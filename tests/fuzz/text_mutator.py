@@ -132,7 +132,7 @@ def _word(r: random.Random, text: str, others: Sequence[str]) -> str:
     tokens = _tokens(text)
     k = _place(r, tokens, lambda t: t[:1].isalpha() or t[:1] in "%@#!")
     if k is not None:
-        words = [t for t in tokens if t[:1].isalpha() or t[:1] in "%@"]
+        words = [t for t in tokens if t[:1].isalpha() or t[:1] in "%@#!"]
         tokens[k] = r.choice(words) if r.random() < 0.7 else r.choice(_WORDS)
     return "".join(tokens)
 
