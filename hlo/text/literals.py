@@ -65,9 +65,11 @@ def _first_element(scanner: Scanner, shape: Shape, start: int) -> Literal:
     value = _convert([found.group(1)], shape.dtype, scanner, start)
     if not shape.size:
         raise scanner.error(f"constant of shape {shape} has no elements, but values are given", at=start)
+    if shape.size == 1 or not any(value.tobytes()):
+        return Literal.full(shape, value[0])
     values = np.zeros(shape.dims, shape.dtype.numpy)
     values.reshape(-1)[:1] = value
-    return _splat_if_uniform(values, shape)
+    return Literal(values)
 
 
 def _read_tuple(scanner: Scanner, shape: Shape, owner: str) -> Literal:
@@ -270,7 +272,7 @@ def _set_nan(out: NDArray[Any], k: int, item: str, dtype: DType) -> str | None:
 def _splat_if_uniform(values: NDArray[Any], shape: Shape) -> Literal:
     if values.size > 1:
         raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, -1)
-        if (raw[-1] == raw[0]).all() and (raw == raw[0]).all():
+        if (raw == raw[0]).all():
             return Literal(np.broadcast_to(values.reshape(-1)[0], shape.dims))
     return Literal(values)
 
