@@ -56,7 +56,11 @@ def random_bits(rng: np.random.Generator, dims: tuple[int, ...], dtype: DType) -
 
 
 def same_bits(x: Array, y: Array) -> bool:
-    return x.dtype == y.dtype and x.shape == y.shape and np.ascontiguousarray(x).tobytes() == np.ascontiguousarray(y).tobytes()
+    return (
+        x.dtype == y.dtype
+        and x.shape == y.shape
+        and np.ascontiguousarray(x).tobytes() == np.ascontiguousarray(y).tobytes()
+    )
 
 
 # -- the operations --------------------------------------------------------------------------------------------------
