@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from shardc.hlo.infer.control import branches_of
 from shardc.hlo.ir import Instruction
+from shardc.partitioner.values import Tree, Value, leaves
+from shardc.sharding.factors import FactorKind
 
 if TYPE_CHECKING:
+    from shardc.partitioner.body import Body
     from shardc.partitioner.layout import Layout
     from shardc.partitioner.rules.rule import Row
-    from shardc.partitioner.values import Value
 
 __all__ = ["gives_moved", "result_moved"]
 
@@ -28,6 +30,8 @@ _MOVES = _PICKS | frozenset(
         *("dynamic-update-slice", "imag", "pad", "real", "reshape", "reverse", "select", "transpose"),
     }
 )
+#: Never partial.
+_WHOLE = frozenset({"constant", "iota"})
 
 
 def gives_moved(op: Instruction, operands: Sequence[Value], used: Sequence[Layout], *, reducing: bool) -> bool:
@@ -40,69 +44,57 @@ def gives_moved(op: Instruction, operands: Sequence[Value], used: Sequence[Layou
     return all(v.moved or not (v.layout.unreduced and x.unreduced) for v, x in zip(operands, used, strict=True))
 
 
-def result_moved(rules: Mapping[str, Row], op: Instruction, index: int | None) -> bool:
+def result_moved(body: Body, op: Instruction, index: int | None) -> bool:
     """Would element ``index`` (None: the array) of a loop's or conditional's result, if partial, be only moved?"""
-    return _Search(rules, op).result(op, index)
+    return _Search(body.rules, body.values).element(op, index)
 
 
 class _Search:
-    """Looks behind a value for anything that adds up; what was asked for before holds while it is looked into."""
+    """Looks behind a value for anything that adds up, into loops and branches and out to values that are made already.
 
-    def __init__(self, rules: Mapping[str, Row], op: Instruction) -> None:
+    What was asked for before holds while it is looked into: a state that is handed on adds nothing.
+    """
+
+    def __init__(self, rules: Mapping[str, Row], made: Mapping[Instruction, Tree]) -> None:
         self.rules = rules
-        self.seen: dict[tuple[Instruction, object], bool] = {}
-        self.loops: dict[Instruction, Instruction] = {}
+        self.made = made
+        self.seen: dict[tuple[Instruction, int | None], bool] = {}
+        self.given: dict[Instruction, tuple[Instruction, ...]] = {}
 
-    def result(self, op: Instruction, index: int | None) -> bool:
-        known = self.seen.get((op, index))
-        if known is not None:
-            return known
-        self.seen[op, index] = True
-        if op.opcode == "conditional":
-            ends = [c.root for c in branches_of(op.attrs)]
-            found = all(self.fine(_element(e, index)) for e in ends)
-        elif op.opcode == "while":
-            body = op.attrs["body"]
-            self.loops[body.parameters[0]] = op
-            found = self.fine(_element(op.operands[0], index)) and self.fine(_element(body.root, index))
-        else:
-            found = False
-        self.seen[op, index] = found
-        return found
+    def element(self, i: Instruction, index: int | None) -> bool:
+        """Is the value (an element of a tuple) whole, or only moved?"""
+        if (i, index) not in self.seen:
+            self.seen[i, index] = True
+            self.seen[i, index] = self._is_made_so(i, index) if i in self.made else self._element(i, index)
+        return self.seen[i, index]
 
-    def fine(self, i: Instruction | None) -> bool:
-        """Is the value whole, or only moved?"""
-        if i is None:
-            return False
-        key = (i, "fine")
-        if key not in self.seen:
-            self.seen[key] = True
-            self.seen[key] = self._fine(i)
-        return self.seen[key]
+    def _is_made_so(self, i: Instruction, index: int | None) -> bool:
+        tree = self.made[i]
+        values = leaves(tree if isinstance(tree, Value) or index is None else tree[index])
+        return all(v.moved or not v.layout.unreduced for v in values)
 
-    def _fine(self, i: Instruction) -> bool:
-        if i.opcode == "get-tuple-element":
-            source, index = i.operands[0], i.attrs["index"]
-            loop = self.loops.get(source)
-            if loop is not None:
-                return self.result(loop, index)
-            return source.opcode == "parameter" or self.result(source, index)
-        if i.opcode in ("while", "conditional"):
-            return self.result(i, None)
-        if i.opcode in _MOVES:
-            return all(map(self.fine, i.operands))
+    def _element(self, i: Instruction, index: int | None) -> bool:
+        if i.opcode == "parameter":
+            return i in self.given and all(self.element(x, index) for x in self.given[i])
+        if i.opcode == "get-tuple-element" and index is None:
+            return self.element(i.operands[0], i.attrs["index"])
+        if i.opcode == "tuple" and index is not None:
+            return self.element(i.operands[index], None)
+        if i.opcode == "while":
+            start, run = i.operands[0], i.attrs["body"]
+            self.given[run.parameters[0]] = (start, run.root)
+            return self.element(start, index) and self.element(run.root, index)
+        if i.opcode == "conditional":
+            branches = branches_of(i.attrs)
+            self.given |= {c.parameters[0]: (x,) for c, x in zip(branches, i.operands[1:], strict=True)}
+            return all(self.element(c.root, index) for c in branches)
+        return index is None and self._array(i)
+
+    def _array(self, i: Instruction) -> bool:
         ways = getattr(self.rules[i.opcode], "ways", ())
-        reducing = any(rule is not None and rule.reduction for rule in (way.rule(i) for way in ways))
-        linear = any(way.linear(i, "sum") for way in ways)
-        return not reducing and not (linear and any(map(_may_be_partial, i.operands)))
-
-
-def _may_be_partial(i: Instruction) -> bool:
-    return i.opcode not in ("constant", "iota", "parameter")
-
-
-def _element(i: Instruction, index: int | None) -> Instruction | None:
-    """An element of a tuple, where it was put together."""
-    if index is None:
-        return i
-    return i.operands[index] if i.opcode == "tuple" else None
+        partial = {n for way in ways for group in way.linear(i, "sum") for n in group}
+        if i.opcode in _MOVES:
+            return all(self.element(o, None) for n, o in enumerate(i.operands) if not ways or n in partial)
+        found = (way.rule(i) for way in ways)
+        adds = any(rule is not None and rule.of_kind(FactorKind.REDUCTION) for rule in found)
+        return not adds and all(i.operands[n].opcode in _WHOLE for n in partial)

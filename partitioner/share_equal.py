@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir import (
-    Computation,
-    Instruction,
-    Module,
-    called_computations,
-    rebuild_computation,
-    rebuild_computations,
-)
+from shardc.hlo.ir import Computation, Instruction, Module, called_computations, rebuild_computation
 from shardc.hlo.opset import OPS
 from shardc.hlo.simplify.eliminate import has_equals
-from shardc.hlo.simplify.make import make
+from shardc.hlo.simplify.make import make, map_computations
 from shardc.hlo.simplify.structure import Structure
 from shardc.partitioner.manual import is_manual, manual_of
 from shardc.partitioner.rules import RULES
@@ -24,16 +17,8 @@ __all__ = ["ShareEqual"]
 #: What gives elements of the operands as they are, or numbers that depend on nothing.
 _MOVES = frozenset(
     {
-        *(
-            "bitcast",
-            "broadcast",
-            "concatenate",
-            "dynamic-slice",
-            "dynamic-update-slice",
-            "gather",
-            "get-tuple-element",
-        ),
-        *("pad", "reshape", "reverse", "slice", "transpose", "tuple", "bitcast-convert"),
+        *("bitcast", "broadcast", "concatenate", "dynamic-slice", "dynamic-update-slice", "gather", "pad", "reshape"),
+        *("reverse", "slice", "transpose", "tuple", "get-tuple-element"),
         *("constant", "iota", "parameter", "partition-id", "replica-id"),
     }
 )
@@ -57,7 +42,7 @@ class ShareEqual:
 
     def run(self, module: Module) -> Module:
         structure = Structure()
-        return rebuild_computations(module, lambda c, called: rebuild_computation(c, _Share(c, structure), called))
+        return map_computations(module, lambda c: rebuild_computation(c, _Share(c, structure)))
 
 
 class _Share:
@@ -107,8 +92,5 @@ class _Share:
 
 def _carries_on(op: Instruction) -> bool:
     """May the operation be done on partial values, which are added up behind it?"""
-    if op.opcode == "get-tuple-element":
-        return True
-    return (
-        any(way.linear(op, r) for way in getattr(RULES[op.opcode], "ways", ()) for r in _LATER) or op.opcode in _MOVES
-    )
+    ways = getattr(RULES[op.opcode], "ways", ())
+    return op.opcode in _MOVES or any(way.linear(op, r) for way in ways for r in _LATER)

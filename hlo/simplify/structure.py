@@ -1,7 +1,7 @@
 """Structural identity: texts that are equal exactly when two instructions or computations do the same.
 
 Used to share equal reducers, to find common subexpressions, and as the content that names a cached object. Names,
-metadata and shardings do not count, but for the shardings of custom calls, which some of them mean.
+metadata and shardings do not count, but for those of constraints, which say nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Structure:
     def attributes(self, instruction: Instruction) -> str:
         """Everything that an instruction says beside opcode, shape and operands."""
         said = self._mapping(instruction.attrs)
-        return f"{said} {instruction.sharding!r}" if instruction.opcode == "custom-call" else said
+        is_constraint = instruction.attrs.get("custom_call_target") == "Sharding"
+        return f"{said} {instruction.sharding!r}" if is_constraint else said
 
     def computation(self, computation: Computation) -> str:
         """A digest of everything that the computation does, its callees included."""

@@ -146,7 +146,7 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layo
         if value.layout.unreduced:
             value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
             value.uses = uses.get(k, value.uses)
-            value.moved = result_moved(body.rules, op, k if op.shape.is_tuple else None)
+            value.moved = result_moved(body, op, k if op.shape.is_tuple else None)
 
 
 def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout, ...]], tuple[Layout, ...]]:
