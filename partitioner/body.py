@@ -15,6 +15,7 @@ from shardc.partitioner.context import Context, Signature
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.invariants import pieces_read
 from shardc.partitioner.layout import Atoms, Layout
+from shardc.partitioner.moved import gives_moved
 from shardc.partitioner.moves import AllReduce, AllToAll, Gather, Permute, ReduceScatter, Step, emit_move, moved_atoms
 from shardc.partitioner.needs import needs
 from shardc.partitioner.rules.rule import Handled, Local, Row, Site
@@ -147,7 +148,7 @@ class Body:
             return made
         dims, nbytes = value.shape.dims, value.shape.dtype.nbytes
         resharder = self.context.resharder
-        start = min(value.forms, key=lambda form: resharder.cost(dims, nbytes, form, layout))
+        start = resharder.start(dims, nbytes, tuple(value.forms), layout)
         local = value.forms[start]
         metadata, origin = self.em.metadata, self.em.origin
         table = self.context.table
@@ -158,7 +159,7 @@ class Body:
             self.em.origin = self._origin(value, step, need, cause)
             if isinstance(step.move, AllReduce | ReduceScatter) and value.metadata is not None:
                 self.em.metadata = value.metadata
-            local = emit_move(self.em, local, dims, step)
+            local = emit_move(self.em, local, dims, step, moved=value.moved)
             self.em.metadata, self.em.origin = metadata, origin
             value.forms.setdefault(step.after, local)
         return value.forms[layout]
@@ -247,10 +248,12 @@ class Body:
         why = self._why_partial(op, site, operands)
         maker = _maker(decided, operands) if any(x.unreduced for x in choice.results) else None
         uses = self.readers(op) if len(shapes) == 1 and not op.shape.is_tuple else 2
+        reducing = any(choice.factors[f] for f in rule.of_kind(FactorKind.REDUCTION))
+        moved = gives_moved(op, operands, choice.operands, reducing=reducing)
         table = self.context.table
         layouts = [table.reduced(x) if site.finished else x for x in choice.results]
         values = [
-            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, made=maker, metadata=op.metadata)
+            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, made=maker, metadata=op.metadata, moved=moved)
             for s, x, m, w in zip(shapes, layouts, made, wanted, strict=True)
         ]
         for v in values:

@@ -18,6 +18,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.literal import Literal
 from shardc.hlo.types import DTYPES, DType, Shape, array_shape, tuple_shape
+from shardc.partitioner.bits import as_integers, from_integers
 from shardc.partitioner.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.names import Names
 
@@ -127,8 +128,14 @@ class Emitter:
         """A constant of the index type."""
         return self.scalar(value, _INDEX)
 
+    def zero(self, dtype: DType) -> Instruction:
+        """The constant whose bits are zero."""
+        return self.scalar(np.zeros((), dtype.numpy), dtype)
+
     def identity(self, reduction: str, dtype: DType) -> Instruction:
         """The scalar that does not change a sum, max or min."""
+        if reduction == "sum":
+            return self.zero(dtype)
         return self.scalar(identity_of(COMBINERS.get(reduction, reduction), dtype), dtype)
 
     def splat(self, scalar: Instruction, dims: tuple[int, ...]) -> Instruction:
@@ -326,11 +333,19 @@ class Emitter:
         return AxisGroups(self.table.mesh, self.table.axes(atoms))
 
     def all_reduce(self, x: Instruction, atoms: Atoms, reduction: str) -> Instruction:
-        """``reduction`` is sum, max, min or an HLO opcode."""
+        """``reduction`` is sum, max, min, an HLO opcode, or bits: one member has an element, the others zero bits."""
+        if reduction == "bits":
+            bits = as_integers(self, x)
+            return from_integers(self, self.all_reduce(bits, atoms, "sum"), x.shape.dtype)
         body = self.reducers.get(COMBINERS.get(reduction, reduction), x.shape.dtype)
         return self.add("all-reduce", x.shape, x, replica_groups=self._groups(atoms), to_apply=body)
 
     def reduce_scatter(self, x: Instruction, dim: int, atoms: Atoms, reduction: str) -> Instruction:
+        """As `all_reduce`, and each member keeps its part along ``dim``."""
+        if reduction == "bits":
+            bits = as_integers(self, x)
+            part = self.reduce_scatter(bits, bits.shape.rank - x.shape.rank + dim, atoms, "sum")
+            return from_integers(self, part, x.shape.dtype)
         body = self.reducers.get(COMBINERS.get(reduction, reduction), x.shape.dtype)
         dims = list(x.shape.dims)
         dims[dim] //= self.table.extent(atoms)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardc.hlo.build import reachable_computations
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.opset import has_side_effect
-from shardc.hlo.sharding import Sharding
+from shardc.partitioner.manual import is_manual
 
 __all__ = ["InlineCalls"]
 
@@ -46,7 +46,7 @@ class InlineCalls:
             before: Computation = old.attrs[_CALLS[old.opcode]]
             callee = called[before]
             large = (sites[before] - 1) * len(callee.instructions) > self.most
-            return None if large or any(map(_is_manual, (old, *callee))) else _opened(callee, operands)
+            return None if large or any(map(is_manual, (old, *callee))) else _opened(callee, operands)
 
         for c in module.computations:
             called[c] = rebuild_computation(c, change, called)
@@ -63,8 +63,3 @@ def _opened(callee: Computation, operands: tuple[Instruction, ...]) -> Instructi
         if i.opcode != "parameter":
             new[i] = i.replace(operands=tuple(new[o] for o in i.operands))
     return new[callee.root]
-
-
-def _is_manual(i: Instruction) -> bool:
-    shardings = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,)
-    return any(isinstance(s, Sharding) and s.manual for s in shardings)

@@ -22,7 +22,7 @@ from shardc.sharding.markers import manual_axes
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
 
-__all__ = ["enter", "has_manual", "leave"]
+__all__ = ["enter", "has_manual", "is_manual", "leave", "manual_of"]
 
 
 def has_manual(module: Module) -> bool:
@@ -32,8 +32,8 @@ def has_manual(module: Module) -> bool:
 
 def enter(body: Body, op: Instruction) -> Tree:
     """Values outside as values inside."""
-    outside = [a for o in op.operands for a in _manual(o)]
-    axes = manual_axes(op) or [a for a in _manual(op) if a not in outside] or body.context.table.mesh.axis_names
+    outside = [a for o in op.operands for a in manual_of(o)]
+    axes = manual_axes(op) or [a for a in manual_of(op) if a not in outside] or body.context.table.mesh.axis_names
     values = []
     for operand, inner, wanted in zip(op.operands, op.shape.leaves(), body.wanted(op), strict=True):
         value = body.value(operand)
@@ -50,7 +50,7 @@ def leave(body: Body, op: Instruction) -> Tree:
     for operand, outer, sharding, wanted in leaves:
         value = body.value(operand)
         left = sharding.manual if isinstance(sharding, Sharding) else ()
-        known = manual_axes(op) or [a for a in _manual(operand) if a not in left]
+        known = manual_axes(op) or [a for a in manual_of(operand) if a not in left]
         axes = known or body.context.table.mesh.axis_names
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")
@@ -58,10 +58,16 @@ def leave(body: Body, op: Instruction) -> Tree:
     return list(values) if op.shape.is_tuple else values[0]
 
 
-def _manual(op: Instruction) -> Sequence[str]:
+def manual_of(op: Instruction) -> tuple[str, ...]:
     """The manual axes of a value inside, where its own sharding names them."""
-    sharding = op.leaf_shardings()[0]
+    sharding = op.sharding[0] if isinstance(op.sharding, tuple) and op.sharding else op.sharding
     return sharding.manual if isinstance(sharding, Sharding) else ()
+
+
+def is_manual(op: Instruction) -> bool:
+    """Is any part of the value one of a manual computation?"""
+    shardings = op.sharding if isinstance(op.sharding, tuple) else (op.sharding,)
+    return any(isinstance(s, Sharding) and s.manual for s in shardings)
 
 
 def _sides(

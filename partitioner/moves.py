@@ -185,8 +185,11 @@ def moved_atoms(before: Layout, after: Layout) -> Atoms:
     return tuple(sorted({*old, *new}))
 
 
-def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) -> Instruction:
-    """Instructions that take the local value ``x`` of a global array of ``dims`` one step further."""
+def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step, *, moved: bool = False) -> Instruction:
+    """Instructions that take the local value ``x`` of a global array of ``dims`` one step further.
+
+    Of a partial value that was only ``moved``, bits are put together.
+    """
     table, before, after = em.table, step.before, step.after
     match step.move:
         case Gather(dim, atoms):
@@ -200,13 +203,17 @@ def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) ->
             return _emit_all_to_all(em, x, dims, step)
         case ReduceScatter(dim, atoms):
             x = rechunk(em, x, dims[dim], (dim, before.dims[dim], _chunk(table, after, dims, dim, atoms)))
-            return em.reduce_scatter(x, dim, atoms, before.reduction)
+            return em.reduce_scatter(x, dim, atoms, _way(before, moved))
         case AllReduce(atoms):
-            return em.all_reduce(x, atoms, before.reduction)
+            return em.all_reduce(x, atoms, _way(before, moved))
         case Partial(atoms, reduction):
             return em.keep_on_first(x, atoms, em.identity(reduction, x.shape.dtype))
         case Permute():
             return em.permute(x, permutation(table, before, after))
+
+
+def _way(layout: Layout, moved: bool) -> str:
+    return "bits" if moved and layout.reduction == "sum" else layout.reduction
 
 
 def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) -> Instruction:

@@ -46,6 +46,7 @@ from shardc.partitioner.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.region import make_plan
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.search_unflattened import SearchUnflattened
+from shardc.partitioner.share_equal import ShareEqual
 from shardc.partitioner.sort_beginnings import SortBeginnings
 from shardc.partitioner.split_transforms import SplitTransforms
 from shardc.sharding.device_orders import DEVICE_ORDERS
@@ -145,6 +146,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
     return (
         OpenCalls(),
         InlineCalls(),
+        ShareEqual(),
         OpenScatters(),
         FoldSlices(),
         FoldPads(),

@@ -220,7 +220,7 @@ class Costs:
         for want in wants:
             if want in forms:
                 continue
-            source = min(forms, key=lambda form: resharder.cost(dims, nbytes, form, want))
+            source = resharder.start(dims, nbytes, forms, want)
             path = resharder.path(dims, nbytes, source, want)
             wire, count = wire + path.cost[0], count + path.cost[1]
             forms.extend(step.after for step in path.steps)

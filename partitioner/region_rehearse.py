@@ -196,9 +196,7 @@ class Rehearsal(Body):
         if layout in forms or value.remake is not None:
             return
         dims, nbytes, resharder = value.shape.dims, value.shape.dtype.nbytes, self.context.resharder
-        start = next(iter(forms))
-        if len(forms) > 1:
-            start = min(forms, key=lambda form: resharder.cost(dims, nbytes, form, layout))
+        start = resharder.start(dims, nbytes, tuple(forms), layout)
         for step in resharder.path(dims, nbytes, start, layout).steps:
             forms.setdefault(step.after, _NOTHING)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardc.collectives.machine import Machine
@@ -109,6 +110,20 @@ class Resharder:
     def cost(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Cost:
         """Bytes sent per device (or seconds) and number of collectives of that path."""
         return (0.0, 0) if source is target else self.path(dims, nbytes, source, target).cost
+
+    def start(self, dims: tuple[int, ...], nbytes: int, forms: Sequence[Layout], target: Layout) -> Layout:
+        """The form from which a value comes into ``target``: the nearest of those that are reduced furthest.
+
+        Partial sums are so added up once. Two paths of their own would add them up in two orders, and readers would
+        see different bits of one value.
+        """
+        if len(forms) == 1:
+            return forms[0]
+        whole = set(target.unreduced)
+        fit = [f for f in forms if whole.issubset(f.unreduced)]
+        least = min((len(f.unreduced) for f in fit), default=0)
+        found = [f for f in fit if len(f.unreduced) == least] or forms
+        return min(found, key=lambda form: self.cost(dims, nbytes, form, target))
 
     def at_least(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> float:
         """A lower bound of that cost, found without a search."""

@@ -29,11 +29,11 @@ class Value:
 
     ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
     with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
-    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial, and
-    ``made`` the decision that made it so.
+    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial,
+    ``made`` the decision that made it so, and ``moved`` that its elements were not added up (`partitioner.moved`).
     """
 
-    __slots__ = ("forms", "layout", "made", "metadata", "name", "remake", "shape", "uses", "wanted", "why")
+    __slots__ = ("forms", "layout", "made", "metadata", "moved", "name", "remake", "shape", "uses", "wanted", "why")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Value:
         made: Decided | None = None,
         metadata: Metadata | None = None,
         remake: Callable[[Layout], Instruction] | None = None,
+        moved: bool = False,
     ) -> None:
         self.name = name
         self.shape = shape
@@ -59,6 +60,7 @@ class Value:
         self.made = made
         self.metadata = metadata
         self.remake = remake
+        self.moved = moved
 
     def __repr__(self) -> str:
         return f"Value({self.name}, {self.shape}, {self.layout})"

@@ -19,18 +19,28 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPARISON", "FLOAT"]
 
-#: Fused multiply-add is welcome where the target has it; nothing else may be rearranged.
+#: What a product and a sum need to become a fused multiply-add. Nothing else may be rearranged.
 CONTRACT = ("contract",)
+
+
+def _fusing(op: Op) -> tuple[str, ...]:
+    """Only what a reduction adds up is fused with the product before it: that is computed in one kernel.
+
+    Kernels that each compute ``x * y + z`` for themselves would else differ in its last bit, as ``x * y`` is read by
+    others there or not.
+    """
+    return CONTRACT if op.wide else ()
+
 
 COMPARISON = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 
 
 def _add(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.fadd(x, y, flags=CONTRACT)
+    return b.fadd(x, y, flags=_fusing(op))
 
 
 def _subtract(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.fsub(x, y, flags=CONTRACT)
+    return b.fsub(x, y, flags=_fusing(op))
 
 
 def _multiply(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:

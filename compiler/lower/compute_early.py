@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.compiler.lower.assign_buffers import Peak
+from shardc.compiler.lower.fusion_rules import is_pointwise
 from shardc.compiler.lower.order import Judged, Order, loop_bodies
 from shardc.hlo.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.simplify.make import map_computations, step_computations
@@ -105,6 +106,8 @@ def _parts(
         cones[i] = cone = frozenset((i,)).union(*(cones[o] for o in i.operands))
         if i.opcode in ("parameter", "constant") or i is inner.root or not i.shape.is_array or cone & late:
             continue
+        if any(not is_pointwise(x) and any(u not in cone for u in inside[x]) for x in cone if x is not i):
+            continue  # the kernel would need it as well
         freed = [p for p in cone if p in outside and p not in kept and all(u in cone for u in inside[p])]
         gain = sum(p.shape.nbytes for p in freed) - i.shape.nbytes
         if gain > 0:

@@ -16,6 +16,7 @@ __all__ = [
     "is_elementwise",
     "is_fusable",
     "is_movement",
+    "is_pointwise",
     "is_sample",
     "is_uniform",
     "moved_operands",
@@ -53,6 +54,14 @@ def is_elementwise(i: Instruction) -> bool:
     if i.opcode == "bitcast-convert":
         return i.shape.dims == i.operands[0].shape.dims
     return OPS[i.opcode].family == "elementwise" and i.opcode not in _NOT_FUSABLE and i.shape.is_array
+
+
+def is_pointwise(i: Instruction) -> bool:
+    """Is each element a function of elements of the operands, the same bits in whatever kernel it is computed?
+
+    Only such values are computed twice: sums come out differently in kernels that cut them up differently.
+    """
+    return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "parameter" or is_elementwise(i)
 
 
 def is_fusable(i: Instruction) -> bool:

@@ -64,6 +64,7 @@ PASSES: tuple[Pass, ...] = (
     SeparateReductions(),
     RemoveMarkers(),
     ExpandChecks(),
+    EliminateCommon(),
     EliminateDead(),
     Simplify(),
     UnrollLoops(),

@@ -10,7 +10,7 @@ from shardc.hlo.opset import has_side_effect
 from shardc.hlo.simplify.make import effects, map_computations
 from shardc.hlo.simplify.structure import Structure
 
-__all__ = ["EliminateCommon", "EliminateDead"]
+__all__ = ["EliminateCommon", "EliminateDead", "has_equals"]
 
 #: Equal instructions of these are still different values.
 _NEVER_EQUAL = frozenset({"parameter", "rng", "rng-get-and-update-state", "infeed", "after-all"})
@@ -38,7 +38,7 @@ def _one_of_each(computation: Computation, structure: Structure) -> Computation:
     first: dict[tuple[object, ...], Instruction] = {}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old.opcode in _NEVER_EQUAL or _foreign(old) or has_side_effect(old):
+        if not has_equals(old):
             return None
         key = (old.opcode, old.shape, operands, structure.attributes(old))
         found = first.get(key)
@@ -50,9 +50,14 @@ def _one_of_each(computation: Computation, structure: Structure) -> Computation:
     return rebuild_computation(computation, change)
 
 
-def _foreign(i: Instruction) -> bool:
-    """A custom call of which nothing is known; LAPACK's are functions of their operands."""
-    return i.opcode == "custom-call" and i.attrs.get("custom_call_target") not in LAPACK
+def has_equals(i: Instruction) -> bool:
+    """Is another instruction that does the same to the same operands the same value?
+
+    Custom calls of which nothing is known are not; LAPACK's are functions of their operands, constraints no calls.
+    """
+    if i.opcode == "custom-call" and i.attrs.get("custom_call_target") not in (*LAPACK, "Sharding"):
+        return False
+    return i.opcode not in _NEVER_EQUAL and not has_side_effect(i)
 
 
 @dataclass(frozen=True, slots=True)

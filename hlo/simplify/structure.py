@@ -1,7 +1,7 @@
 """Structural identity: texts that are equal exactly when two instructions or computations do the same.
 
 Used to share equal reducers, to find common subexpressions, and as the content that names a cached object. Names,
-metadata and shardings do not count.
+metadata and shardings do not count, but for those of constraints, which say nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class Structure:
         self._computations: dict[Computation, str] = {}
 
     def attributes(self, instruction: Instruction) -> str:
-        return self._mapping(instruction.attrs)
+        """Everything that an instruction says beside opcode, shape and operands."""
+        said = self._mapping(instruction.attrs)
+        is_constraint = instruction.attrs.get("custom_call_target") == "Sharding"
+        return f"{said} {instruction.sharding!r}" if is_constraint else said
 
     def computation(self, computation: Computation) -> str:
         """A digest of everything that the computation does, its callees included."""
@@ -35,7 +38,7 @@ class Structure:
             digest = hashlib.sha256()
             for i in computation:
                 operands = ",".join(str(number[o]) for o in i.operands)
-                line = f"{i.opcode}({operands}){i.shape.plain}{self._mapping(i.attrs)}\n"
+                line = f"{i.opcode}({operands}){i.shape.plain}{self.attributes(i)}\n"
                 digest.update(line.encode())
             digest.update(f"root {number[computation.root]}".encode())
             known = self._computations[computation] = digest.hexdigest()

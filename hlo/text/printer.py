@@ -12,6 +12,7 @@ from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction, Metadata, Module
 from shardc.hlo.notation import print_sharding
+from shardc.hlo.open_singles import open_singles
 from shardc.hlo.opset import OPS
 from shardc.hlo.pass_carries_on import pass_carries_on
 from shardc.hlo.separate import separate
@@ -40,7 +41,7 @@ def print_module(module: Module, *, named_shardings: bool = False, as_is: bool =
     """
     if module.partitioned:
         module = separate(module)  # in manual programs XLA takes no others; its own combiners join them again
-        module = pass_carries_on(module)
+        module = pass_carries_on(open_singles(module))
     known = computations_as_written(module)
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,7 +74,7 @@ class DeviceNumbers:
         found = self._value(i, [self._known[o] for o in i.operands])
         if found is None or i.shape.dtype.kind == "pred":
             return found
-        limits = np.iinfo(i.shape.dtype.numpy)
+        limits = ml_dtypes.iinfo(i.shape.dtype.numpy)
         return found if found.min() >= limits.min and found.max() <= limits.max else None
 
     def _value(self, i: Instruction, given: list[Numbers | None]) -> Numbers | None:

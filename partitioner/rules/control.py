@@ -26,6 +26,7 @@ from shardc.partitioner.accumulate import as_run, branch_layouts, loop_state
 from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.manual import enter, leave
+from shardc.partitioner.moved import result_moved
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
 from shardc.sharding.factors import FactorKind, FactorRule
@@ -145,6 +146,7 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layo
         if value.layout.unreduced:
             value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
             value.uses = uses.get(k, value.uses)
+            value.moved = result_moved(body, op, k if op.shape.is_tuple else None)
 
 
 def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout, ...]], tuple[Layout, ...]]:
@@ -207,7 +209,8 @@ def _constraint(body: Body, op: Instruction) -> Tree:
         aim = body.needs.get(op, layout)
         layout = aim if aim.unreduced else layout
         local = body.get(tree, layout, f"the sharding constraint %{op.name} wants")
-        return Value(op.name, tree.shape, layout, local, uses=body.uses.get(op, 1), metadata=op.metadata)
+        uses, moved = body.uses.get(op, 1), tree.moved
+        return Value(op.name, tree.shape, layout, local, uses=uses, metadata=op.metadata, moved=moved)
 
     return bring(body.values[op.operands[0]])
 

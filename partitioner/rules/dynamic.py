@@ -78,7 +78,7 @@ def _window(em: Emitter, x: Instruction, dim: int, start: Instruction, size: int
     """``size`` elements of ``x`` from any scalar ``start``; zero where ``x`` has none."""
     n = x.shape.dims[dim]
     padding = tuple((size, size, 0) if d == dim else (0, 0, 0) for d in range(x.shape.rank))
-    zero = em.scalar(0, x.shape.dtype)
+    zero = em.zero(x.shape.dtype)
     padded = em.add("pad", x.shape.with_dims(_with(x.shape.dims, dim, n + 2 * size)), x, zero, padding=padding)
     return em.dynamic_slice(padded, dim, em.add("add", start.shape, start, em.index(size)), size)
 
@@ -131,7 +131,7 @@ def masked_slice(site: Site) -> list[Instruction]:
             part = _window(em, part, d, _minus(em, offsets[d], as_type(em, starts[d], DTYPES["s32"])), sizes[d])
         else:
             mine = em.splat(inside(em, offsets[d], x.shape.dims[d]), part.shape.dims)
-            part = em.select(mine, part, em.splat(em.scalar(0, x.shape.dtype), part.shape.dims))
+            part = em.select(mine, part, em.splat(em.zero(x.shape.dtype), part.shape.dims))
     return [part]
 
 

@@ -68,7 +68,7 @@ def _gather(site: Site) -> list[Instruction]:
     batch = tuple(d for d in range(made.shape.rank) if d not in attrs["offset_dims"])
     owned = em.reshape(owned, tuple(made.shape.dims[d] for d in batch))
     owned = em.add("broadcast", array_shape("pred", *made.shape.dims), owned, dimensions=batch)
-    zero = em.splat(em.scalar(0, made.shape.dtype), made.shape.dims)
+    zero = em.splat(em.zero(made.shape.dtype), made.shape.dims)
     return [em.select(owned, made, zero)]
 
 
@@ -77,7 +77,7 @@ def _with_margins(em: Emitter, x: Instruction, margins: Sequence[int]) -> Instru
     if not any(margins):
         return x
     shape = x.shape.with_dims(tuple(n + 2 * m for n, m in zip(x.shape.dims, margins, strict=True)))
-    return em.add("pad", shape, x, em.scalar(0, x.shape.dtype), padding=tuple((m, m, 0) for m in margins))
+    return em.add("pad", shape, x, em.zero(x.shape.dtype), padding=tuple((m, m, 0) for m in margins))
 
 
 def _local_indices(site: Site, picked: list[int]) -> tuple[Instruction, Instruction | None]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
 from shardc.partitioner.halo import Line, fetch, fetch_dilated, outputs, pick
@@ -140,8 +142,7 @@ def _pick(site: Site) -> list[Instruction]:
 
 
 def _zero(site: Site) -> Instruction:
-    dtype = site.shapes[0].dtype
-    return site.em.scalar(dtype.numpy.type(0), dtype)
+    return site.em.zero(site.shapes[0].dtype)
 
 
 def _pad(site: Site) -> list[Instruction]:
@@ -293,7 +294,7 @@ def _all_operands(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...
 
 def _zero_padding(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     value = op.operands[1]
-    zero = value.opcode == "constant" and value.attrs["literal"].splat == 0
+    zero = value.opcode == "constant" and not any(np.asarray(value.attrs["literal"].splat).tobytes())
     return ((0,),) if zero and reduction == "sum" else ()
 
 
