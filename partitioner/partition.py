@@ -23,6 +23,7 @@ from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.name_batches import NameBatches
+from shardc.partitioner.nest_sub_axes import NestSubAxes
 from shardc.partitioner.open_calls import OpenCalls
 from shardc.partitioner.open_scatters import OpenScatters
 from shardc.partitioner.optimise.combine import CombineCollectives
@@ -143,6 +144,7 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
 def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
     """The passes: what prepares the program, the rewriting, what makes collectives fewer, and what hides them."""
     return (
+        NestSubAxes(),
         OpenCalls(),
         InlineCalls(),
         OpenScatters(),
