@@ -18,6 +18,7 @@ from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.contract_unflattened import ContractUnflattened
 from shardc.partitioner.expand_split import ExpandSplit
+from shardc.partitioner.fill_empty import FillEmpty
 from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
@@ -145,6 +146,7 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
     """The passes: what prepares the program, the rewriting, what makes collectives fewer, and what hides them."""
     return (
         NestSubAxes(),
+        FillEmpty(),
         OpenCalls(),
         InlineCalls(),
         OpenScatters(),

@@ -208,7 +208,7 @@ class _Builder:
         given = g.initial[constrained[0]]
         if before not in self.borders or not g.annotated[constrained[0]]:
             return self.operation(i, [constrained])
-        axes = manual_axes(i)
+        axes = manual_axes(i, g.mesh)
         border = Border(given, axes, inward=True)
         (inside,) = g.add_values(i)
         source = g.values[before.operands[0]][0]
@@ -224,7 +224,7 @@ class _Builder:
         g = self.graph
         (whole,) = g.add_values(i)
         if g.annotated[whole] and self.is_linked(i, 0):
-            border = Border(g.initial[whole], manual_axes(i), inward=False)
+            border = Border(g.initial[whole], manual_axes(i, g.mesh), inward=False)
             self.flow(i, list(source), whole, "out of the manual computation", border)
         return (whole,)
 
