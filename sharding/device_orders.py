@@ -132,9 +132,7 @@ def _per_leaf(op: Instruction) -> list[TileSharding | None]:
 
 
 def _speaks_of_devices(module: Module) -> bool:
-    return any(
-        i.opcode in COLLECTIVES or i.opcode == "partition-id" or _is_border(i) for i in module.instructions()
-    )
+    return any(i.opcode in COLLECTIVES or i.opcode == "partition-id" or _is_border(i) for i in module.instructions())
 
 
 def _is_border(i: Instruction) -> bool:
