@@ -15,7 +15,7 @@ import numpy as np
 from shardc.hlo.groups import AxisPairs
 from shardc.hlo.ir import Instruction, Origin
 from shardc.hlo.literal import Literal
-from shardc.hlo.types import DTYPES, array_shape
+from shardc.hlo.types import array_shape
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Atoms
 from shardc.partitioner.windows import Plan, Round, Source, Wish, gathered, plan

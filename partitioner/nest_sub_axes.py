@@ -1,9 +1,9 @@
 """Sub-axes that cannot be named together, of sizes that do not divide one another, become such that can.
 
-``x:(1)2`` and ``x:(1)3`` of an axis of 6 cut it in ways that do not nest. Arguments and results keep theirs first, then
-what most values have. Any other value gets as many shards from the positions that are left, ``x:(2)3`` say: inside of the
-program nobody sees which device holds which shard. Where it is an argument or a result, one permute of whole shards
-brings them where they were asked for.
+``x:(1)2`` and ``x:(1)3`` of an axis of 6 cut it in ways that do not nest. Arguments and results keep theirs first,
+then what most values have. Any other value gets as many shards from the positions that are left, ``x:(2)3`` say: inside
+of the program nobody sees which device holds which shard. Where it is an argument or a result, one permute of whole
+shards brings them where they were asked for.
 """
 
 from __future__ import annotations
