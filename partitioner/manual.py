@@ -33,8 +33,7 @@ def has_manual(module: Module) -> bool:
 def enter(body: Body, op: Instruction) -> Tree:
     """Values outside as values inside."""
     outside = [a for o in op.operands for a in _manual(o)]
-    mesh = body.context.table.mesh
-    axes = manual_axes(op, mesh) or [a for a in _manual(op) if a not in outside] or mesh.axis_names
+    axes = manual_axes(op) or [a for a in _manual(op) if a not in outside] or body.context.table.mesh.axis_names
     values = []
     for operand, inner, wanted in zip(op.operands, op.shape.leaves(), body.wanted(op), strict=True):
         value = body.value(operand)
@@ -51,7 +50,7 @@ def leave(body: Body, op: Instruction) -> Tree:
     for operand, outer, sharding, wanted in leaves:
         value = body.value(operand)
         left = sharding.manual if isinstance(sharding, Sharding) else ()
-        known = manual_axes(op, body.context.table.mesh) or [a for a in _manual(operand) if a not in left]
+        known = manual_axes(op) or [a for a in _manual(operand) if a not in left]
         axes = known or body.context.table.mesh.axis_names
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")

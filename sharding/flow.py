@@ -25,7 +25,7 @@ from shardc.sharding.markers import (
     is_constraint,
     is_edge,
     leaves_manual,
-    manual_axes,
+    manual_axes_of,
 )
 from shardc.sharding.options import PropagationOptions
 from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
@@ -205,7 +205,7 @@ class _Builder:
     def enter(self, i: Instruction, constrained: Values) -> Values:
         """Into a manual computation: from the value before the constraint to the value inside."""
         g, before = self.graph, i.operands[0]
-        given, axes = g.initial[constrained[0]], manual_axes(i, g.mesh)
+        given, axes = g.initial[constrained[0]], manual_axes_of(i, g.mesh)
         if before not in self.borders or not g.annotated[constrained[0]]:
             return self.operation(i, [constrained])
         border = Border(given, axes, inward=True)
@@ -221,7 +221,7 @@ class _Builder:
 
     def leave(self, i: Instruction, source: Values) -> Values:
         g = self.graph
-        (whole,), axes = g.add_values(i), manual_axes(i, g.mesh)
+        (whole,), axes = g.add_values(i), manual_axes_of(i, g.mesh)
         if g.annotated[whole] and self.is_linked(i, 0):
             border = Border(g.initial[whole], axes, inward=False)
             self.flow(i, list(source), whole, "out of the manual computation", border)

@@ -25,6 +25,7 @@ __all__ = [
     "is_spent",
     "leaves_manual",
     "manual_axes",
+    "manual_axes_of",
 ]
 
 
@@ -53,9 +54,14 @@ def leaves_manual(i: Instruction) -> bool:
     return _target(i) == LOCAL_TO_GLOBAL
 
 
-def manual_axes(i: Instruction, mesh: Mesh) -> tuple[str, ...]:
-    """The axes of ``mesh`` that a manual computation handles itself, of a call at its border."""
-    axes = tuple(a for a in _frontend(i, "xla.sdy.manual_axes").split(",") if a)
+def manual_axes(i: Instruction) -> tuple[str, ...]:
+    """The axes that a manual computation handles itself, of a call at its border."""
+    return tuple(a for a in _frontend(i, "xla.sdy.manual_axes").split(",") if a)
+
+
+def manual_axes_of(i: Instruction, mesh: Mesh) -> tuple[str, ...]:
+    """`manual_axes`, which are axes of ``mesh``; `AnnotationError` if they are not."""
+    axes = manual_axes(i)
     unknown = next((a for a in axes if a not in mesh.axis_names), None)
     if unknown is not None:
         raise AnnotationError(
