@@ -51,7 +51,7 @@ def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | N
     """The module with shardings that no mesh expresses together with others over digits that the others leave.
 
     ``mesh_of`` gives a mesh that can express all of some shardings, None if there is none. What manual computations
-    see stays as it is; so does all of a program that asks which device it runs on.
+    see stays as it is; so does all of a program that asks outside of them which device it runs on.
     """
     seen = _seen_by_devices(module)
     kept: list[TileSharding] = []
@@ -62,7 +62,7 @@ def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | N
             return module
         (others if mesh_of([*kept, t]) is None else kept).append(t)
     mesh = mesh_of(kept) if others else None
-    if mesh is None or any(i.opcode == "partition-id" for i in module.instructions()):
+    if mesh is None or any(i.opcode == "partition-id" and not _is_manual(i) for i in module.instructions()):
         return module
     if any(t in seen or math.prod(t.tile) != mesh.size for t in others):
         return module
@@ -138,6 +138,12 @@ def _speaks_of_devices(module: Module) -> bool:
 def _is_border(i: Instruction) -> bool:
     """Does a manual computation begin or end here?"""
     return i.attrs.get("custom_call_target") in _BORDER
+
+
+def _is_manual(i: Instruction) -> bool:
+    """Does its own sharding say that it is inside of a manual computation?"""
+    s = i.sharding
+    return bool(s.manual) if isinstance(s, Sharding) else isinstance(s, TileSharding) and s.kind == "manual"
 
 
 def _seen_by_devices(module: Module) -> set[TileSharding]:

@@ -15,11 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from shardc.hlo.build import Builder, make_module
+from shardc.hlo.errors import AnnotationError
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.notation import tile_sharding
 from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.partition import partition
@@ -129,3 +131,42 @@ def test_sub_axes_that_do_not_nest(seed: int) -> None:
         t = tile_sharding(s)
         tiles.append(t if t.kind == "tiled" else TileSharding("tiled", (1, 1, mesh.size), (), (mesh.size,)))
     check(program(first, second, middle, result, mesh=mesh, num_partitions=mesh.size), tiles)
+
+
+MANUAL = """HloModule m, num_partitions=4
+add { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT r = f32[] add(x, y) }
+ENTRY e {
+  p = f32[4,4] parameter(0), sharding={devices=[2,2]<=[4]}
+  q = f32[4,4] parameter(1), sharding={devices=[2,1,2]0,3,1,2 last_tile_dim_replicate}
+  both = f32[4,4] add(p, q), sharding={devices=[1,2,2]0,3,1,2 last_tile_dim_replicate}
+  s = f32[4,4] custom-call(both), custom_call_target="Sharding", sharding={devices=[2,2]1,3,0,2}
+  l = f32[2,2] custom-call(s), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  d = u32[] partition-id()INSIDE
+  f = f32[] convert(d)
+  b = f32[2,2] broadcast(f), dimensions={}
+  a = f32[2,2] add(l, b)
+  r = f32[2,2] all-reduce(a), replica_groups={{0,1},{2,3}}, channel_id=1, use_global_device_ids=true, to_apply=add
+  t = f32[2,2] custom-call(r), custom_call_target="Sharding", sharding={manual}
+  ROOT g = f32[4,4] custom-call(t), custom_call_target="SPMDShardToFullShape", sharding={devices=[2,2]1,3,0,2}
+}"""
+
+
+def test_manual_computations_keep_their_order_of_devices() -> None:
+    local = partition(propagate(read_hlo(MANUAL.replace("INSIDE", ", sharding={manual}"))).module)
+    rng = np.random.default_rng(0)
+    p, q = (rng.integers(-9, 9, (4, 4)).astype(np.float32) for _ in range(2))
+    given = TileSharding("tiled", (2, 2), (), (4,))
+    halves = TileSharding("tiled", (2, 1, 2), (0, 3, 1, 2), (), (), ("replicated",), True)
+    inside = TileSharding("tiled", (2, 2), (1, 3, 0, 2))
+    columns = [list(row) for row in zip(shards(p, given), shards(q, halves), strict=True)]
+    parts = [part + d for d, part in enumerate(shards(p + q, inside))]
+    sums = [parts[0] + parts[1]] * 2 + [parts[2] + parts[3]] * 2
+    for device, (result,) in enumerate(evaluate_spmd(local, columns)):
+        np.testing.assert_array_equal(np.asarray(result), sums[device], err_msg=f"device {device}")
+
+
+def test_who_asks_for_its_number_outside_of_manual_computations_keeps_all_orders() -> None:
+    with pytest.raises(AnnotationError, match="no mesh can express both"):
+        propagate(read_hlo(MANUAL.replace("INSIDE", "")))
