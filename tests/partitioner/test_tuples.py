@@ -7,11 +7,16 @@ import pytest
 from fuzz_cases import check_compiled
 from partition_support import check, integers
 
+from shardc.hlo.build import Builder
+from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
+from shardc.hlo.ir import Instruction
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
+from shardc.launcher.array import gather
+from shardc.launcher.stages import Program
 from shardc.partitioner.partition import partition
 from shardc.sharding.propagate import propagate
 
@@ -101,6 +106,17 @@ def test_custom_calls_take_tuples_whole(call: str) -> None:
     verify(local)
     made = next(i for i in local.entry if i.opcode == "custom-call")
     assert {leaf.dims for o in (*made.operands, made) for leaf in o.shape.leaves()} == {(4,)}
+
+
+def test_a_custom_call_of_a_tuple_runs() -> None:
+    def total(b: Builder, call: Instruction, t: Instruction) -> Instruction:
+        return b.add("add", *(b.add("get-tuple-element", t, index=k) for k in range(2)))
+
+    body = 'y = f32[4] custom-call(t), custom_call_target="mine"\n  x = (f32[4]) tuple(y)'
+    program = Program(read_hlo(text(body))).with_custom_calls({"mine": CustomCall(expand=total)})
+    a, b = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    (got,) = program.partition().compile().run([a, b])
+    np.testing.assert_array_equal(gather(got), a + b + a)
 
 
 @pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox", "rng_default"])
