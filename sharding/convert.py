@@ -200,7 +200,7 @@ def derive_mesh(tiles: Sequence[tuple[Instruction, TileSharding]], num_partition
                 f"sharding of {math.prod(t.tile)} tiles, while others have {devices} devices", where=_where(i),
                 fix="all shardings of a program are over the same devices",
             )  # fmt: skip
-        if not np.array_equal(np.sort(device_list(t)), np.arange(devices)):
+        if t.devices and sorted(t.devices) != list(range(devices)):
             raise AnnotationError(
                 f"sharding over other devices than 0 to {devices - 1}", where=f"{_where(i)}: {_text(t)}",
                 fix="name each device of the program once, or the same part of the devices in all shardings",

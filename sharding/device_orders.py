@@ -38,7 +38,9 @@ def on_named_devices(module: Module) -> Module:
     """The module with devices renumbered, where all tiled shardings name the same part of the devices."""
     lists = [t.devices for _, t in _tiled(module)]
     named = {frozenset(x) for x in lists}
-    if len(named) != 1 or module.num_partitions != 1 or not all(lists) or _speaks_of_devices(module):
+    if len(named) != 1 or module.num_partitions != 1 or not all(lists):
+        return module
+    if _speaks_of_devices(module) or any(map(_is_border, module.instructions())):
         return module
     (devices,) = named
     number = {d: n for n, d in enumerate(sorted(devices))}
@@ -51,20 +53,20 @@ def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | N
     """The module with shardings that no mesh expresses together with others over digits that the others leave.
 
     ``mesh_of`` gives a mesh that can express all of some shardings, None if there is none. What manual computations
-    see stays as it is; so does all of a program that asks outside of them which device it runs on.
+    see stays as it is; so does all of a program that speaks of devices outside of them.
     """
+    if _speaks_of_devices(module):
+        return module
     seen = _seen_by_devices(module)
     kept: list[TileSharding] = []
     others: list[TileSharding] = []
     different = dict.fromkeys(t for _, t in _tiled(module))
     for t in sorted(different, key=lambda t: (t not in seen, tile_ranges(t) is None)):
-        if sorted(device_list(t)) != list(range(math.prod(t.tile))):
+        if t.devices and sorted(t.devices) != list(range(math.prod(t.tile))):
             return module
         (others if mesh_of([*kept, t]) is None else kept).append(t)
     mesh = mesh_of(kept) if others else None
-    if mesh is None or any(i.opcode == "partition-id" and not _is_manual(i) for i in module.instructions()):
-        return module
-    if any(t in seen or math.prod(t.tile) != mesh.size for t in others):
+    if mesh is None or any(t in seen or math.prod(t.tile) != mesh.size for t in others):
         return module
     moved = {t: _over(t, mesh) for t in others}
     orders: Orders = {}
@@ -132,7 +134,12 @@ def _per_leaf(op: Instruction) -> list[TileSharding | None]:
 
 
 def _speaks_of_devices(module: Module) -> bool:
-    return any(i.opcode in COLLECTIVES or i.opcode == "partition-id" or _is_border(i) for i in module.instructions())
+    """Does anything but what belongs to manual computations depend on the numbers of devices?"""
+    manual = any(map(_is_border, module.instructions()))
+    return any(
+        (i.opcode == "partition-id" and not _is_manual(i)) or (i.opcode in COLLECTIVES and not manual)
+        for i in module.instructions()
+    )
 
 
 def _is_border(i: Instruction) -> bool:

@@ -211,7 +211,7 @@ class ComputationReader:
         sharding: AnySharding = fields.get("sharding")
         metadata: Metadata | None = self.shared.metadata.placed(fields.get("metadata"), self.scanner, draft.at)
         if opcode == "rng-bit-generator" and shape.is_array and operands:
-            operands = (self._generator(shape, operands, attrs, draft.name),)
+            operands = (self._generator(shape, operands, attrs, draft.name, metadata),)
             opcode, attrs = "get-tuple-element", {"index": 1}
         instruction = Instruction(
             opcode, shape, operands, attrs or NO_ATTRS, name=draft.name, sharding=sharding, metadata=metadata
@@ -222,14 +222,19 @@ class ComputationReader:
         return instruction
 
     def _generator(
-        self, bits: Shape, operands: tuple[Instruction, ...], attrs: dict[str, Any], name: str
+        self,
+        bits: Shape,
+        operands: tuple[Instruction, ...],
+        attrs: dict[str, Any],
+        name: str,
+        metadata: Metadata | None,
     ) -> Instruction:
         """What gives the state after ``bits`` as well, where the text asks for the bits alone."""
         shape = tuple_shape(operands[0].shape.plain, bits)
         name = f"{name}.generator"
         while name in self.scanner.text:
             name += ".1"
-        made = Instruction("rng-bit-generator", shape, operands, attrs, name=name)
+        made = Instruction("rng-bit-generator", shape, operands, attrs, name=name, metadata=metadata)
         self.instructions.append(made)
         return made
 
