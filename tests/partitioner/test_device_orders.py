@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from partition_support import check as equal
 
 from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError
@@ -170,3 +171,18 @@ def test_manual_computations_keep_their_order_of_devices() -> None:
 def test_who_asks_for_its_number_outside_of_manual_computations_keeps_all_orders() -> None:
     with pytest.raises(AnnotationError, match="no mesh can express both"):
         propagate(read_hlo(MANUAL.replace("INSIDE", "")))
+
+
+def test_two_ways_to_cut_an_axis_meet_in_a_product() -> None:
+    """``a.reshape(2, 3) @ a.reshape(3, 2)``: halves of thirds on one side, thirds of halves on the other."""
+    text = """HloModule m, num_partitions=6
+ENTRY e {
+  a = s32[6] parameter(0), sharding={devices=[6]<=[6]}
+  l = s32[2,3] reshape(a)
+  r = s32[3,2] reshape(a)
+  ROOT d = s32[2,2] dot(l, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    module = propagate(read_hlo(text)).module
+    cuts = {str(i.axis_sharding) for i in module.entry}
+    assert {"[{axis_0:(1)2}, {axis_0:(2)3}]", "[{axis_0:(1)3}, {axis_0:(3)2}]"} <= cuts
+    equal(module)
