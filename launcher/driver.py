@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.memory import aligned_bytes
+from shardc.collectives.memory import NO_MEMORY, aligned_bytes, out_of_memory
 from shardc.collectives.transport import Transport
 from shardc.collectives.virtual import VirtualPerformer
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
@@ -100,10 +100,16 @@ class Driver(StepDriver):
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
+
+        def arena(device: int) -> NDArray[np.uint8]:
+            try:
+                return transport.empty(arena_bytes)
+            except NO_MEMORY:
+                where = f"temporaries of device {device}, program {executable.name}"
+                raise out_of_memory(arena_bytes, where) from None
+
         self._running = [
-            _Device(
-                d, tables.arguments.of(i), tables.results.of(i), self._constants, transport.empty(arena_bytes), mask
-            )
+            _Device(d, tables.arguments.of(i), tables.results.of(i), self._constants, arena(d), mask)
             for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
         ]
         threads = config.num_threads or _cores()

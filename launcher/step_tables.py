@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.collectives.memory import NO_MEMORY, out_of_memory
 from shardc.collectives.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.launcher.arguments import place
@@ -135,7 +136,13 @@ class StepTables:
 
     def _fresh(self, result: _Result) -> Shards:
         """Shards of a result in memory of their own."""
-        lease = self.pool.lease(result.arrangement.nbytes)
+        nbytes = result.arrangement.nbytes
+        try:
+            lease = self.pool.lease(nbytes)
+        except NO_MEMORY:
+            layout = result.layout
+            shape = f"{layout.dtype}[{','.join(map(str, layout.dims))}]"
+            raise out_of_memory(nbytes, f"result {layout.name or self._results.index(result)}, {shape}") from None
         return Shards.fresh(result.arrangement, result.addresses(lease.address), lease)
 
     def of(self, row: int) -> tuple[Any, Any]:

@@ -318,6 +318,6 @@ def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], res
         shape, resharder = op.shape, body.context.resharder
         wanted = body.needs.get(op) or body.wanted(op)[0]
         costs.append(resharder.cost(shape.dims, shape.dtype.nbytes, results[0], wanted))
-    else:
-        costs += [_exit_cost(body, op, k, x) for k, x in enumerate(results) if op.shape.elements[k].is_array]
+    elif all(s.is_array for s in op.shape.elements):
+        costs += [_exit_cost(body, op, k, x) for k, x in enumerate(results)]
     return sum(c[0] for c in costs), sum(c[1] for c in costs)

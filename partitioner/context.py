@@ -9,6 +9,7 @@ from shardc.collectives.machine import Machine
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
+from shardc.hlo.types import DTYPES, DType
 from shardc.partitioner.choose import Choice, Problem, choose
 from shardc.partitioner.emitter import Reducers
 from shardc.partitioner.invariants import repetitions
@@ -60,7 +61,7 @@ class Context:
     @staticmethod
     def over(mesh: Mesh, module: Module, machine: Machine | None = None) -> Context:
         """A context for partitioning ``module`` over ``mesh``, for the least time on a ``machine`` if one is given."""
-        table = AxisTable(mesh, _shardings(module))
+        table = AxisTable(mesh, _shardings(module), _index_type(module))
         names = Names(i.name for i in module.instructions())
         return Context(table, Resharder(table, machine), names, Names(), has_manual(module), repetitions(module))
 
@@ -97,6 +98,16 @@ class Context:
         if found is None:
             found = self._choices[problem] = choose(self.table, self.resharder, problem)
         return found
+
+
+#: Positions with padding, holes and margins are a few times the longest dimension.
+_SHORT = 1 << 28
+
+
+def _index_type(module: Module) -> DType:
+    """s32, or s64 where a dimension is too long for it."""
+    shapes = {leaf for i in module.instructions() for leaf in i.shape.leaves()}
+    return DTYPES["s32" if all(n < _SHORT for s in shapes for n in s.dims) else "s64"]
 
 
 def _shardings(module: Module) -> Iterator[Sharding]:

@@ -27,8 +27,6 @@ __all__ = ["COMBINERS", "Emitter", "Reducers", "identity_of"]
 #: HLO opcode that combines two partial values.
 COMBINERS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
-_INDEX = DTYPES["s32"]
-
 
 def identity_of(opcode: str, dtype: DType) -> Any:
     """The value that ``opcode`` (add, multiply, maximum, minimum, and, or, xor) leaves others unchanged with."""
@@ -69,6 +67,7 @@ class Emitter:
 
     def __init__(self, table: AxisTable, reducers: Reducers, names: Names) -> None:
         self.table = table
+        self.index_type = table.index
         self.reducers = reducers
         self.names = names
         self.instructions: list[Instruction] = []
@@ -126,7 +125,7 @@ class Emitter:
 
     def index(self, value: int) -> Instruction:
         """A constant of the index type."""
-        return self.scalar(value, _INDEX)
+        return self.scalar(value, self.index_type)
 
     def zero(self, dtype: DType) -> Instruction:
         """The constant whose bits are zero."""
@@ -151,12 +150,12 @@ class Emitter:
     def scaled(self, index: Instruction, factor: int) -> Instruction:
         if factor == 1:
             return index
-        return self._shared(("scaled", index, factor), "multiply", _INDEX, index, self.index(factor))
+        return self._shared(("scaled", index, factor), "multiply", self.index_type, index, self.index(factor))
 
     def plus(self, index: Instruction, offset: int) -> Instruction:
         if offset == 0:
             return index
-        return self._shared(("plus", index, offset), "add", _INDEX, index, self.index(offset))
+        return self._shared(("plus", index, offset), "add", self.index_type, index, self.index(offset))
 
     # -- where am I ------------------------------------------------------------------------------------------
 
@@ -182,10 +181,14 @@ class Emitter:
             part = self._divided(self._position(), stride)
             if run[0] > 0:
                 part = self._shared(
-                    ("remainder", part, table.extent(run)), "remainder", _INDEX, part, self.index(table.extent(run))
+                    ("remainder", part, table.extent(run)),
+                    "remainder",
+                    self.index_type,
+                    part,
+                    self.index(table.extent(run)),
                 )
             part = self.scaled(part, weight)
-            total = part if total is None else self._shared(("sum", total, part), "add", _INDEX, part, total)
+            total = part if total is None else self._shared(("sum", total, part), "add", self.index_type, part, total)
             weight *= table.extent(run)
             end = start
         return total if total is not None else self.index(0)
@@ -193,25 +196,30 @@ class Emitter:
     def _divided(self, index: Instruction, by: int) -> Instruction:
         if by == 1:
             return index
-        return self._shared(("divided", index, by), "divide", _INDEX, index, self.index(by))
+        return self._shared(("divided", index, by), "divide", self.index_type, index, self.index(by))
 
     def _position(self) -> Instruction:
         """This device's place in the mesh's row-major grid."""
         device = self._shared("partition-id", "partition-id", DTYPES["u32"])
-        device = self._shared("device", "convert", _INDEX, device)
+        device = self._shared("device", "convert", self.index_type, device)
         ids = self.table.mesh.device_ids
         if ids is None:
             return device
-        places = np.empty(len(ids), np.int32)
+        places = np.empty(len(ids), self.index_type.numpy)
         places[list(ids)] = np.arange(len(ids))
         key = "places"
         if key not in self._masks:
-            shape = array_shape(_INDEX, len(ids))
+            shape = array_shape(self.index_type, len(ids))
             self._masks[key] = self.append(Instruction("constant", shape, (), {"literal": Literal(places)}))
             one = Instruction(
-                "dynamic-slice", array_shape(_INDEX, 1), (self._masks[key], device), {"dynamic_slice_sizes": (1,)}
+                "dynamic-slice",
+                array_shape(self.index_type, 1),
+                (self._masks[key], device),
+                {"dynamic_slice_sizes": (1,)},
             )
-            self._scalars["position"] = self.append(Instruction("reshape", array_shape(_INDEX), (self.append(one),)))
+            self._scalars["position"] = self.append(
+                Instruction("reshape", array_shape(self.index_type), (self.append(one),))
+            )
         return self._scalars["position"]
 
     # -- local data movement ---------------------------------------------------------------------------------
@@ -308,14 +316,15 @@ class Emitter:
             self._masks[key] = self._along(made, local, dim)
         return self._masks[key]
 
-    def global_index(self, local: tuple[int, ...], dim: int, atoms: Atoms, dtype: DType = _INDEX) -> Instruction:
-        """The global index along ``dim`` of every element of a local array."""
+    def global_index(self, local: tuple[int, ...], dim: int, atoms: Atoms, dtype: DType | None = None) -> Instruction:
+        """The global index along ``dim`` of every element of a local array, of the index type if none is given."""
+        dtype = dtype or self.index_type
         if not atoms:
             return self.append(Instruction("iota", array_shape(dtype, *local), (), {"iota_dimension": dim}))
         line = array_shape(dtype, local[dim])
         index = self.append(Instruction("iota", line, (), {"iota_dimension": 0}))
         start = self.scaled(self.coordinate(atoms), local[dim])
-        if dtype is not _INDEX:
+        if dtype is not self.index_type:
             start = self.append(Instruction("convert", array_shape(dtype), (start,)))
         index = self.append(Instruction("add", line, (index, self.splat(start, line.dims))))
         return self._along(index, local, dim)

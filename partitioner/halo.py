@@ -15,7 +15,7 @@ import numpy as np
 from shardc.hlo.groups import AxisPairs
 from shardc.hlo.ir import Instruction, Origin
 from shardc.hlo.literal import Literal
-from shardc.hlo.types import DTYPES, array_shape
+from shardc.hlo.types import array_shape
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Atoms
 from shardc.partitioner.windows import Plan, Round, Source, Wish, gathered, plan
@@ -197,10 +197,10 @@ def by_position(em: Emitter, atoms: Atoms, values: Mapping[int, int]) -> Instruc
     if all(v == a + step * (p - i) for p, v in known):
         return em.plus(em.scaled(em.coordinate(atoms), step), a - step * i)
     k = em.table.extent(atoms)
-    table = np.zeros(k, np.int32)
+    index = em.index_type
+    table = np.zeros(k, index.numpy)
     for p, v in known:
         table[p] = v
-    index = DTYPES["s32"]
     constant = em.add("constant", array_shape(index, k), literal=Literal(table))
     one = em.add("dynamic-slice", array_shape(index, 1), constant, em.coordinate(atoms), dynamic_slice_sizes=(1,))
     return em.reshape(one, ())
@@ -328,7 +328,7 @@ class _Assembly:
             free = 0 if direction == "GE" else self.wish.size
             if limits is None or all(v == free for v in limits.values()):
                 continue
-            place = em.add("iota", array_shape(DTYPES["s32"], self.wish.size), iota_dimension=0)
+            place = em.add("iota", array_shape(em.index_type, self.wish.size), iota_dimension=0)
             limit = em.splat(by_position(em, self.line.atoms, limits), place.shape.dims)
             inside = em.add("compare", shape, place, limit, direction=direction)
             mask = inside if mask is None else em.add("and", shape, mask, inside)

@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.types import DTYPES, DType
 
 __all__ = ["Atoms", "AxisTable", "Layout"]
 
@@ -44,11 +45,13 @@ class Layout:
 class AxisTable:
     """The atoms of one mesh and the layouts over them.
 
-    ``shardings`` are those of the program: their sub-axes decide where axes are cut.
+    ``shardings`` are those of the program: their sub-axes decide where axes are cut. ``index`` is the type of
+    positions: one that holds those in the program's longest dimension.
     """
 
-    def __init__(self, mesh: Mesh, shardings: Iterable[Sharding] = ()) -> None:
+    def __init__(self, mesh: Mesh, shardings: Iterable[Sharding] = (), index: DType = DTYPES["s32"]) -> None:
         self.mesh = mesh
+        self.index = index
         self.extents: list[int] = []
         self.names: list[str] = []
         self._pre: list[int] = []

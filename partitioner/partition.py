@@ -18,11 +18,13 @@ from shardc.partitioner.body import partition_computation
 from shardc.partitioner.context import Context
 from shardc.partitioner.contract_unflattened import ContractUnflattened
 from shardc.partitioner.expand_split import ExpandSplit
+from shardc.partitioner.fill_empty import FillEmpty
 from shardc.partitioner.fold_pads import FoldPads
 from shardc.partitioner.fold_slices import FoldSlices
 from shardc.partitioner.inline_calls import InlineCalls
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.name_batches import NameBatches
+from shardc.partitioner.nest_sub_axes import NestSubAxes
 from shardc.partitioner.open_calls import OpenCalls
 from shardc.partitioner.open_scatters import OpenScatters
 from shardc.partitioner.optimise.combine import CombineCollectives
@@ -144,6 +146,8 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
 def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
     """The passes: what prepares the program, the rewriting, what makes collectives fewer, and what hides them."""
     return (
+        NestSubAxes(),
+        FillEmpty(),
         OpenCalls(),
         InlineCalls(),
         ShareEqual(),

@@ -23,7 +23,7 @@ from shardc.hlo.notation import tile_reduction, tile_sharding
 from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.types import Shape, tuple_shape
 from shardc.sharding.axes import check_axes, merge, sub_axis
-from shardc.sharding.device_orders import in_natural_order, on_named_devices
+from shardc.sharding.device_orders import on_named_devices, on_one_mesh
 from shardc.sharding.share import ShareGroup, mark_groups, share_group
 from shardc.sharding.tiles import Range, device_list, tile_ranges
 
@@ -54,10 +54,10 @@ def with_axis_shardings(module: Module) -> Module:
     if mesh is not None and not tiles and meshes <= {mesh}:
         return module if module.mesh is not None else module.with_(mesh=mesh, num_partitions=mesh.size)
     if mesh is None:
-        module = in_natural_order(on_named_devices(module), _has_mesh)
+        module = on_one_mesh(on_named_devices(module), _any_mesh)
         mesh = derive_mesh(_as_tiles(module), module.num_partitions)
     else:
-        module = in_natural_order(module, partial(_all_fit, mesh), mesh.device_ids)
+        module = on_one_mesh(module, partial(_if_all_fit, mesh))
     if alone is not None and mesh.size > 1:
         raise UnsupportedError(
             f"{alone.opcode} cannot be partitioned: one device alone would exchange data with its host",
@@ -74,24 +74,22 @@ def _as_tiles(module: Module) -> list[tuple[Instruction, TileSharding]]:
     return [*tiles, *((i, to_tile(s)) for i, s in written if isinstance(s, Sharding))]
 
 
-def _has_mesh(tiles: Sequence[TileSharding]) -> bool:
-    """Can one mesh express all of these?"""
+def _any_mesh(tiles: Sequence[TileSharding]) -> Mesh | None:
+    """A mesh that can express all of these."""
     devices = math.prod(tiles[0].tile)
-    if any(math.prod(t.tile) != devices or len(device_list(t)) != devices for t in tiles):
-        return True  # another trouble, which `derive_mesh` tells
-    pairs = [(_NOBODY, t) for t in tiles]
-    return any(_mesh_for(pairs, devices, order) is not None for order in _device_orders(pairs))
+    pairs = [(_NOBODY, t) for t in tiles if math.prod(t.tile) == len(device_list(t)) == devices]
+    return next((m for o in _device_orders(pairs) if (m := _mesh_for(pairs, devices, o)) is not None), None)
 
 
-def _all_fit(mesh: Mesh, tiles: Sequence[TileSharding]) -> bool:
-    """Can the mesh express all of these?"""
+def _if_all_fit(mesh: Mesh, tiles: Sequence[TileSharding]) -> Mesh | None:
+    """The mesh, if it can express all of these."""
     try:
         for t in tiles:
             subgroups = t.subgroups or (("replicated",) if t.last_tile_dim_replicate else ())
             from_tile(t, mesh, len(t.tile) - len(subgroups))
     except AnnotationError:
-        return False
-    return True
+        return None
+    return mesh
 
 
 def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]]) -> None:
@@ -201,6 +199,11 @@ def derive_mesh(tiles: Sequence[tuple[Instruction, TileSharding]], num_partition
             raise AnnotationError(
                 f"sharding of {math.prod(t.tile)} tiles, while others have {devices} devices", where=_where(i),
                 fix="all shardings of a program are over the same devices",
+            )  # fmt: skip
+        if t.devices and sorted(t.devices) != list(range(devices)):
+            raise AnnotationError(
+                f"sharding over other devices than 0 to {devices - 1}", where=f"{_where(i)}: {_text(t)}",
+                fix="name each device of the program once, or the same part of the devices in all shardings",
             )  # fmt: skip
     if tiled and num_partitions not in (1, devices):
         raise AnnotationError(

@@ -25,7 +25,7 @@ from shardc.sharding.markers import (
     is_constraint,
     is_edge,
     leaves_manual,
-    manual_axes,
+    manual_axes_of,
 )
 from shardc.sharding.options import PropagationOptions
 from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
@@ -205,10 +205,9 @@ class _Builder:
     def enter(self, i: Instruction, constrained: Values) -> Values:
         """Into a manual computation: from the value before the constraint to the value inside."""
         g, before = self.graph, i.operands[0]
-        given = g.initial[constrained[0]]
+        given, axes = g.initial[constrained[0]], manual_axes_of(i, g.mesh)
         if before not in self.borders or not g.annotated[constrained[0]]:
             return self.operation(i, [constrained])
-        axes = manual_axes(i)
         border = Border(given, axes, inward=True)
         (inside,) = g.add_values(i)
         source = g.values[before.operands[0]][0]
@@ -222,9 +221,9 @@ class _Builder:
 
     def leave(self, i: Instruction, source: Values) -> Values:
         g = self.graph
-        (whole,) = g.add_values(i)
+        (whole,), axes = g.add_values(i), manual_axes_of(i, g.mesh)
         if g.annotated[whole] and self.is_linked(i, 0):
-            border = Border(g.initial[whole], manual_axes(i), inward=False)
+            border = Border(g.initial[whole], axes, inward=False)
             self.flow(i, list(source), whole, "out of the manual computation", border)
         return (whole,)
 

@@ -12,6 +12,7 @@ from shardc.hlo.custom_calls import (
 )
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir import Instruction
+from shardc.hlo.mesh import Mesh
 from shardc.sharding.factor_step import Direction
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "is_spent",
     "leaves_manual",
     "manual_axes",
+    "manual_axes_of",
 ]
 
 
@@ -55,6 +57,19 @@ def leaves_manual(i: Instruction) -> bool:
 def manual_axes(i: Instruction) -> tuple[str, ...]:
     """The axes that a manual computation handles itself, of a call at its border."""
     return tuple(a for a in _frontend(i, "xla.sdy.manual_axes").split(",") if a)
+
+
+def manual_axes_of(i: Instruction, mesh: Mesh) -> tuple[str, ...]:
+    """`manual_axes`, which are axes of ``mesh``; `AnnotationError` if they are not."""
+    axes = manual_axes(i)
+    unknown = next((a for a in axes if a not in mesh.axis_names), None)
+    if unknown is not None:
+        raise AnnotationError(
+            f"manual axis {unknown!r} is no axis of the mesh [{mesh}]",
+            where=_where(i),
+            fix="say in the text which mesh it means (xla.sdy.meshes in the header), or give --mesh",
+        )
+    return axes
 
 
 def barrier_direction(i: Instruction) -> Direction | None:

@@ -44,6 +44,8 @@ def tile_ranges(tile: TileSharding, position: NDArray[np.int64] | None = None) -
     """
     if tile.devices or position is not None:
         devices = device_list(tile)
+        if position is not None and devices.max() >= len(position):
+            return None
         return ranges_of_list(devices if position is None else position[devices], tile.tile)
     low, digits = 1, []
     for size in tile.reshape:

@@ -64,6 +64,8 @@ def plan_rows(computation: Computation) -> RowPlan | None:
     if frame is None or not frame.walks_rows:
         return None
     spots = spots_in(computation, frame)
+    if any(spots[r] is None for r in roots_of(computation)):
+        return None  # a result that another member reads at other indices
     reductions = [i for i in computation if _is_part(i, spots)]
     if not reductions or (len(reductions) == 1 and not any(spots[r] == frame.full for r in roots_of(computation))):
         return None

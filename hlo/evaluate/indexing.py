@@ -52,6 +52,8 @@ def _at(x: Array, positions: Sequence[int], rank: int) -> Array:
 
 def _gather(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     x, indices = operands
+    if 0 in i.shape.dims:
+        return np.zeros(i.shape.dims, x.dtype)
     a = i.attrs
     batching = dict(zip(a.get("operand_batching_dims", ()), a.get("start_indices_batching_dims", ()), strict=True))
     starts = _starts(indices, a["index_vector_dim"], a["start_index_map"], batching, x.ndim)
@@ -68,14 +70,14 @@ def _gather(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
         if d not in gone:
             place = place + _at(np.arange(size), [next(offsets)], rank)
         index.append(place)
-    if 0 in i.shape.dims:
-        return np.zeros(i.shape.dims, x.dtype)
     return np.broadcast_to(x[tuple(index)] if x.ndim else x, i.shape.dims)
 
 
 def _scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     count = len(operands) // 2
     arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+    if not (arrays[0].size and updates[0].size):
+        return one_or_tuple(i, arrays)
     a = i.attrs
     batching = dict(zip(a.get("input_batching_dims", ()), a.get("scatter_indices_batching_dims", ()), strict=True))
     rank, dims = updates[0].ndim, arrays[0].shape

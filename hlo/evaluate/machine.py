@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from shardc.hlo.custom_calls import CustomCalls
-from shardc.hlo.errors import ShardcError, UnsupportedError
+from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
 from shardc.hlo.evaluate.values import COMPUTE, Value
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.types import DType
@@ -130,6 +130,9 @@ class Machine:
             return [row.local(self, i, [c[k] for c in columns]) for k in range(len(devices))]
         except ShardcError:
             raise
+        except MemoryError as e:
+            fix = "evaluate it at a smaller size: the evaluator holds every value whole"
+            raise RunError(f"there is no memory for {i.opcode} to {i.shape}", where=i.place, fix=fix) from e
         except (ValueError, TypeError, IndexError, KeyError, AssertionError) as e:
             e.add_note(f"evaluating {i!r} at {i.place}")
             raise

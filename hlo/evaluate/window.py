@@ -91,6 +91,8 @@ def _reduce_window(m: Machine, i: Instruction, operands: Sequence[Value]) -> Val
 def _select_and_scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     """Each window's selected element receives its element of the source."""
     x, source, init = operands
+    if not x.size:
+        return np.zeros(x.shape, x.dtype)
     dims = i.attrs["window"].dims
     rank, size = len(dims), math.prod(w.size for w in dims)
     numbers = _windows(np.arange(x.size).reshape(x.shape), dims, np.array(-1)).reshape(*source.shape, size)

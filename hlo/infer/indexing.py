@@ -46,7 +46,10 @@ def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
         fail(f"offset_dims {tuple(offsets)} must name {len(window)} result dimensions")
     need_dims(offsets, len(window) + len(batch), "offset_dims")
     rest, inner = iter(batch), iter(window)
-    return operand.with_dims(tuple(next(inner if d in offsets else rest) for d in range(len(batch) + len(window))))
+    out = operand.with_dims(tuple(next(inner if d in offsets else rest) for d in range(len(batch) + len(window))))
+    if out.size and any(sizes[d] == 0 for d in gone):
+        fail(f"slices of {tuple(sizes)} have no element for a result of {out}")
+    return out
 
 
 def _scatter(shapes: Shapes, attrs: Attrs) -> Shape:

@@ -210,6 +210,9 @@ class ComputationReader:
             shape = self._inferred(opcode, operands, attrs, draft.op_at)
         sharding: AnySharding = fields.get("sharding")
         metadata: Metadata | None = self.shared.metadata.placed(fields.get("metadata"), self.scanner, draft.at)
+        if opcode == "rng-bit-generator" and shape.is_array and operands:
+            operands = (self._generator(shape, operands, attrs, draft.name, metadata),)
+            opcode, attrs = "get-tuple-element", {"index": 1}
         instruction = Instruction(
             opcode, shape, operands, attrs or NO_ATTRS, name=draft.name, sharding=sharding, metadata=metadata
         )
@@ -217,6 +220,23 @@ class ComputationReader:
         self.by_name[draft.name] = instruction
         self.places[draft.name] = draft.at
         return instruction
+
+    def _generator(
+        self,
+        bits: Shape,
+        operands: tuple[Instruction, ...],
+        attrs: dict[str, Any],
+        name: str,
+        metadata: Metadata | None,
+    ) -> Instruction:
+        """What gives the state after ``bits`` as well, where the text asks for the bits alone."""
+        shape = tuple_shape(operands[0].shape.plain, bits)
+        name = f"{name}.generator"
+        while name in self.scanner.text:
+            name += ".1"
+        made = Instruction("rng-bit-generator", shape, operands, attrs, name=name, metadata=metadata)
+        self.instructions.append(made)
+        return made
 
     def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
         from shardc.hlo.infer import infer_shape

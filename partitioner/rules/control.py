@@ -192,7 +192,19 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
         return enter(body, op)
     if target in LEAVE_MANUAL:
         return leave(body, op)
+    if any(o.shape.is_tuple for o in op.operands):
+        return _whole_call(body, op)
     return body.partition_locally(op, _PLAIN_CALL)
+
+
+def _whole_call(body: Body, op: Instruction) -> Tree:
+    """A call that takes tuples gets all of them whole, and gives whole results."""
+    whole, need = body.context.table.replicated, f"{op.opcode} %{op.name} needs"
+    operands = tuple(
+        _bring(body, body.values[o], o, [whole(s.rank) for s in o.shape.leaves()], need) for o in op.operands
+    )
+    made = body.em.append(op.replace(operands=operands, sharding=None), own=True)
+    return body.disassemble(op, op.shape, made, iter([whole(s.rank) for s in op.shape.leaves()]))
 
 
 def _constraint(body: Body, op: Instruction) -> Tree:

@@ -40,12 +40,12 @@ def as_type(em: Emitter, x: Instruction, dtype: DType) -> Instruction:
 
 
 def clamped(em: Emitter, x: Instruction, last: int) -> Instruction:
-    """``x`` limited to 0..last, as 32-bit signed integers."""
+    """``x`` limited to 0..last, of the index type."""
     dtype = x.shape.dtype
     top = np.iinfo(dtype.numpy).max if dtype.bits >= 8 else last
     if last < top:
         x = em.add("minimum", x.shape, x, em.splat(em.scalar(last, dtype), x.shape.dims))
-    x = as_type(em, x, DTYPES["s32"])
+    x = as_type(em, x, em.index_type)
     return em.add("maximum", x.shape, x, em.splat(em.index(0), x.shape.dims))
 
 
@@ -128,7 +128,7 @@ def masked_slice(site: Site) -> list[Instruction]:
     part = em.add("dynamic-slice", x.shape.with_dims(kept), x, *starts, dynamic_slice_sizes=kept)
     for d in split:
         if sizes[d] > 1:
-            part = _window(em, part, d, _minus(em, offsets[d], as_type(em, starts[d], DTYPES["s32"])), sizes[d])
+            part = _window(em, part, d, _minus(em, offsets[d], as_type(em, starts[d], em.index_type)), sizes[d])
         else:
             mine = em.splat(inside(em, offsets[d], x.shape.dims[d]), part.shape.dims)
             part = em.select(mine, part, em.splat(em.zero(x.shape.dtype), part.shape.dims))
@@ -174,7 +174,9 @@ def updates_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
 
 def _covered(em: Emitter, offset: Instruction, width: int, size: int) -> Instruction:
     """Which of ``width`` elements from ``offset`` on are among the first ``size``."""
-    place = em.add("add", array_shape("s32", width), em.global_index((width,), 0, ()), em.splat(offset, (width,)))
+    place = em.add(
+        "add", array_shape(em.index_type, width), em.global_index((width,), 0, ()), em.splat(offset, (width,))
+    )
     return inside(em, place, size)
 
 

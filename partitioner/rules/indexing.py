@@ -224,7 +224,7 @@ def _scatter_indices(site: Site, n: int) -> Instruction:
     parts: list[Instruction] = []
     for k, d in enumerate(attrs["scatter_dims_to_operand_dims"]):
         part = _component(em, indices, vector, k)
-        part = as_type(em, part, DTYPES["s64" if part.shape.dtype.bits == 64 else "s32"])
+        part = as_type(em, part, DTYPES["s64"] if part.shape.dtype.bits == 64 else em.index_type)
         if d in sizes:
             chunk, given, margin = site.operands[0].shape.dims[d], part, sizes[d] - 1
             part = _shifted(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))

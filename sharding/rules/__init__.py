@@ -69,8 +69,8 @@ def factor_rule(instruction: Instruction) -> FactorRule:
     if isinstance(row, Rule):
         try:
             return _from_signature(signature(instruction, row.attrs, row.facts))
-        except AnnotationError as e:
-            raise AnnotationError(e.what, where=_place(instruction), fix=e.fix) from None
+        except (AnnotationError, UnsupportedError) as e:
+            raise type(e)(e.what, where=_place(instruction), fix=e.fix) from None
     if isinstance(row, Replicate):
         return _from_signature(signature(instruction))
     if isinstance(row, Unsupported):

@@ -61,6 +61,8 @@ def _spatial(b: RuleBuilder, lhs: tuple[int, int], rhs: tuple[int, int], out: tu
         major, minor = minor, major
     kinds = {_OUT: FactorKind.PERMUTATION, _RHS: FactorKind.REDUCTION if covers else FactorKind.PERMUTATION}
     shared = min(lhs[1], major[2])
+    if not shared:
+        return
     b.add(shared, [(_LHS, lhs[0]), (major[0], major[1])], kinds[major[0]])
     rest = min(lhs[1] // shared, minor[2])
     if rest > 1:

@@ -106,7 +106,7 @@ def top_k(g: Grown, x: Instruction) -> None:
     """The largest values of a line, and where they are (ties in order)."""
     if not x.shape.rank:
         return
-    k = g.r.randint(1, x.shape.dims[-1])
+    k = g.part_of(x.shape.dims[-1])
     both = g.b.add("topk", x, k=k, largest=g.r.random() < 0.7)
     g.keep(g.b.add("get-tuple-element", both, index=0), g.bound(x))
     where = g.b.add("get-tuple-element", both, index=1)

@@ -21,7 +21,7 @@ from shardc.launcher.array import gather
 from shardc.launcher.stages import Program
 from shardc.sharding.propagate import propagate
 
-__all__ = ["check_case", "check_compiled", "failure", "make_case"]
+__all__ = ["alive", "annotated", "arguments", "check_case", "check_compiled", "failure", "make_case", "stored"]
 
 AXES = ((2,), (3,), (4,), (5,), (8,), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (2, 2, 2), (1, 4), (7,))
 
@@ -38,8 +38,8 @@ def make_case(seed: int) -> Module:
     computation = alive(g.b.build(g.b.add("tuple", *chosen)))
     if seed % 2:
         used = r.choice([0.3, 0.7, 1.0])
-        return with_shardings(computation, mesh, lambda i: _stored(r, mesh, i, used))
-    return propagate(_annotated(r, computation, mesh)).module
+        return with_shardings(computation, mesh, lambda i: stored(r, mesh, i, used))
+    return propagate(annotated(r, computation, mesh)).module
 
 
 def _mesh(r: random.Random) -> Mesh:
@@ -49,7 +49,7 @@ def _mesh(r: random.Random) -> Mesh:
     return Mesh(dict(zip("xyz", sizes, strict=False)), tuple(order) if r.random() < 0.2 else None)
 
 
-def _stored(r: random.Random, mesh: Mesh, op: Instruction, used: float) -> Sharding:
+def stored(r: random.Random, mesh: Mesh, op: Instruction, used: float) -> Sharding:
     """A sharding at random; what is computed from floats may be stored as partial sums."""
     sharding = random_sharding(r, mesh, op.shape.rank, used)
     free = [n for n in mesh.axis_names if all(a.name != n for a in sharding.used_axes())]
@@ -59,7 +59,7 @@ def _stored(r: random.Random, mesh: Mesh, op: Instruction, used: float) -> Shard
     return sharding
 
 
-def _annotated(r: random.Random, computation: Computation, mesh: Mesh) -> Module:
+def annotated(r: random.Random, computation: Computation, mesh: Mesh) -> Module:
     """Some values get dimensions that are open or closed, with priorities, and axes that stay replicated."""
     new: dict[Instruction, Instruction] = {}
     for i in computation:

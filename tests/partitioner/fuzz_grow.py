@@ -29,13 +29,21 @@ class Grown:
     """A computation in the making, and the f32 values that it has so far.
 
     ``inner`` ones (bodies of loops, branches) cannot take new parameters: what they need is made from constants.
-    Programs with manual computations are written for a ``mesh``.
+    Programs with manual computations are written for a ``mesh``. New dimensions are of one of ``sizes``.
     """
 
     def __init__(
-        self, r: random.Random, name: str = "main", *, inner: bool = False, depth: int = 0, mesh: Mesh | None = None
+        self,
+        r: random.Random,
+        name: str = "main",
+        *,
+        inner: bool = False,
+        depth: int = 0,
+        mesh: Mesh | None = None,
+        sizes: Sequence[int] = SIZES,
     ) -> None:
         self.r = r
+        self.sizes = sizes
         self.mesh = mesh
         self.b = Builder(name)
         self.values: list[Instruction] = []
@@ -44,7 +52,7 @@ class Grown:
         self.depth = depth
 
     def dims(self, rank: int) -> tuple[int, ...]:
-        return tuple(self.r.choice(SIZES) for _ in range(rank))
+        return tuple(self.r.choice(self.sizes) for _ in range(rank))
 
     def keep(self, value: Instruction, bound: float) -> Instruction:
         """``value`` is one to go on with; clamped when ``bound`` is too large."""
@@ -106,6 +114,10 @@ class Grown:
                 needed.update(i.operands)
         kept = [i for i in self.b.instructions if i in needed or i.opcode == "parameter"]
         return Computation(self.b.name, kept, root)
+
+    def part_of(self, n: int) -> int:
+        """A size of at most ``n``; empty ones only where there are empty arrays."""
+        return self.r.randint(min(n, *self.sizes, 1), n)
 
     def fits(self, dims: Sequence[int]) -> bool:
         return int(np.prod(dims, dtype=int)) <= LARGEST

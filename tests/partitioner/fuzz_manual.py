@@ -42,7 +42,7 @@ def manual(g: Grown, x: Instruction, steps: Steps) -> None:
     border = {"frontend_attributes": (("xla.sdy.manual_axes", axis),)}
     whole = g.b.add("custom-call", x, shape=x.shape, custom_call_target="Sharding", sharding=held)
     local = g.b.add("custom-call", whole, shape=array_shape("f32", *dims), custom_call_target=GLOBAL_TO_LOCAL, **border)
-    inner = Grown(g.r, inner=True, depth=g.depth + 1)
+    inner = Grown(g.r, inner=True, depth=g.depth + 1, sizes=g.sizes)
     inner.b, g.b.metadata = g.b, INSIDE
     part = steps(inner, local, g.r.randint(0, 3))
     part = _collective(g, part, mesh, axis)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 from fuzz_algebra import cholesky, circular_convolution, top_k, transform, triangular_solve
-from fuzz_grow import LIMIT, SIZES, Grown
+from fuzz_grow import LIMIT, Grown
 from fuzz_manual import manual
 from fuzz_types import integer_arithmetic, integer_dot, narrow_sum, predicate_reduction
 from fuzz_windows import convolution, cumulative, reduce_window, select_and_scatter
@@ -62,7 +62,7 @@ def transpose(g: Grown, x: Instruction) -> None:
 
 
 def broadcast(g: Grown, x: Instruction) -> None:
-    new = g.r.choice(SIZES)
+    new = g.r.choice(g.sizes)
     where = g.r.randint(0, x.shape.rank)
     dims = (*x.shape.dims[:where], new, *x.shape.dims[where:])
     if x.shape.rank < 3 and g.fits(dims):
@@ -85,8 +85,8 @@ def merge(g: Grown, x: Instruction) -> None:
     if len(dims) > d + 1 and g.r.random() < 0.5:
         new = (*dims[:d], dims[d] * dims[d + 1], *dims[d + 2 :])
     elif dims and len(dims) < 4:
-        factor = g.r.choice([n for n in range(1, dims[d] + 1) if dims[d] % n == 0])
-        new = (*dims[:d], factor, dims[d] // factor, *dims[d + 1 :])
+        factor = g.r.choice([n for n in range(1, dims[d] + 1) if dims[d] % n == 0] or g.sizes)
+        new = (*dims[:d], factor, dims[d] // max(factor, 1), *dims[d + 1 :])
     else:
         return
     g.keep(g.b.add("reshape", x, shape=array_shape("f32", *new)), g.bound(x))
@@ -95,8 +95,8 @@ def merge(g: Grown, x: Instruction) -> None:
 def slice_(g: Grown, x: Instruction) -> None:
     bounds = []
     for n in x.shape.dims:
-        low = g.r.randint(0, n - 1)
-        cut = (low, g.r.randint(low + 1, n), g.r.choice([1, 1, 2, 3]))
+        low = g.r.randint(0, n - 1) if n else 0
+        cut = (low, low + g.part_of(n - low), g.r.choice([1, 1, 2, 3]))
         bounds.append((0, n, 1) if g.r.random() < 0.4 else cut)
     g.keep(g.b.add("slice", x, slice=tuple(bounds)), g.bound(x))
 
@@ -105,8 +105,8 @@ def pad(g: Grown, x: Instruction) -> None:
     padding = []
     for n in x.shape.dims:
         low, high, between = g.r.randint(-1, 3), g.r.randint(-1, 3), g.r.choice([0, 0, 0, 1, 2])
-        size = n + low + high + between * (n - 1)
-        padding.append((low, high, between) if g.r.random() < 0.6 and 0 < size < 13 else (0, 0, 0))
+        size = n + low + high + between * max(n - 1, 0)
+        padding.append((low, high, between) if g.r.random() < 0.6 and min(*g.sizes, 1) <= size < 13 else (0, 0, 0))
     g.keep(g.b.add("pad", x, g.b.constant(g.r.choice([0.0, 2.0]), "f32"), padding=tuple(padding)), g.bound(x) + 2)
 
 
@@ -115,7 +115,7 @@ def concatenate(g: Grown, x: Instruction) -> None:
         return
     d = g.r.randrange(x.shape.rank)
     other = list(x.shape.dims)
-    other[d] = g.r.choice(SIZES)
+    other[d] = g.r.choice(g.sizes)
     parts = [x, g.like(x) if g.r.random() < 0.4 else g.fresh(other)]
     g.r.shuffle(parts)
     g.keep(g.b.add("concatenate", *parts, dimensions=(d,)), g.bound(*parts))
@@ -205,10 +205,10 @@ def gather(g: Grown, x: Instruction) -> None:
         return
     indexed = g.r.sample(range(rank), g.r.randint(1, rank))
     batching = [d for d in range(rank) if d not in indexed][:1] if g.r.random() < 0.3 else []
-    sizes = [n if g.r.random() < 0.5 else g.r.randint(1, n) for n in x.shape.dims]
+    sizes = [n if g.r.random() < 0.5 else g.part_of(n) for n in x.shape.dims]
     collapsed = [d for d in indexed if g.r.random() < 0.6]
     for d in (*collapsed, *batching):
-        sizes[d] = 1
+        sizes[d] = min(1, x.shape.dims[d])
     lead = [x.shape.dims[d] for d in batching] + list(g.dims(g.r.randint(0, 1)))
     i = g.indices((*lead, len(indexed)), max(x.shape.dims))
     offsets = rank - len(collapsed) - len(batching)
@@ -237,7 +237,7 @@ def scatter(g: Grown, x: Instruction) -> None:
     lead = (*(x.shape.dims[d] for d in batching), *g.dims(g.r.randint(0, 1)))
     i = g.indices((*lead, len(indexed)), max(x.shape.dims))
     kept = [n for d, n in enumerate(x.shape.dims) if d not in inserted and d not in batching]
-    window = [n if g.r.random() < 0.6 else g.r.randint(1, n) for n in kept]
+    window = [n if g.r.random() < 0.6 else g.part_of(n) for n in kept]
     u = g.fresh((*lead, *window))
     op = g.r.choice(["add", "add", "maximum", "minimum"])
     attrs = {
@@ -256,12 +256,12 @@ def scatter(g: Grown, x: Instruction) -> None:
 
 def dynamic_slice(g: Grown, x: Instruction) -> None:
     starts = [g.scalar_index(n) for n in x.shape.dims]
-    sizes = tuple(n if g.r.random() < 0.4 else g.r.randint(1, n) for n in x.shape.dims)
+    sizes = tuple(n if g.r.random() < 0.4 else g.part_of(n) for n in x.shape.dims)
     g.keep(g.b.add("dynamic-slice", x, *starts, dynamic_slice_sizes=sizes), g.bound(x))
 
 
 def dynamic_update_slice(g: Grown, x: Instruction) -> None:
-    u = g.fresh([n if g.r.random() < 0.4 else g.r.randint(1, n) for n in x.shape.dims])
+    u = g.fresh([n if g.r.random() < 0.4 else g.part_of(n) for n in x.shape.dims])
     starts = [g.scalar_index(n) for n in x.shape.dims]
     g.keep(g.b.add("dynamic-update-slice", x, u, *starts), g.bound(x, u))
 
@@ -323,7 +323,7 @@ def loop(g: Grown, x: Instruction) -> None:
     p = c.parameter(init.shape)
     limit = c.constant(g.r.randint(0, 3), "s32")
     test = c.build(c.add("compare", c.add("get-tuple-element", p, index=0), limit, direction="LT"))
-    inner = Grown(g.r, "body", inner=True, depth=g.depth + 1)
+    inner = Grown(g.r, "body", inner=True, depth=g.depth + 1, sizes=g.sizes)
     p = inner.b.parameter(init.shape)
     i, y, z = (inner.b.add("get-tuple-element", p, index=k) for k in range(3))
     new = _grown(inner, y, g.r.randint(1, 4))
@@ -342,7 +342,7 @@ def loop(g: Grown, x: Instruction) -> None:
 def branch(g: Grown, x: Instruction) -> None:
     branches = []
     for k in range(g.r.randint(2, 3)):
-        inner = Grown(g.r, f"branch{k}", inner=True, depth=g.depth + 1)
+        inner = Grown(g.r, f"branch{k}", inner=True, depth=g.depth + 1, sizes=g.sizes)
         branches.append(inner.build(_grown(inner, inner.b.parameter(x.shape), g.r.randint(0, 3))))
     total = g.b.add(
         "reduce", x, g.b.constant(0.0, "f32"), dimensions=tuple(range(x.shape.rank)),
@@ -354,7 +354,7 @@ def branch(g: Grown, x: Instruction) -> None:
 
 
 def call(g: Grown, x: Instruction) -> None:
-    inner = Grown(g.r, "callee", inner=True, depth=g.depth + 1)
+    inner = Grown(g.r, "callee", inner=True, depth=g.depth + 1, sizes=g.sizes)
     callee = inner.build(_grown(inner, inner.b.parameter(x.shape), g.r.randint(1, 4)))
     out = g.b.add("call", x, to_apply=callee)
     if g.r.random() < 0.5:

@@ -17,6 +17,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.reader import read_hlo
+from shardc.hlo.text.shardy import with_shardy
 from shardc.hlo.types import array_shape
 from shardc.sharding.annotate import annotate
 from shardc.sharding.propagate import propagate
@@ -71,7 +72,21 @@ ENTRY main {{
   ROOT y = f32[8,16] negate(x), sharding={second}, metadata={{source_file="mlp.py" source_line=7}}
 }}
 """
-    return lambda: propagate(read_hlo(text, "step.hlo"))
+    return by_text(text)
+
+
+def by_text(text: str) -> Callable[[], object]:
+    return lambda: propagate(with_shardy(read_hlo(text, "step.hlo")))
+
+
+#: The text does not say of which mesh the axis is.
+MANUAL = """HloModule m, num_partitions=2
+ENTRY main {
+  x = f32[8,16] parameter(0), sharding={devices=[2,1]<=[2]}
+  ROOT y = f32[4,16] custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape",
+    frontend_attributes={xla.sdy.manual_axes="#sdy<manual_axes{\\"q\\"}>"}
+}
+"""
 
 
 def named(rest: str) -> str:
@@ -163,9 +178,11 @@ CASES: dict[str, tuple[Callable[[], object], list[str]]] = {
         by_hlo(named("[{'a'}, {}], manual={'a'}")), ["axis a is used twice", "dimension 0 and the manual axes"]
     ),
     "other number of devices": (by_hlo("{devices=[2,2]<=[4]}"), ["4 devices, but num_partitions is 8", "%x", "hlo:3"]),
-    "no common mesh": (
-        by_hlo("{devices=[2,1,3]<=[6] last_tile_dim_replicate}", 6, "{devices=[3,1,2]<=[6] last_tile_dim_replicate}"),
-        ["no mesh can express both", "%x (step.hlo:3)", "%y (mlp.py:7)"],
+    "other devices": (
+        by_hlo("{devices=[2,1]0,1}", 1, "{devices=[2,1]0,5}"), ["other devices than 0 to 1", "%y (mlp.py:7)"]
+    ),
+    "manual axis of no mesh": (
+        by_text(MANUAL), ["manual axis 'q' is no axis of the mesh [axis_0=2]", "%y", "(step.hlo:4)", "xla.sdy.meshes"]
     ),
     "unreduced twice": (
         by_object(Sharding(MESH, dims((A,), ()), unreduced=(A,))), ["axis a is used twice", "unreduced", "dimension 0"]

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.ir import Module, rebuild_module
+from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.notation import parse_sharding, print_sharding
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.types import array_shape
 from shardc.sharding.axes import axis_range, minus
 from shardc.sharding.convert import derive_mesh, from_tile, to_tile, with_axis_shardings
+from shardc.sharding.device_orders import DEVICE_ORDERS
 from shardc.sharding.propagate import propagate
 from shardc.sharding.tiles import device_list
 
@@ -254,10 +255,30 @@ def test_explicit_list_in_another_order_becomes_device_ids() -> None:
     assert tiles_by_device(m.parameters[0].axis_sharding) == tiles_by_device_of_tile(tile, 2)
 
 
-def test_shardings_that_no_mesh_has_are_named() -> None:
+SIXTHS = v2((2, 1, 3), (6,), last=True), v2((3, 1, 2), (6,), last=True)
+
+
+def test_of_two_shardings_that_no_mesh_has_the_second_gets_other_digits() -> None:
+    m = with_axis_shardings(program(*SIXTHS))
+    assert m.mesh == Mesh({"axis_0": 2, "axis_1": 3})
+    assert [str(p.sharding) for p in m.parameters] == ["[{axis_0}, {}]", "[{axis_1}, {}]"]
+    # Position p has tile p % 3 for what device d has as tile d // 2; where both agree, nothing moves.
+    assert m.attrs[DEVICE_ORDERS] == {("parameters", 1): (0, 2, 4, 1, 3, 5)}
+
+
+def test_shardings_that_no_mesh_has_are_named_where_devices_can_tell() -> None:
+    module = program(*SIXTHS)
+    device = Instruction("partition-id", array_shape("u32"), (), name="device")
+    entry = Computation("main", [*module.entry, device], module.entry.root)
     with pytest.raises(AnnotationError, match="no mesh can express both") as caught:
-        with_axis_shardings(program(v2((2, 1, 3), (6,), last=True), v2((3, 1, 2), (6,), last=True)))
+        with_axis_shardings(module.with_(computations=(entry,), entry=entry))
     assert "%p0" in str(caught.value)
+    assert "%p1" in str(caught.value)
+
+
+def test_device_numbers_beyond_the_devices_are_named() -> None:
+    with pytest.raises(AnnotationError, match="other devices than 0 to 1") as caught:
+        with_axis_shardings(program(TileSharding("tiled", (2, 1), (0, 1)), TileSharding("tiled", (2, 1), (0, 5))))
     assert "%p1" in str(caught.value)
 
 
