@@ -12,7 +12,7 @@ __all__ = ["attach"]
 
 #: Shardy's ops whose one result's sharding is their own attribute, and those that carry it as other ops do.
 _ONE_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge"})
-_LIKE_OTHERS = frozenset({"sdy.constant", "sdy.propagation_barrier"})
+_LIKE_OTHERS = frozenset({"sdy.constant", "sdy.propagation_barrier", "sdy.func_data_flow_edge"})
 
 
 def attach(bindings: Bindings, data: bytes, request: dict[str, Any]) -> str:
@@ -109,7 +109,9 @@ class _Attacher:
         made = []
         for version in (*others, entry):
             operation, self.count = starts[version["source"]]
-            if version is not entry:
+            if version["public"] and version is not entry:
+                operation.move_before(starts[entry["source"]][0])
+            elif version is not entry:
                 operation = operation.clone(ir.InsertionPoint(module.body)).operation
                 operation.attributes["sym_name"] = ir.StringAttr.get(version["name"])
             made.append(operation)
