@@ -121,7 +121,7 @@ class _Attacher:
             if version is entry:
                 self.inserted |= self.request["inserted"]
             self.region(operation.regions[0])
-            self.signature(operation, *version["signature"])
+            self.signature(operation, *version["signature"], instead=version is not entry)
         for operation in sources:
             if operation not in made:
                 operation.erase()
@@ -146,7 +146,10 @@ class _Attacher:
             operation.results[0].replace_all_uses_with(new.results[0])
             operation.erase()
 
-    def signature(self, operation: Any, arguments: dict[int, str], results: dict[int, str]) -> None:
+    def signature(
+        self, operation: Any, arguments: dict[int, str], results: dict[int, str], *, instead: bool = False
+    ) -> None:
+        """Set the shardings of arguments and results, ``instead`` of all that are there."""
         type_ = self.ir.FunctionType(self.ir.TypeAttr(operation.attributes["function_type"]).value)
         for key, texts, count in (
             ("arg_attrs", arguments, len(type_.inputs)),
@@ -158,6 +161,8 @@ class _Attacher:
             for i in range(count):
                 entries = self.ir.DictAttr(old[i]) if i < len(old) else ()
                 kept = {entries[k].name: entries[k].attr for k in range(len(entries))}
+                if instead:
+                    kept.pop("sdy.sharding", None)
                 if i in texts:
                     kept["sdy.sharding"] = self.ir.Attribute.parse(texts[i])
                     kept.pop("mhlo.sharding", None)
