@@ -19,17 +19,18 @@ __all__ = ["module_from_mlir", "module_from_plain", "read_stablehlo"]
 log = logging.getLogger("shardc")
 
 
-def read_stablehlo(data: bytes | str, file: str = "") -> Module:
+def read_stablehlo(data: bytes | str, file: str = "", *, every_function: bool = False) -> Module:
     """A module from StableHLO, as text, MLIR bytecode or a portable artifact.
 
     ``file`` names the input in messages. The entry is ``@main`` (or the only public function); its root is always
     a tuple of the results, whose shardings are on it. Names of arguments and results, source locations, ``sdy``
-    and GSPMD shardings, and donated arguments are kept.
+    and GSPMD shardings, and donated arguments are kept. ``every_function`` is as in `module_from_plain`.
 
     Raises ParseError (with line and column) for what is not StableHLO, UnsupportedError for ops and types without
     a counterpart here, EnvironmentProblem when jaxlib is not installed. Needs the extra ``shardc[jax]``.
     """
-    module, located = module_from_plain(read_plain(data.encode() if isinstance(data, str) else data, file), file)
+    plain = read_plain(data.encode() if isinstance(data, str) else data, file)
+    module, located = module_from_plain(plain, file, every_function=every_function)
     if not located:
         log.warning(
             "%s has no source locations, so messages cannot name your code; export it with "
