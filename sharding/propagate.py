@@ -58,7 +58,8 @@ def propagate(
     module = from_their_devices(with_axis_shardings(close_pairs(module)))
     copies: Copies = {}
     options = options or PropagationOptions()
-    flat = module if options.share_functions else split_calls(module, copies, uncalled_computations(module) if options.every_function else ())
+    others = uncalled_computations(module) if options.every_function else ()
+    flat = module if options.share_functions else split_calls(module, copies, others)
     prepared = split_constants(flat, copies)
     graph = _import(prepared, options)
     engine = Engine(graph, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shardc.hlo.build import uncalled_computations
 from shardc.hlo.ir import Computation, Instruction, Module
@@ -31,7 +31,7 @@ class Outcome:
     graph: Graph
     shardings: Sequence[Sharding]
     found: Collection[int]
-    options: PropagationOptions = PropagationOptions()
+    options: PropagationOptions = field(default_factory=PropagationOptions)
 
     def as_written(self, *, closed: bool = True, edges_sunk: bool = True) -> Module:
         """The module with a sharding on each instruction that had one or got one; others have none.
