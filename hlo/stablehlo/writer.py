@@ -9,7 +9,7 @@ from typing import Any
 
 from shardc.hlo.build import uncalled_computations
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.child import attach_shardings, read_plain
@@ -77,8 +77,11 @@ def sharding_request(
     known = {i.name: i for i in module.instructions()}
     signature = _signature(module, entry, names)
     numbers = _numbers(made, known.values())
-    (block,) = next(f[4] for f in plain["functions"] if f[0] == entry.name)
-    numbers |= {p.name: block[0][n] for p, n in zip(module.parameters, entry.arguments, strict=True)}
+    blocks = {f[0]: f[4][0] for f in plain["functions"] if f[4]}
+    numbers |= {p.name: blocks[entry.name][0][n] for p, n in zip(module.parameters, entry.arguments, strict=True)}
+    for name, c in _others(module).items():
+        if name in blocks:
+            numbers |= {p.name: n for p, n in zip(c.parameters, blocks[name][0], strict=True)}
     written = []
     for v in versions:
         own = {n: known[n].replace(sharding=s) for n, s in v.shardings.items() if n in known}
@@ -198,12 +201,17 @@ def _signature(module: Module, entry: Entry, names: _MeshNames) -> tuple[dict[in
 def _called(module: Module, names: _MeshNames) -> dict[str, tuple[dict[int, str], dict[int, str]]]:
     """What called functions' arguments have."""
     out: dict[str, tuple[dict[int, str], dict[int, str]]] = {}
-    called = [i.attrs["to_apply"] for i in module.instructions() if i.opcode == "call"]
-    for c in dict.fromkeys((*called, *uncalled_computations(module))):
+    for name, c in _others(module).items():
         arguments = _texts(dict(enumerate(_leaves(p.sharding, 1)[0] for p in c.parameters)), names)
         if arguments:
-            out[c.name.rpartition(".")[0]] = arguments, {}
+            out[name] = arguments, {}
     return out
+
+
+def _others(module: Module) -> dict[str, Computation]:
+    """The functions besides the entry, by their names in the text."""
+    called = [i.attrs["to_apply"] for i in module.instructions() if i.opcode == "call"]
+    return {c.name.rpartition(".")[0]: c for c in (*called, *uncalled_computations(module))}
 
 
 def _texts(shardings: Mapping[int, Sharding | None], names: _MeshNames) -> dict[int, str]:
