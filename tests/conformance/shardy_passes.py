@@ -99,7 +99,8 @@ def after_passes(text: str) -> str:
             )
         done = bindings.ir.Module.parse(attach(bindings, text.encode(), request))
         drop_unread(done.operation)
-        return str(done)
+        # Shardy's import gives constants a form that nothing folds.
+        return str(done).replace("stablehlo.constant", "sdy.constant") if whole else str(done)
 
 
 def drop_unread(operation: Any) -> None:
