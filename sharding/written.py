@@ -198,7 +198,7 @@ class _Versions:
 
     def source(self, c: Computation) -> str:
         """The name of a function in the program."""
-        return self.outcome.copies.get(c, c).name.rpartition(".")[0]
+        return str(self.outcome.copies.get(c, c).name).rpartition(".")[0]
 
     def function(self, c: Computation) -> str:
         """The name of the version that a call sees."""
