@@ -112,3 +112,11 @@ def reachable_computations(entry: Computation) -> tuple[Computation, ...]:
         callees = [c for i in computation for _, c in called_computations(i)]
         stack.extend((c, False) for c in reversed(callees) if c not in order)
     return tuple(order)
+
+
+def uncalled_computations(module: Module) -> list[Computation]:
+    """The computations, besides the entry, that nobody calls: other functions of the program."""
+    from shardc.hlo.ir import called_computations
+
+    called = {c for i in module.instructions() for _, c in called_computations(i)}
+    return [c for c in module.computations if c is not module.entry and c not in called]

@@ -24,6 +24,7 @@ from shardc.hlo.types import tuple_shape
 __all__ = [
     "CHECKS",
     "DATA_FLOW_EDGE",
+    "FUNCTION_EDGE",
     "GLOBAL_TO_LOCAL",
     "LOCAL_TO_GLOBAL",
     "MARKERS",
@@ -86,6 +87,7 @@ CustomCalls = Mapping[str, CustomCall]
 
 #: Shardy's markers, by the names that XLA gives them where it has one.
 DATA_FLOW_EDGE = "xla.sdy.DataFlowEdge"
+FUNCTION_EDGE = "xla.sdy.FuncDataFlowEdge"
 GLOBAL_TO_LOCAL = "xla.sdy.GlobalToLocalShape"
 LOCAL_TO_GLOBAL = "xla.sdy.LocalToGlobalShape"
 PROPAGATION_BARRIER = "xla.sdy.PropagationBarrier"
@@ -104,6 +106,7 @@ MARKERS = frozenset(
         "SPMDShardToFullShape",
         "annotate_device_placement",
         DATA_FLOW_EDGE,
+        FUNCTION_EDGE,
         PROPAGATION_BARRIER,
         RESHARD,
         SHARDING_GROUP,

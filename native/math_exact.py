@@ -16,8 +16,9 @@ from shardc.native.real import Real, on_values
 from shardc.native.vector import I64, constant, with_scalar
 
 __all__ = [
-    "acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "exp", "expm1", "log", "log1p",
-    "logistic", "power", "sin", "sine_and_cosine", "sinh", "tan", "tangent", "tanh", "turned",
+    "acos", "acosh", "angle_in_parts", "asin", "asinh", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "exp", "expm1",
+    "log", "log1p", "log_in_parts", "logistic", "power", "sin", "sine_and_cosine", "sinh", "tan", "tangent", "tanh",
+    "turned",
 ]  # fmt: skip
 
 _EXP = (
@@ -48,6 +49,12 @@ _ATAN = (
     -0.0666622239224242, 0.07692282427404952, -0.09090908127946254, 0.1111111108765027, -0.1428571428537809,
     0.19999999999997572, -0.33333333333333326,
 )  # fmt: skip
+#: The same behind its first two terms: atan(s) = s + s z (-1/3 + z P(z)).
+_ATAN_REST = (
+    -0.01500286979558186, 0.03173043254866724, -0.04152658752398962, 0.04731561984423428, -0.052599814055351746,
+    0.05882128640388442, -0.06666656167486167, 0.07692307379278106, -0.09090909085383425, 0.11111111111060581,
+    -0.14285714285714105, 0.2,
+)  # fmt: skip
 _ERF_SMALL = (
     -8.770641399144368e-10, 1.416405823651501e-08, -1.6296278921049325e-07, 1.6457283806027307e-06,
     -1.492542745055963e-05, 0.00012055326096249239, -0.0008548326883143268, 0.005223977623627247,
@@ -63,9 +70,15 @@ _ERF_LARGE = (
 #: ln 2 and pi / 2 in parts; products of the short ones with whole numbers below 2**20 are exact.
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 _HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
+_THIRD_BELOW = (-0.3333333333333333, -1.850371707708594e-17)
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 #: What pi / 4, pi / 2 and pi lose as f64.
 _QUARTER_PI_LOW, _HALF_PI_LOW, _PI_LOW = 3.061616997868383e-17, 6.123233995736766e-17, 1.2246467991473532e-16
+#: No, one, two, three and four eighths of a turn.
+_EIGHTHS = (
+    (0.0, 0.0), (math.pi / 4, _QUARTER_PI_LOW), (math.pi / 2, _HALF_PI_LOW), (2.356194490192345, 9.184850993605148e-17),
+    (math.pi, _PI_LOW),
+)  # fmt: skip
 
 _MAGIC = 1.5 * 2.0**52
 #: Arguments up to here are reduced by pi / 2 in parts; vectors with larger ones are libm's.
@@ -161,7 +174,7 @@ def _log1p(x: Real) -> Real:
     return (abs(x) < 2.0**-54).choose(x, _log(u) + lost)
 
 
-def _log_in_parts(x: Real) -> tuple[Real, Real]:
+def log_in_parts(x: Real) -> tuple[Real, Real]:
     """log x to about 2**-66 relative, for positive finite x."""
     m, e = _parts(x)
     f, below = m - 1.0, m + 1.0
@@ -185,7 +198,7 @@ def _log_in_parts(x: Real) -> tuple[Real, Real]:
 def _power(x: Real, y: Real) -> Real:
     """exp(y log|x|) with the product in two parts, then the cases of IEEE 754's pow."""
     a = abs(x)
-    high, low = _log_in_parts(a)
+    high, low = log_in_parts(a)
     usual = (a > 0.0) & (a < math.inf)
     high = usual.choose(high, a.is_(0.0).choose(a.full(-math.inf), a))
     product = y * high
@@ -266,6 +279,47 @@ def _atan2(y: Real, x: Real) -> Real:
     turn = left.choose(-turn, turn)
     angle = base + (turn * s + (turn * rest + base_low))
     return (x.is_nan() | y.is_nan()).choose(x + y, angle.signed(y))
+
+
+def _sum_in_parts(x: Real, y: Real) -> tuple[Real, Real]:
+    """x + y and what rounding it lost."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+def angle_in_parts(y: Real, x: Real) -> tuple[Real, Real]:
+    """`_atan2` to about 2**-62, for finite numbers that are not both zero and whose sums do not overflow."""
+    u, v = abs(x), abs(y)
+    steep = v > u
+    large, small = steep.choose(v, u), steep.choose(u, v)
+    wide = small > large * math.tan(math.pi / 8)
+    less, more = _sum_in_parts(small, -large), _sum_in_parts(small, large)
+    none = small.full(0.0)
+    top, top_low = wide.choose(less[0], small), wide.choose(less[1], none)
+    below, below_low = wide.choose(more[0], large), wide.choose(more[1], none)
+    s = top / below
+    s_low = ((-s).fused(below, top) + top_low - s * below_low) / below
+    z = s * s
+    z_low = s.fused(s, -z) + s * s_low * 2.0
+    factor = z * _THIRD_BELOW[0]
+    factor_low = z.fused(_THIRD_BELOW[0], -factor) + z * _THIRD_BELOW[1] + z_low * _THIRD_BELOW[0]
+    factor_low = factor_low + z * z * z.polynomial(_ATAN_REST)
+    rest = s * factor
+    rest_low = s.fused(factor, -rest) + s * factor_low + s_low * factor
+    high, lost = _sum_in_parts(s, rest)
+    left = x.full(1.0).signed(x) < 0.0
+
+    def eighth(part: int) -> Real:
+        none, one, two, three, four = (s.full(e[part]) for e in _EIGHTHS)
+        ahead, back = wide.choose(one, steep.choose(two, none)), wide.choose(three, steep.choose(two, four))
+        return left.choose(back, ahead)
+
+    turn = steep.choose(s.full(-1.0), 1.0)
+    turn = left.choose(-turn, turn)
+    angle, more_lost = _sum_in_parts(eighth(0), turn * high)
+    low = eighth(1) + more_lost + turn * (lost + rest_low + s_low)
+    return angle.signed(y), low * s.full(1.0).signed(y)
 
 
 def _leg(x: Real) -> Real:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from shardc.hlo.build import uncalled_computations
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.hlo.types import Shape
 from shardc.sharding.factor_step import Direction
 from shardc.sharding.factors import FactorRule
-from shardc.sharding.graph import ARGUMENT, Graph, Loop, Values, dead_instructions, leaf_annotations
+from shardc.sharding.graph import ARGUMENT, Equation, Graph, Loop, Values, dead_instructions, leaf_annotations
 from shardc.sharding.manual import Border, inner_sharding
 from shardc.sharding.markers import (
     barrier_direction,
@@ -24,6 +25,7 @@ from shardc.sharding.markers import (
     group_number,
     is_constraint,
     is_edge,
+    is_function_edge,
     leaves_manual,
     manual_axes_of,
 )
@@ -48,13 +50,21 @@ def build_graph(
     """The graph of a module (reducers are left out).
 
     Called computations have one call site each, unless ``options.share_functions``. With ``written_edges``, values
-    flow only where the program says so by data-flow edges (see `markers.is_edge`). Without ``follow_calls`` nothing
-    flows into called computations and back.
+    flow only where the program says so by data-flow edges (see `markers.is_edge`). Without ``follow_calls`` values
+    flow into called computations and back only through written edges, too (`markers.is_function_edge`). Other
+    public functions (``options.every_function``) come behind the entry or, with ``follow_calls``, before it, the last
+    one leading, as in Shardy's flat call graph.
     """
     builder = _Builder(Graph(mesh), options, written_edges, follow_calls)
+    others = uncalled_computations(module) if options.every_function else []
+    if follow_calls:
+        for c in reversed(others):
+            builder.function(c)
     builder.entry(module.entry)
-    if not follow_calls:
-        builder.other_functions(module)
+    if follow_calls:
+        builder.arguments_of_shared()
+    else:
+        builder.unfollowed(module, others)
     return builder.graph
 
 
@@ -74,15 +84,15 @@ class _Builder:
         self.done: set[Computation] = set()
         self.leaves: dict[int, tuple[Shape, list[tuple[int, int]]]] = {}
         self.calls: dict[Computation, list[list[Values]]] = {}
+        self.sites: dict[Computation, list[Instruction]] = {}
+        self.owner: dict[Instruction, Computation] = {}
+        self.function_edges: list[Equation] = []
 
     def entry(self, entry: Computation) -> None:
         g = self.graph
         parameters = {p: g.add_values(p) for p in entry.parameters}
         self.root = entry.root
         self.computation(entry, parameters)
-        if self.share_functions:
-            for callee in self.calls:
-                self.arguments(callee)
         root = entry.root
         if root.opcode != "tuple":
             return
@@ -94,16 +104,42 @@ class _Builder:
         del g.equations[before:]
         g.values[root] = targets
 
-    def other_functions(self, module: Module) -> None:
-        """Called computations that no value flows into stand for themselves."""
-        for i in module.instructions():
-            for _, c in called_computations(i) if i.opcode in ("call", "fusion") else ():
-                if c not in self.done:
-                    self.computation(c, {p: self.graph.add_values(p) for p in c.parameters})
+    def function(self, c: Computation) -> None:
+        """A function that stands for itself: no call says what its arguments are."""
+        root = self.computation(c, {p: self.graph.add_values(p) for p in c.parameters})
+        for v in root:
+            self.graph.uses[v] += 1
+
+    def unfollowed(self, module: Module, others: Sequence[Computation]) -> None:
+        """Functions without the calls between them, then what flows along written edges between functions."""
+        called = [c for i in module.instructions() if i.opcode in ("call", "fusion") for _, c in called_computations(i)]
+        for c in (*called, *others):
+            if c not in self.done:
+                self.function(c)
+        for edge in self.function_edges:
+            sources = self.sources(edge.instruction)
+            edge.rule = identity(self.graph.dims[edge.tensors[-1]], len(sources))
+            edge.tensors = (*sources, edge.tensors[-1])
+
+    def arguments_of_shared(self) -> None:
+        if self.share_functions:
+            for callee in self.calls:
+                self.arguments(callee)
+
+    def sources(self, edge: Instruction) -> list[int]:
+        """What flows along an edge between functions: the operands of all calls, or what the called function gives."""
+        values, leaf, read = self.graph.values, 0, edge.operands[0]
+        if read.opcode == "parameter":
+            sites = self.sites.get(self.owner[read], ())
+            return [values[call.operands[read.attrs["index"]]][0] for call in sites]
+        if read.opcode == "get-tuple-element":
+            leaf, read = int(read.attrs["index"]), read.operands[0]
+        return [values[c.root][leaf] for _, c in called_computations(read)]
 
     def computation(self, c: Computation, parameters: dict[Instruction, Values]) -> Values:
         values = self.graph.values
         self.done.add(c)
+        self.owner.update(dict.fromkeys(parameters, c))
         self.dead.update(dead_instructions(c))
         self._look_ahead(c)
         values.update(parameters)
@@ -147,6 +183,8 @@ class _Builder:
             return self.operation(i, operands)
         if is_edge(i):
             return self.edge(i, operands[0])
+        if is_function_edge(i):
+            return self.function_edge(i, operands[0])
         if i in self.borders:
             return g.add_values(i)
         if enters_manual(i):
@@ -191,6 +229,15 @@ class _Builder:
         if isinstance(given, Sharding):
             self.graph.annotate(source[0], given)
         return source
+
+    def function_edge(self, i: Instruction, source: Values) -> Values:
+        """A value of its own; without the calls, what flows into it is known once all functions are there."""
+        g = self.graph
+        (target,) = g.add_values(i)
+        g.add_edge(i, source if self.follow_calls else (), target, "function edge")
+        if g.dims[target] and not self.follow_calls:
+            self.function_edges.append(g.equations[-1])
+        return (target,)
 
     def stop(self, i: Instruction, source: Values, direction: Direction) -> Values:
         """A propagation barrier: one way, or none."""
@@ -322,6 +369,7 @@ class _Builder:
         g = self.graph
         callee = next(c for _, c in called_computations(i))
         targets = g.add_values(i)
+        self.sites.setdefault(callee, []).append(i)
         if not self.follow_calls:
             for v in (v for leaves in operands for v in leaves):
                 g.uses[v] += 1

@@ -96,8 +96,9 @@ class Graph:
 
     def add_value(self, instruction: Instruction, leaf: int, shape: Shape, sharding: object = None) -> int:
         """A new value; without an annotation all its dimensions are open."""
-        given = isinstance(sharding, Sharding) and sharding.rank == shape.rank
-        self.initial.append(sharding if isinstance(sharding, Sharding) and given else self.unset(shape.rank))
+        own = _of_rank(sharding, shape.rank) if isinstance(sharding, Sharding) else None
+        given = own is not None and own.rank == shape.rank
+        self.initial.append(own if own is not None and given else self.unset(shape.rank))
         self.annotated.append(given)
         self.origin.append((instruction, leaf))
         self.dims.append(shape.dims)
@@ -106,7 +107,7 @@ class Graph:
 
     def annotate(self, value: int, sharding: Sharding) -> None:
         """Give a value its sharding after it was made."""
-        self.initial[value] = sharding
+        self.initial[value] = _of_rank(sharding, len(self.dims[value]))
         self.annotated[value] = True
 
     def unset(self, rank: int) -> Sharding:
@@ -212,6 +213,13 @@ def leaf_annotations(i: Instruction, leaves: int) -> Sequence[object]:
     if isinstance(i.sharding, tuple):
         return i.sharding if len(i.sharding) == leaves else (None,) * leaves
     return (i.sharding,) * leaves
+
+
+def _of_rank(sharding: Sharding, rank: int) -> Sharding:
+    """What puts a value on one device says nothing of dimensions: they are closed."""
+    if not sharding.mesh.is_maximal or sharding.rank == rank:
+        return sharding
+    return replace(sharding, dims=(DimSharding(),) * rank)
 
 
 def dead_instructions(c: Computation) -> set[Instruction]:

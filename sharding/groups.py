@@ -19,19 +19,23 @@ log = logging.getLogger("shardc")
 def join_groups(graph: Graph) -> None:
     """Put one value in the place of all members of each group; groups that share a member are one group.
 
-    Members that were given different shardings keep them: what their readers see of them is the group. Raises
+    Members that were given different shardings keep them: what their readers see of them is the group. What lies on
+    one device keeps to itself in a group of which nothing else is said. Raises
     `AnnotationError` where members differ in shape.
     """
     stands_for: dict[int, int] = {}
     for members in _united(graph):
         _check_shapes(graph, members)
-        given = list(dict.fromkeys(s for m in members if graph.annotated[m] and _says_something(s := graph.initial[m])))
+        spread = [s for m in members if graph.annotated[m] and not (s := graph.initial[m]).mesh.is_maximal]
+        given = list(dict.fromkeys(filter(_says_something, spread)))
         if len(given) > 1:
             names = ", ".join(f"%{graph.origin[m][0].name}" for m in members)
             log.warning("members of a sharding group were given different shardings: %s", names)
             members = [_read_through(graph, m, given[0]) for m in members]
         elif given:
             graph.annotate(members[0], given[0])
+        else:
+            members = [m for m in members if not graph.initial[m].mesh.is_maximal]
         stands_for.update((m, members[0]) for m in members[1:])
     if stands_for:
         _replace(graph, stands_for)

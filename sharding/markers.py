@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardc.hlo.custom_calls import (
     DATA_FLOW_EDGE,
+    FUNCTION_EDGE,
     GLOBAL_TO_LOCAL,
     LOCAL_TO_GLOBAL,
     PROPAGATION_BARRIER,
@@ -21,6 +22,7 @@ __all__ = [
     "group_number",
     "is_constraint",
     "is_edge",
+    "is_function_edge",
     "is_reshard",
     "is_spent",
     "leaves_manual",
@@ -42,6 +44,11 @@ def is_reshard(i: Instruction) -> bool:
 def is_edge(i: Instruction) -> bool:
     """Another name for the value of a loop, branch, call or manual computation, with that value's sharding."""
     return _target(i) == DATA_FLOW_EDGE
+
+
+def is_function_edge(i: Instruction) -> bool:
+    """What reads a function's argument, or a call's result: here values flow from the calls, or out of the function."""
+    return _target(i) == FUNCTION_EDGE
 
 
 def enters_manual(i: Instruction) -> bool:
@@ -91,7 +98,7 @@ def group_number(i: Instruction) -> str:
 
 def is_spent(i: Instruction) -> bool:
     """Says nothing any more, once shardings are decided, but how its value lies."""
-    return _target(i) in (DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP)
+    return _target(i) in (DATA_FLOW_EDGE, FUNCTION_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP)
 
 
 def _target(i: Instruction) -> str:

@@ -17,7 +17,8 @@ class PropagationOptions:
     gives no shards to dimensions that an operation cuts or moves. ``by_user_priority`` off takes all annotations at
     once, ``by_op_priority`` off lets all operations take part from the start. ``share_functions`` decides for a called
     function once, from all its calls together, instead of for each call. ``strict_interface`` lets arguments and
-    results have only what XLA can pass: even shards of whole axes, even where something else was asked for.
+    results have only what XLA can pass: even shards of whole axes, even where something else was asked for. With
+    ``every_function`` computations that nobody calls are public functions, which take part.
     """
 
     strategy: Literal["aggressive", "basic", "basic-then-aggressive"] = "aggressive"
@@ -26,3 +27,4 @@ class PropagationOptions:
     by_op_priority: bool = True
     share_functions: bool = False
     strict_interface: bool = False
+    every_function: bool = False

@@ -6,7 +6,7 @@ may then be laid out as its own surroundings want. `shardc.sharding.finish` join
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardc.hlo.ir import Computation, Instruction, Module, called_computations
@@ -26,8 +26,9 @@ def flow_computations(i: Instruction) -> list[Computation]:
     return [c for _, c in called_computations(i)] if i.opcode in _FLOW_OPS else []
 
 
-def split_calls(module: Module, copies: Copies) -> Module:
-    """Give every call site of a computation its own copy, callees of callees included."""
+def split_calls(module: Module, copies: Copies, others: Sequence[Computation] = ()) -> Module:
+    """Give every call site of a computation its own copy, callees of callees included; ``others`` are functions
+    besides the entry, the last of which goes first."""
     seen: set[Computation] = set()
     made: list[Computation] = []
 
@@ -43,10 +44,12 @@ def split_calls(module: Module, copies: Copies) -> Module:
         made.append(changed)
         return changed
 
+    public = [own(c) for c in reversed(others)][::-1]
     entry = own(module.entry)
+    made = [*(c for c in made if c not in public), *public]
     flow = set(made) | seen
-    others = [c for c in module.computations if c not in flow]
-    return module.with_(computations=(*others, *made), entry=entry)
+    rest = [c for c in module.computations if c not in flow]
+    return module.with_(computations=(*rest, *made), entry=entry)
 
 
 def _map(c: Computation, own: Any, *, force: bool) -> Computation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardc.hlo.build import uncalled_computations
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.mesh import Mesh
@@ -57,7 +58,8 @@ def propagate(
     module = from_their_devices(with_axis_shardings(close_pairs(module)))
     copies: Copies = {}
     options = options or PropagationOptions()
-    flat = module if options.share_functions else split_calls(module, copies)
+    others = uncalled_computations(module) if options.every_function else ()
+    flat = module if options.share_functions else split_calls(module, copies, others)
     prepared = split_constants(flat, copies)
     graph = _import(prepared, options)
     engine = Engine(graph, options)
@@ -66,7 +68,7 @@ def propagate(
     finished, places = attach_shardings(prepared, graph, shardings, copies)
     labels = {p: n for n, p in zip(module.arg_names, prepared.parameters, strict=False) if n}
     names = _names(prepared, places, labels)
-    outcome = Outcome(module, prepared, copies, graph, shardings, engine.changed, options.share_functions)
+    outcome = Outcome(module, prepared, copies, graph, shardings, engine.changed, options)
     return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels), outcome)
 
 

@@ -42,4 +42,4 @@ class RefineShardings:
         graph.link()
         engine = Engine(graph, self.options)
         engine.run()
-        return Outcome(module, module, {}, graph, engine.shardings, engine.changed)
+        return Outcome(module, module, {}, graph, engine.shardings, engine.changed, self.options)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from shardc.hlo.build import uncalled_computations
 from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.writer import FunctionVersion
 from shardc.sharding.axes import minus
 from shardc.sharding.graph import Graph, leaf_annotations
 from shardc.sharding.markers import enters_manual, is_constraint, is_edge, is_reshard
+from shardc.sharding.options import PropagationOptions
 from shardc.sharding.prepare import Copies, flow_computations, map_callees
 from shardc.sharding.schedule import OpClass
 
@@ -20,8 +22,7 @@ __all__ = ["Outcome"]
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What propagation decided: ``shardings`` per value of ``graph``, which was made of ``prepared``, a form of
-    ``module``. ``found`` are the values that got axes, ``shared_functions`` tells that calls have no copies of their
-    own.
+    ``module``. ``found`` are the values that got axes.
     """
 
     module: Module
@@ -30,7 +31,7 @@ class Outcome:
     graph: Graph
     shardings: Sequence[Sharding]
     found: Collection[int]
-    shared_functions: bool = False
+    options: PropagationOptions = field(default_factory=PropagationOptions)
 
     def as_written(self, *, closed: bool = True, edges_sunk: bool = True) -> Module:
         """The module with a sharding on each instruction that had one or got one; others have none.
@@ -50,7 +51,8 @@ class Outcome:
     def versions(self, *, closed: bool = True) -> list[FunctionVersion]:
         """The entry and, for each call, the called function as that call sees it; equal ones are one.
 
-        Copies are numbered, and come, callees first; functions that are not copied come callers first.
+        Copies are numbered, and come, callees first; functions that are not copied come callers first. Public
+        functions that nobody calls come right behind the entry, the last one first.
         """
         return _Versions(self, closed).all()
 
@@ -108,10 +110,16 @@ class _Versions:
         self.made: list[FunctionVersion] = []
 
     def all(self) -> list[FunctionVersion]:
-        entry = self.outcome.prepared.entry
+        prepared = self.outcome.prepared
+        others = uncalled_computations(prepared) if self.outcome.options.every_function else []
+        self.taken.update(map(self.source, others))
+        public = [self.version(c, self.source(c)) for c in reversed(others)]
+        entry = prepared.entry
         shardings, callees = self.body(entry)
-        main = FunctionVersion(entry.name, entry.name, (), (), shardings, callees, reduced=self.reduced(entry))
-        versions = _one_of_each([main, *self.made])
+        reduced = self.reduced(entry)
+        main = FunctionVersion(entry.name, entry.name, (), (), shardings, callees, reduced=reduced, public=True)
+        versions = _one_of_each([*public, main, *self.made])
+        versions.insert(0, versions.pop(len(public)))
         return [self.around_calls(v, versions) for v in versions]
 
     def around_calls(self, version: FunctionVersion, versions: Sequence[FunctionVersion]) -> FunctionVersion:
@@ -125,7 +133,7 @@ class _Versions:
             operands = [v for o in instruction.operands for v in self.outcome.graph.values[o]]
             given = [self._leaf(v) for v in operands]
             pairs = zip(given, callee.arguments, operands, strict=True)
-            if not self.outcome.shared_functions:
+            if not self.outcome.options.share_functions:
                 before[call] = tuple(None if _alike(s, w) else self.or_whole(w, s, v) for s, w, v in pairs)
             for (at, v), wanted in zip(self.results(instruction, call), callee.results, strict=True):
                 own = self._leaf(v)
@@ -188,21 +196,39 @@ class _Versions:
             return [(name, values[0])]
         return [(self.elements.get((call, n), ""), v) for n, v in enumerate(values)]
 
+    def source(self, c: Computation) -> str:
+        """The name of a function in the program."""
+        return str(self.outcome.copies.get(c, c).name).rpartition(".")[0]
+
     def function(self, c: Computation) -> str:
-        outcome, before = self.outcome, len(self.made)
+        """The name of the version that a call sees."""
+        before = len(self.made)
+        version = self.version(c)
+        self.made.insert(before if self.outcome.options.share_functions else len(self.made), version)
+        return version.name
+
+    def version(self, c: Computation, public: str = "") -> FunctionVersion:
+        """A function as it is seen; ``public`` is the name that it keeps."""
+        outcome = self.outcome
         shardings, callees = self.body(c)
-        source = outcome.copies.get(c, c).name.rpartition(".")[0]
+        source = self.source(c)
         values = outcome.graph.values
         returned = [c.root] if c.root.opcode != "tuple" else list(c.root.operands)
         inputs = [v for p in c.parameters for v in values[p]]
-        arguments = self.complete([outcome._leaf(v, self.closed) for v in inputs], inputs)
+        given = [outcome._leaf(v, self.closed) for v in inputs]
+        arguments = tuple(given) if public else self.complete(given, inputs)
         results = [outcome._leaf(v, self.closed) for o in returned for v in values[o]]
         reduced = self.reduced(c)
-        version = FunctionVersion(
-            self.name(source), source, arguments, tuple(results), shardings, callees, reduced=reduced
+        return FunctionVersion(
+            public or self.name(source),
+            source,
+            arguments,
+            tuple(results),
+            shardings,
+            callees,
+            reduced=reduced,
+            public=bool(public),
         )
-        self.made.insert(before if outcome.shared_functions else len(self.made), version)
-        return version.name
 
     def complete(self, arguments: Sequence[Sharding | None], values: Sequence[int]) -> tuple[Sharding | None, ...]:
         """Where one argument has a sharding, all have."""
@@ -238,7 +264,7 @@ def _one_of_each(versions: Sequence[FunctionVersion]) -> list[FunctionVersion]:
             first.setdefault((callee.source, callee.arguments, callee.results), callee.name)
     chosen = {v.name: first.get((v.source, v.arguments, v.results), v.name) for v in versions}
     out = [replace(v, callees={k: chosen[n] for k, n in v.callees.items()}) for v in versions]
-    needed = {n for v in out for n in v.callees.values()} | {out[0].name}
+    needed = {n for v in out for n in v.callees.values()} | {v.name for v in out if v.public}
     return [v for v in out if v.name in needed]
 
 

@@ -14,8 +14,8 @@ from shardc.native.vector import I64, constant, intrinsic, with_scalar
 
 __all__ = [
     "Pair", "acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cosh", "cosine", "divide", "expm1",
-    "exponential", "log", "log1p", "logistic", "power", "product", "rsqrt", "sign", "sine", "sinh", "size", "sqrt",
-    "tan", "tanh",
+    "exponential", "inverse_scale", "log", "log1p", "logistic", "ordered", "product", "rsqrt", "sign", "sine", "sinh",
+    "size", "sqrt", "tan", "tanh", "two_sum",
 ]  # fmt: skip
 
 Pair = tuple[Lane, Lane]
@@ -34,7 +34,7 @@ def product(x: Pair, y: Pair) -> Pair:
     return x[0].fma(y[0], -(x[1] * y[1])), x[1].fma(y[0], x[0] * y[1])
 
 
-def _ordered(z: Pair) -> Pair:
+def ordered(z: Pair) -> Pair:
     """The magnitudes of the parts, larger first (a NaN goes through)."""
     u, v = abs(z[0]), abs(z[1])
     more = u > v
@@ -46,13 +46,13 @@ def size(z: Pair) -> Lane:
     if z[0].rough:
         value = (z[0] * z[0] + z[1] * z[1]).sqrt()
     else:
-        large, small = _ordered(z)
+        large, small = ordered(z)
         ratio = small.is_(0.0).choose(small, small / large)
         value = large * (ratio * ratio + 1.0).sqrt()
     return (z[0].is_infinite() | z[1].is_infinite()).choose(value.full(math.inf), value)
 
 
-def _two_sum(x: Lane, y: Lane) -> Pair:
+def two_sum(x: Lane, y: Lane) -> Pair:
     """x + y and what rounding it lost."""
     total = x + y
     part = total - x
@@ -63,13 +63,13 @@ def _squares(start: Lane, x: Lane, y: Lane) -> Lane:
     """start + x**2 + y**2, rounded once or little more."""
     h, k = x * x, y * y
     low = x.fma(x, -h) + y.fma(y, -k)
-    first, lost = _two_sum(start, h)
-    second, more = _two_sum(first, k)
+    first, lost = two_sum(start, h)
+    second, more = two_sum(first, k)
     return second + (lost + more + low)
 
 
 def _log_size(z: Pair) -> Lane:
-    large, small = _ordered(z)
+    large, small = ordered(z)
     if z[0].rough:
         return _log_root(z, large * large + small * small, large * large - 1.0 + small * small)
     return _log_near(_squares(large.full(-1.0), large, small), _log_far(large, small), z)
@@ -106,7 +106,7 @@ def log1p(z: Pair) -> Pair:
     if x.rough:
         square = shifted[0] * shifted[0] + y * y
         return _log_root(z, square, _squares(x + x, x, y)), y.math("atan2", shifted[0])
-    real = _log_near(_squares(x + x, x, y), _log_far(*_ordered(shifted)), z)
+    real = _log_near(_squares(x + x, x, y), _log_far(*ordered(shifted)), z)
     return real, y.math("atan2", shifted[0])
 
 
@@ -148,7 +148,7 @@ def sqrt(z: Pair) -> Pair:
     x, y = z
     back = x.full(1.0)
     if not x.rough:
-        large, _ = _ordered(z)
+        large, _ = ordered(z)
         big, tiny = large > 2.0**1020, large < 2.0**-960
         scale = big.choose(large.full(2.0**-4), tiny.choose(large.full(2.0**108), 1.0))
         back = big.choose(large.full(2.0**2), tiny.choose(large.full(2.0**-54), 1.0))
@@ -180,7 +180,7 @@ def difference(a: Lane, b: Lane, c: Lane, d: Lane) -> Lane:
     return a.fma(b, -second) + lost
 
 
-def _inverse_scale(x: Lane) -> Lane:
+def inverse_scale(x: Lane) -> Lane:
     """A power of two that brings ``x`` to [1/4, 1/2), kept inside the normal numbers."""
     b = x.b
     integer = with_scalar(x.value.type, I64)
@@ -194,7 +194,7 @@ def divide(x: Pair, y: Pair) -> Pair:
     """Products without cancellation over |y|**2, scaled; infinities as in C's Annex G."""
     if x[0].rough:
         return _divide_unscaled(x, y)
-    scale = _inverse_scale(_ordered(y)[0])
+    scale = inverse_scale(ordered(y)[0])
     c, d = y[0] * scale, y[1] * scale
     below = c.fma(c, d * d)
     real = difference(x[0], c, -x[1], d) / below * scale
@@ -298,7 +298,7 @@ def _roots(z: Pair) -> tuple[Pair, Pair]:
 
 def _asinh(z: Pair, x: Lane) -> Lane:
     """asinh x for a product of two roots of about z; log|2 z| where that may overflow."""
-    large, small = _ordered(z)
+    large, small = ordered(z)
     far = _log_far(large, small) + math.log(2.0)
     return (large > 2.0**500).choose(far, x.math("asinh"))
 
@@ -351,11 +351,3 @@ def atan2(y: Pair, x: Pair) -> Pair:
 def cbrt(z: Pair) -> Pair:
     length, angle = size(z).math("cbrt"), z[1].math("atan2", z[0]) * (1.0 / 3.0)
     return length * angle.math("cos"), length * angle.math("sin")
-
-
-def power(x: Pair, y: Pair) -> Pair:
-    """exp(y log x); zero to a power is zero, or one for the power zero."""
-    value = exponential(product(y, log(x)))
-    base, exponent = x[0].is_(0.0) & x[1].is_(0.0), y[0].is_(0.0) & y[1].is_(0.0)
-    real = exponent.choose(x[0].full(1.0), base.choose(x[0].full(0.0), value[0]))
-    return real, (base | exponent).choose(x[0].full(0.0), value[1])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from shardc.compiler.kernels import complex_functions as functions
+from shardc.compiler.kernels.complex_power import power
 from shardc.compiler.kernels.floats import COMPARISON
 from shardc.compiler.kernels.lanes import Lane
 from shardc.native.vector import F32, F64, scalar_of, with_scalar
@@ -111,7 +112,7 @@ COMPLEX: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "sqrt": _double(functions.sqrt),
         "rsqrt": _double(functions.rsqrt),
         "cbrt": _double(functions.cbrt),
-        "power": _double(functions.power, rough=False),  # large exponents take the logarithm's last bits
+        "power": _double(power, rough=False),  # large exponents take the logarithm's last bits
         "sine": _double(functions.sine),
         "cosine": _double(functions.cosine),
         "tan": _double(functions.tan),

@@ -150,10 +150,11 @@ def atan2(y: Array, x: Array) -> Array:
 
 
 def power(x: Array, y: Array) -> Array:
-    """exp(y log x); zero to a power is zero, or one for the power zero."""
-    logarithm = np.log(x)
-    exponent = _join(
-        y.real * logarithm.real - y.imag * logarithm.imag, y.real * logarithm.imag + y.imag * logarithm.real
-    )
-    value = np.where(x == 0, 0.0, np.exp(exponent))
+    """exp(y log x) in long double, as large exponents take the logarithm's last bits; zero to a power is zero, or one
+    for the power zero."""
+    logarithm, factor = np.log(x.astype(np.clongdouble)), y.astype(np.clongdouble)
+    exponent = np.empty(np.broadcast_shapes(x.shape, y.shape), np.clongdouble)
+    exponent.real = factor.real * logarithm.real - factor.imag * logarithm.imag
+    exponent.imag = factor.real * logarithm.imag + factor.imag * logarithm.real
+    value = np.where(x == 0, 0.0, np.exp(exponent)).astype(np.complex128)
     return np.where(y == 0, 1.0, value)

@@ -6,6 +6,7 @@ Operands may have any shapes that broadcast: computations over scalars are evalu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,31 +24,34 @@ Function = Callable[..., Array]
 
 _UNARY: Mapping[str, Function] = {
     "abs": ar.absolute,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "is-finite": np.isfinite,
+    "negate": np.negative,
+    "round-nearest-afz": ar.round_away,
+    "round-nearest-even": np.rint,
+    "sign": co.by_kind(ar.sign, co.sign),
+    "sqrt": np.sqrt,
+}
+#: Rounded once: f32 and smaller floats go through f64, where NumPy's last places do not matter.
+_CURVES: Mapping[str, Function] = {
     "acos": np.arccos,
     "acosh": np.arccosh,
     "asin": np.arcsin,
     "asinh": np.arcsinh,
     "atanh": np.arctanh,
     "cbrt": co.by_kind(np.cbrt, co.cbrt),
-    "ceil": np.ceil,
     "cosine": np.cos,
     "cosh": np.cosh,
     "erf": co.real_only(ar.erf),
     "exponential": np.exp,
     "exponential-minus-one": co.by_kind(np.expm1, co.expm1),
-    "floor": np.floor,
-    "is-finite": np.isfinite,
     "log": np.log,
     "log-plus-one": co.by_kind(np.log1p, co.log1p),
     "logistic": co.by_kind(ar.logistic, co.logistic),
-    "negate": np.negative,
-    "round-nearest-afz": ar.round_away,
-    "round-nearest-even": np.rint,
     "rsqrt": co.by_kind(ar.rsqrt, co.rsqrt),
-    "sign": co.by_kind(ar.sign, co.sign),
     "sine": np.sin,
     "sinh": np.sinh,
-    "sqrt": np.sqrt,
     "tan": np.tan,
     "tanh": np.tanh,
 }
@@ -84,6 +88,21 @@ _COMPARE: Mapping[str, Function] = {
 }
 
 
+def _wide(kind: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float64) if kind == np.float32 else kind
+
+
+def _curve_row(function: Function) -> Row:
+    """A function of the operand, in f64 (c128)."""
+
+    def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+        x = operands[0]
+        kind = np.dtype(np.complex128) if x.dtype.kind == "c" else _wide(COMPUTE[x.dtype])
+        return cast(np.asarray(function(x.astype(kind, copy=False))), m.stored(i.shape.dtype))
+
+    return Row(local)
+
+
 def _operand_row(function: Function) -> Row:
     """Arithmetic in the type of the operand (c64: in c128)."""
 
@@ -95,11 +114,11 @@ def _operand_row(function: Function) -> Row:
     return Row(local)
 
 
-def _result_row(function: Function) -> Row:
-    """Arithmetic in the type of the result, so that mixed precision computes in the wider."""
+def _result_row(function: Function, *, curved: bool = False) -> Row:
+    """Arithmetic in the type of the result, so that mixed precision computes in the wider; ``curved`` in f64."""
 
     def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
-        kind = m.compute(i.shape.dtype)
+        kind = _wide(m.compute(i.shape.dtype)) if curved else m.compute(i.shape.dtype)
         return cast(np.asarray(function(*(x.astype(kind, copy=False) for x in operands))), m.stored(i.shape.dtype))
 
     return Row(local)
@@ -161,7 +180,8 @@ def _map(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
 
 ROWS: Mapping[str, Row] = {
     **{o: _operand_row(f) for o, f in _UNARY.items()},
-    **{o: _result_row(f) for o, f in _BINARY.items()},
+    **{o: _curve_row(f) for o, f in _CURVES.items()},
+    **{o: _result_row(f, curved=o in ("atan2", "power")) for o, f in _BINARY.items()},
     **{o: _bits_row(f) for o, f in _BITS.items()},
     "real": _part(np.real),
     "imag": _part(ar.imag),

@@ -39,6 +39,8 @@ class Converter:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.functions: Mapping[str, tuple[Any, ...]] = {f[0]: f for f in tables.plain["functions"]}
+        #: Whether calls without shardings of their own take those of the function's results.
+        self.called_results = True
         self.made: dict[int, tuple[str, ...]] | None = None  # names by first value, where the writer wants them
         #: What a callback was called and where it stood, for those that were left out.
         self.removed_callbacks: list[tuple[str, Location]] = []
@@ -121,17 +123,18 @@ class Converter:
             return values[0]
         return scope.emit("tuple", tuple_shape(*(v.shape for v in values)), values)
 
-    def called(self, name: str, op: Op) -> Computation:
-        """A private function as a computation; its ops without a source take the first caller's."""
+    def called(self, name: str, op: Op | None) -> Computation:
+        """A function as a computation; its ops without a source take the first caller's, if there is one."""
         if name not in self._called:
+            place = op.place if op is not None else Location(self.tables.file)
             if name not in self.functions or self.functions[name][1] is None:
-                raise UnsupportedError(f"{op.name} of unknown function @{name}", where=op.place)
+                raise UnsupportedError(f"{op.name if op else 'call'} of unknown function @{name}", where=place)
             if name in self._open:
                 raise VerificationError(
-                    f"function @{name} calls itself", where=op.place, fix="programs have loops, not recursion"
+                    f"function @{name} calls itself", where=place, fix="programs have loops, not recursion"
                 )
             self._open.add(name)
-            self._called[name] = self._function(self.functions[name], op.metadata)
+            self._called[name] = self._function(self.functions[name], op.metadata if op is not None else None)
             self._open.discard(name)
         return self._called[name]
 
@@ -149,6 +152,14 @@ class Converter:
     def result_shardings(self, name: str) -> tuple[Sharding | TileSharding | None, ...]:
         """What a function says of its results."""
         return tuple(self.value_sharding(a) for a in self.functions[name][3])
+
+    def others(self, entry: str) -> tuple[Computation, ...]:
+        """The functions that the entry does not call: public ones, and what they call."""
+        made = []
+        for name, plain in self.functions.items():
+            if plain[1] and name != entry and name not in self._called:
+                made.append(self.called(name, None))
+        return tuple(made)
 
     def entry(self, name: str) -> Entry:
         """The entry computation. Tokens at its border only order effects; they begin and end inside."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from shardc.hlo.build import make_module
+from shardc.hlo.build import make_module, reachable_computations
 from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
-from shardc.hlo.ir import Alias, Module
+from shardc.hlo.ir import Alias, Computation, Module
 from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
 from shardc.hlo.stablehlo.functions import Converter, Entry
 from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
@@ -19,17 +19,18 @@ __all__ = ["module_from_mlir", "module_from_plain", "read_stablehlo"]
 log = logging.getLogger("shardc")
 
 
-def read_stablehlo(data: bytes | str, file: str = "") -> Module:
+def read_stablehlo(data: bytes | str, file: str = "", *, every_function: bool = False) -> Module:
     """A module from StableHLO, as text, MLIR bytecode or a portable artifact.
 
     ``file`` names the input in messages. The entry is ``@main`` (or the only public function); its root is always
     a tuple of the results, whose shardings are on it. Names of arguments and results, source locations, ``sdy``
-    and GSPMD shardings, and donated arguments are kept.
+    and GSPMD shardings, and donated arguments are kept. ``every_function`` is as in `module_from_plain`.
 
     Raises ParseError (with line and column) for what is not StableHLO, UnsupportedError for ops and types without
     a counterpart here, EnvironmentProblem when jaxlib is not installed. Needs the extra ``shardc[jax]``.
     """
-    module, located = module_from_plain(read_plain(data.encode() if isinstance(data, str) else data, file), file)
+    plain = read_plain(data.encode() if isinstance(data, str) else data, file)
+    module, located = module_from_plain(plain, file, every_function=every_function)
     if not located:
         log.warning(
             "%s has no source locations, so messages cannot name your code; export it with "
@@ -52,18 +53,35 @@ def module_from_mlir(mlir_module: Any, file: str = "", *, own_file: str = "") ->
 
 
 def convert(
-    plain: dict[str, Any], file: str, made: dict[int, tuple[str, ...]] | None = None, own_file: str = ""
-) -> tuple[Converter, Entry]:
-    """The converter and the entry function. ``made`` collects the names of the instructions that each op became, by
-    the op's first value."""
+    plain: dict[str, Any],
+    file: str,
+    made: dict[int, tuple[str, ...]] | None = None,
+    own_file: str = "",
+    *,
+    every_function: bool = False,
+    called_results: bool = True,
+) -> tuple[Converter, Entry, tuple[Computation, ...]]:
+    """The converter, the entry function and, where they are wanted, the other public functions. ``made`` collects the
+    names of the instructions that each op became, by the op's first value."""
     converter = Converter(Tables(plain, file, own_file))
     converter.made = made
-    return converter, converter.entry(_entry_name(plain, file))
+    converter.called_results = called_results
+    entry = converter.entry(_entry_name(plain, file, several=every_function))
+    return converter, entry, converter.others(entry.name) if every_function else ()
 
 
-def module_from_plain(plain: dict[str, Any], file: str, own_file: str = "") -> tuple[Module, bool]:
-    """The module of a plain form (``mlir/extract.py``), and whether any location names a source file."""
-    converter, entry = convert(plain, file, own_file=own_file)
+def module_from_plain(
+    plain: dict[str, Any], file: str, own_file: str = "", *, every_function: bool = False, called_results: bool = True
+) -> tuple[Module, bool]:
+    """The module of a plain form (``mlir/extract.py``), and whether any location names a source file.
+
+    With ``every_function`` the public functions besides the entry are there, too, as computations that nobody calls;
+    without a function @main the first public one is the entry. With ``called_results`` a call that has no shardings
+    takes those of the function's results.
+    """
+    converter, entry, others = convert(
+        plain, file, own_file=own_file, every_function=every_function, called_results=called_results
+    )
     tables = converter.tables
     attributes = converter.functions[entry.name][2]
     argument_attrs = [tables.attributes(attributes[position]) for position in entry.arguments]
@@ -86,6 +104,10 @@ def module_from_plain(plain: dict[str, Any], file: str, own_file: str = "") -> t
         donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
         source_file=file,
     )
+    if others:
+        callees = dict.fromkeys(c for root in others for c in reachable_computations(root))
+        more = [c for c in callees if c not in module.computations]
+        module = module.with_(computations=(*more, *module.computations))
     _tell_removed(converter)
     return module, tables.found_user_source
 
@@ -97,14 +119,14 @@ def _tell_removed(converter: Converter) -> None:
         log.warning("left out, as compiled programs do not call Python: %s", ", ".join(places))
 
 
-def _entry_name(plain: dict[str, Any], file: str) -> str:
+def _entry_name(plain: dict[str, Any], file: str, *, several: bool = False) -> str:
     public = [f[0] for f in plain["functions"] if f[1]]
     others = [f[0] for f in plain["functions"] if f[1] is None]
     if others:
         raise UnsupportedError(f"{others[0]} at the top of a module", where=Location(file))
     if "main" in [f[0] for f in plain["functions"]]:
         return "main"
-    if len(public) == 1:
+    if len(public) == 1 or (public and several):
         return str(public[0])
     if not public:
         raise ParseError("the module has no public function", where=Location(file), fix="name the entry @main")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from shardc.hlo.build import uncalled_computations
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.ir import Computation, Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.child import attach_shardings, read_plain
@@ -37,7 +38,7 @@ class FunctionVersion:
     the instructions that it became, ``callees`` gives the versions that its calls are of, by the calls' names.
     ``before`` are the reshards of a call's operands (None where there is none) by the call's name, ``behind`` those
     of results by the name of the instruction that they follow. ``reduced`` says, by the name of a reshard, how its
-    operand lies once it is reduced over the axes over which it is partial."""
+    operand lies once it is reduced over the axes over which it is partial. ``public`` functions keep their name."""
 
     name: str
     source: str
@@ -48,6 +49,7 @@ class FunctionVersion:
     before: Mapping[str, tuple[Sharding | None, ...]] = field(default_factory=dict)
     behind: Mapping[str, Sharding] = field(default_factory=dict)
     reduced: Mapping[str, tuple[tuple[AxisRef, ...], Sharding]] = field(default_factory=dict)
+    public: bool = False
 
 
 def sharding_request(
@@ -59,6 +61,7 @@ def sharding_request(
     inserted: Mapping[str, Sharding] = MappingProxyType({}),
     as_reshards: bool = False,
     rules: Mapping[str, str] | None = None,
+    every_function: bool = False,
 ) -> dict[str, Any]:
     """What `mlir.attach` needs: the shardings of ``module`` by place in the plain form that it was made of.
 
@@ -66,16 +69,19 @@ def sharding_request(
     ``versions`` replace the functions that the entry calls; the first is the entry itself. ``inserted`` are new
     constraints by the name of the instruction that they follow. With ``as_reshards``
     constraints become reshards. ``rules`` are factor rules by instruction, to stand in place of those in the program;
-    None leaves them as they are.
+    None leaves them as they are. ``every_function`` is what the module was read with.
     """
     made: dict[int, tuple[str, ...]] = {}
-    _, entry = convert(plain, module.source_file, made)
+    _, entry, _ = convert(plain, module.source_file, made, every_function=every_function)
     names = _MeshNames({n: Mesh(tuple(axes), tuple(ids) or None) for n, (axes, ids) in plain["meshes"].items()})
     known = {i.name: i for i in module.instructions()}
     signature = _signature(module, entry, names)
     numbers = _numbers(made, known.values())
-    (block,) = next(f[4] for f in plain["functions"] if f[0] == entry.name)
-    numbers |= {p.name: block[0][n] for p, n in zip(module.parameters, entry.arguments, strict=True)}
+    blocks = {f[0]: f[4][0] for f in plain["functions"] if f[4]}
+    numbers |= {p.name: blocks[entry.name][0][n] for p, n in zip(module.parameters, entry.arguments, strict=True)}
+    for name, c in _others(module).items():
+        if name in blocks:
+            numbers |= {p.name: n for p, n in zip(c.parameters, blocks[name][0], strict=True)}
     written = []
     for v in versions:
         own = {n: known[n].replace(sharding=s) for n, s in v.shardings.items() if n in known}
@@ -113,6 +119,7 @@ def _version(v: FunctionVersion, numbers: Mapping[str, int], names: _MeshNames) 
     return {
         "name": v.name,
         "source": v.source,
+        "public": v.public,
         "before": {numbers[n]: tuple(map(text, wanted)) for n, wanted in v.before.items() if n in numbers},
         "reduced": {numbers[n]: (", ".join(map(_axis, axes)), text(s)) for n, (axes, s) in v.reduced.items()},
         "behind": {numbers[n]: text(s) for n, s in v.behind.items()},
@@ -124,7 +131,7 @@ def _version(v: FunctionVersion, numbers: Mapping[str, int], names: _MeshNames) 
 def sharding_text(sharding: Sharding, mesh_name: str) -> str:
     """Shardy's notation inside ``<...>``: ``<@mesh, [{"data"}, {?}], replicated={"model"}>``."""
     dims = []
-    for d in sharding.dims:
+    for d in () if sharding.mesh.is_maximal else sharding.dims:
         items = [_axis(a) for a in d.axes] + ([] if d.closed else ["?"])
         dims.append("{" + ", ".join(items) + "}" + (f"p{d.priority}" if d.priority else ""))
     text = f"@{mesh_name}, [{', '.join(dims)}]"
@@ -194,11 +201,17 @@ def _signature(module: Module, entry: Entry, names: _MeshNames) -> tuple[dict[in
 def _called(module: Module, names: _MeshNames) -> dict[str, tuple[dict[int, str], dict[int, str]]]:
     """What called functions' arguments have."""
     out: dict[str, tuple[dict[int, str], dict[int, str]]] = {}
-    for c in dict.fromkeys(i.attrs["to_apply"] for i in module.instructions() if i.opcode == "call"):
+    for name, c in _others(module).items():
         arguments = _texts(dict(enumerate(_leaves(p.sharding, 1)[0] for p in c.parameters)), names)
         if arguments:
-            out[c.name.rpartition(".")[0]] = arguments, {}
+            out[name] = arguments, {}
     return out
+
+
+def _others(module: Module) -> dict[str, Computation]:
+    """The functions besides the entry, by their names in the text."""
+    called = [i.attrs["to_apply"] for i in module.instructions() if i.opcode == "call"]
+    return {c.name.rpartition(".")[0]: c for c in (*called, *uncalled_computations(module))}
 
 
 def _texts(shardings: Mapping[int, Sharding | None], names: _MeshNames) -> dict[int, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shardc.hlo.custom_calls import (
     DATA_FLOW_EDGE,
     ENTER_MANUAL,
+    FUNCTION_EDGE,
     LEAVE_MANUAL,
     PROPAGATION_BARRIER,
     RESHARD,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "want_reduced"]
 
 #: What only propagation heeds, which is over.
-_PASSED = frozenset(("ShardBarrierFrom", "ShardBarrierTo", DATA_FLOW_EDGE, PROPAGATION_BARRIER, SHARDING_GROUP))
+_MARKERS = (DATA_FLOW_EDGE, FUNCTION_EDGE, PROPAGATION_BARRIER, SHARDING_GROUP)
+_PASSED = frozenset(("ShardBarrierFrom", "ShardBarrierTo", *_MARKERS))
 _CONSTRAINTS = frozenset(("Sharding", RESHARD))
 
 

@@ -28,12 +28,17 @@ __all__ = ["grids", "parsable", "run_natively"]
 GRID = "interpreter.run_parallel"
 
 #: The suite writes what follows a type in StableHLO's own form after the function type, where nothing may stand.
-_MISPLACED = re.compile(r'("check\.\w+"\([^)]*\) \{[^{}]*)\} : (\([^)]*\) -> \(\)) \{([^{}]*)\}')
+_MISPLACED = re.compile(r'("check\.\w+"\([^)]*\))(?: \{([^{}]*)\})? : (\([^)]*\) -> \(\)) \{([^{}]*)\}')
 
 
 def parsable(text: str) -> str:
     """The text of a case, with attributes where MLIR's generic form has them."""
-    return _MISPLACED.sub(r"\1, \3} : \2", text)
+
+    def placed(found: re.Match[str]) -> str:
+        call, before, type_, behind = found.groups()
+        return f"{call} {{{', '.join(filter(None, (before, behind)))}}} : {type_}"
+
+    return _MISPLACED.sub(placed, text)
 
 
 def grids(module: Module) -> list[Instruction]:

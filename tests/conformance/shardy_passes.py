@@ -76,22 +76,31 @@ def after_passes(text: str) -> str:
         except bindings.ir.MLIRError as e:
             raise UnsupportedError(f"this jaxlib cannot read it: {e}") from None
         plain = plain_form(bindings, parsed)
-        module, _ = module_from_plain(plain, "")
-        if PIPELINE in run.passes:
+        whole = PIPELINE in run.passes
+        module, _ = module_from_plain(plain, "", every_function=True, called_results=whole)
+        if whole:
             shared = run.passes[PIPELINE].get("dedup-functions-fully") == "true"
-            outcome = propagate(
-                module, options=PropagationOptions(share_functions=shared, strict_interface=True)
-            ).outcome
+            options = PropagationOptions(share_functions=shared, strict_interface=True, every_function=True)
+            outcome = propagate(module, options=options).outcome
             written, inserted = outcome.as_written(), outcome.inserted()
             request = sharding_request(
-                plain, written, versions=outcome.versions(), inserted=inserted, as_reshards=True, rules={}
+                plain,
+                written,
+                versions=outcome.versions(),
+                inserted=inserted,
+                as_reshards=True,
+                rules={},
+                every_function=True,
             )
         else:
             written, inserted, rules = refined(run, module)
-            request = sharding_request(plain, written, closed=False, inserted=inserted, rules=rules)
+            request = sharding_request(
+                plain, written, closed=False, inserted=inserted, rules=rules, every_function=True
+            )
         done = bindings.ir.Module.parse(attach(bindings, text.encode(), request))
         drop_unread(done.operation)
-        return str(done)
+        # Shardy's import gives constants a form that nothing folds.
+        return str(done).replace("stablehlo.constant", "sdy.constant") if whole else str(done)
 
 
 def drop_unread(operation: Any) -> None:
@@ -123,7 +132,7 @@ def refined(run: Run, module: Module) -> tuple[Module, Mapping[str, Sharding], M
     rules: dict[str, str] = {}
     for name, given in run.passes.items():
         if name in PASSES:
-            options = PASSES[name]
+            options = replace(PASSES[name], every_function=True)
             if given.get("conservative-propagation") == "true":
                 options = replace(options, conservative=True)
             strategy = given.get("propagation-strategy")

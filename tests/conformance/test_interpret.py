@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from interpreter_runs import grids, parsable, run_natively
 
+from shardc.hlo.build import uncalled_computations
 from shardc.hlo.errors import ParseError
-from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.evaluate import evaluate, evaluate_computation
+from shardc.hlo.ir import Computation, Module
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.verify import verify
 
@@ -22,7 +24,7 @@ def read(path: Path) -> Module:
     pytest.importorskip("jaxlib")
     text = parsable(path.read_text(encoding="utf-8"))
     try:
-        module = read_stablehlo(text, path.name)
+        module = read_stablehlo(text, path.name, every_function=True)
     except ParseError:
         found = [word for word in NEWER if word in text]
         if found:
@@ -34,7 +36,13 @@ def read(path: Path) -> Module:
 
 def test_evaluator(interpret_case: Path) -> None:
     module = read(interpret_case)
-    evaluate(module, [np.zeros(p.shape.dims, p.shape.dtype.numpy) for p in module.parameters])
+    evaluate(module, zeros(module.entry))
+    for function in uncalled_computations(module):
+        evaluate_computation(function, zeros(function))
+
+
+def zeros(function: Computation) -> list[np.ndarray[Any, Any]]:
+    return [np.zeros(p.shape.dims, p.shape.dtype.numpy) for p in function.parameters]
 
 
 def test_devices(grid_case: Path) -> None:

@@ -76,11 +76,29 @@ def _lines(text: str) -> list[str]:
     return sorted(line for line in text.splitlines() if not any(s in line for s in silent))
 
 
+def with_function_edges(text: str) -> str:
+    """The module with data-flow edges on functions' arguments and calls' results."""
+    with Bindings().context():
+        from jaxlib.mlir import ir, passmanager
+
+        module = ir.Module.parse(text)
+        passmanager.PassManager.parse("builtin.module(sdy-add-func-data-flow-edges)").run(module.operation)
+        return str(module)
+
+
 def differences(seed: int, mode: Mode) -> tuple[list[str], int]:
     """Lines of a random program on which the two sides part, and the number of lines."""
-    text = RichProgram(seed).text
-    ours = _lines(after_passes(f"// RUN: sdy_opt %s {mode.run}\n{text}"))
-    theirs = _lines(after_shardy(text, mode))
+    return differences_of(RichProgram(seed).text, mode)
+
+
+def differences_of(text: str, mode: Mode, *, numbered: bool = True) -> tuple[list[str], int]:
+    """Lines of a program on which the two sides part, and the number of lines. Without ``numbered`` it does not matter
+    which of a function's copies has which number."""
+    ours = after_passes(f"// RUN: sdy_opt %s {mode.run}\n{text}")
+    theirs = after_shardy(text, mode)
+    if not numbered:
+        ours, theirs = (re.sub(r"(@\w+?)(_\d+)*\b", r"\1", side) for side in (ours, theirs))
+    ours, theirs = _lines(ours), _lines(theirs)
     rest = list(theirs)
     lost = []
     for line in ours:

@@ -12,7 +12,7 @@ __all__ = ["attach"]
 
 #: Shardy's ops whose one result's sharding is their own attribute, and those that carry it as other ops do.
 _ONE_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge"})
-_LIKE_OTHERS = frozenset({"sdy.constant", "sdy.propagation_barrier"})
+_LIKE_OTHERS = frozenset({"sdy.constant", "sdy.propagation_barrier", "sdy.func_data_flow_edge"})
 
 
 def attach(bindings: Bindings, data: bytes, request: dict[str, Any]) -> str:
@@ -109,7 +109,9 @@ class _Attacher:
         made = []
         for version in (*others, entry):
             operation, self.count = starts[version["source"]]
-            if version is not entry:
+            if version["public"] and version is not entry:
+                operation.move_before(starts[entry["source"]][0])
+            elif version is not entry:
                 operation = operation.clone(ir.InsertionPoint(module.body)).operation
                 operation.attributes["sym_name"] = ir.StringAttr.get(version["name"])
             made.append(operation)
@@ -119,7 +121,7 @@ class _Attacher:
             if version is entry:
                 self.inserted |= self.request["inserted"]
             self.region(operation.regions[0])
-            self.signature(operation, *version["signature"])
+            self.signature(operation, *version["signature"], instead=version is not entry)
         for operation in sources:
             if operation not in made:
                 operation.erase()
@@ -144,7 +146,10 @@ class _Attacher:
             operation.results[0].replace_all_uses_with(new.results[0])
             operation.erase()
 
-    def signature(self, operation: Any, arguments: dict[int, str], results: dict[int, str]) -> None:
+    def signature(
+        self, operation: Any, arguments: dict[int, str], results: dict[int, str], *, instead: bool = False
+    ) -> None:
+        """Set the shardings of arguments and results, ``instead`` of all that are there."""
         type_ = self.ir.FunctionType(self.ir.TypeAttr(operation.attributes["function_type"]).value)
         for key, texts, count in (
             ("arg_attrs", arguments, len(type_.inputs)),
@@ -156,6 +161,8 @@ class _Attacher:
             for i in range(count):
                 entries = self.ir.DictAttr(old[i]) if i < len(old) else ()
                 kept = {entries[k].name: entries[k].attr for k in range(len(entries))}
+                if instead:
+                    kept.pop("sdy.sharding", None)
                 if i in texts:
                     kept["sdy.sharding"] = self.ir.Attribute.parse(texts[i])
                     kept.pop("mhlo.sharding", None)

@@ -110,7 +110,7 @@ def call_function(op: Op, name: str) -> Sequence[Instruction]:
     """Call a function of the module; what the function says of its results' shardings holds for the call's."""
     callee = op.scope.converter.called(name, op)
     given = op.shardings
-    if all(s is None for s in given):
+    if op.scope.converter.called_results and all(s is None for s in given):
         given = op.scope.converter.result_shardings(name)
     if len(op.shapes) != 1:
         return op.elements(op.emit("call", callee.root.shape, *op.operands, to_apply=callee), given)

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardc.hlo.custom_calls import (
     DATA_FLOW_EDGE,
+    FUNCTION_EDGE,
     GLOBAL_TO_LOCAL,
     LOCAL_TO_GLOBAL,
     PROPAGATION_BARRIER,
@@ -104,6 +105,7 @@ HANDLERS: Mapping[str, Handler] = {
     "sdy.reshard": _marker(RESHARD, "sharding"),
     **{f"sdy.{name}": _marker(RESHARD, "out_sharding") for name in _RESHARDS.split()},
     "sdy.data_flow_edge": _marker(DATA_FLOW_EDGE, "sharding"),
+    "sdy.func_data_flow_edge": _marker(FUNCTION_EDGE, "sdy.sharding"),
     "sdy.propagation_barrier": _marker(PROPAGATION_BARRIER, "sdy.sharding", allowed_direction="allowed_direction"),
     "sdy.sharding_group": _marker(SHARDING_GROUP, group_id="sharding_group_id"),
     "sdy.constant": _constant,
