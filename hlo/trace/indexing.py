@@ -36,7 +36,7 @@ class _Slices:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What an index asks: the basic ``slices``, an equal ``basic`` index for NumPy, then ``advanced`` positions by
+    """What an index asks: the basic ``slices``, an equal ``basic`` index item by item, then ``advanced`` positions by
     dimension of what the slices give, and where the positions' dimensions stand in the result."""
 
     slices: _Slices
@@ -212,7 +212,10 @@ def _basic_view(x: Tracer, plan: _Plan) -> Tracer:
     s = plan.slices
     made = Tracer(x.recorder, _read_slices(x, s).instruction)
     return made.as_view(
-        x, lambda base: _read_slices(base, s), lambda base, new: _write_slices(base, s, new), x.layout[plan.basic]
+        x,
+        lambda base: _read_slices(base, s),
+        lambda base, new: _write_slices(base, s, new),
+        x.layout.indexed(plan.basic),
     )
 
 
@@ -313,10 +316,21 @@ def _second(x: Tracer, name: str) -> Any:
 # x[index] and x[index] = value.
 
 
+def _without_bools(x: Tracer, items: list[Any]) -> tuple[Tracer, list[Any]]:
+    """True and False stand for the first position and for none of a new dimension."""
+    if not any(isinstance(i, bool) for i in items):
+        return x, items
+    dims: list[int] = []
+    sizes = iter(x.shape)
+    for item in items:
+        dims += [1] if isinstance(item, bool) else [next(sizes) for _ in range(_width(item))]
+    return NP.reshape(x, tuple(dims)), [np.arange(int(i)) if isinstance(i, bool) else i for i in items]
+
+
 def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _Plan | None, list[Any]]:
     """A view by the basic part of the index, and the plan of the rest of it (None where there is none)."""
-    items = _items(x, index)
-    if any(_is_mask(i) or isinstance(i, bool) for i in items):
+    x, items = _without_bools(x, _items(x, index))
+    if any(_is_mask(i) for i in items):
         return x, None, items
     plan = _plan(x, items)
     return _basic_view(x, plan), plan, items
@@ -325,8 +339,6 @@ def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _Plan | None, list[Any]]:
 def _get(recorder: Recorder, x: Tracer, index: Any) -> Any:
     view, plan, items = _prepared(x, index)
     if plan is None:
-        if isinstance(index, bool):
-            return reshaped(x, (1, *x.shape)) if index else full(x, (0, *x.shape), 0, x.dtype)
         return _select_masked(x, items)
     if not plan.advanced:
         return view
@@ -334,7 +346,7 @@ def _get(recorder: Recorder, x: Tracer, index: Any) -> Any:
     if any(p.shape for _, p in plan.advanced):
         return made
     places = dict.fromkeys((d for d, _ in plan.advanced), 0)
-    layout = view.layout[tuple(places.get(d, slice(None)) for d in range(view.ndim))]
+    layout = view.layout.indexed([places.get(d, slice(None)) for d in range(view.ndim)])
     return made.as_view(view, lambda base: _gather(base, plan), lambda base, new: _scatter(base, plan, new), layout)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.trace.recorder import Recorder
+from shardc.hlo.trace.strides import Strides
 from shardc.hlo.types import Shape
 
 __all__ = ["NP", "Tracer", "View"]
@@ -33,6 +34,10 @@ _REFUSED_ATTRIBUTES: Mapping[str, str] = {
     "ctypes": "traced values have no memory",
     "byteswap": "use x.view(np.uint8) and reverse the bytes",
 }
+
+
+#: Steps of the longest Python loop over a traced value.
+_STEPS = 1 << 16
 
 
 class View:
@@ -64,7 +69,7 @@ class Tracer:
         self._instruction = instruction
         self._version = 0
         self._view: View | None = None
-        self._layout: Any = None
+        self._layout: Strides | None = None
 
     # Value, views and in-place changes.
 
@@ -98,22 +103,16 @@ class Tracer:
         base: Tracer,
         read: Callable[[Tracer], Tracer],
         write: Callable[[Tracer, Tracer], Tracer] | None,
-        layout: Any = None,
+        layout: Strides | None = None,
     ) -> Tracer:
-        """This value as a view of ``base``; ``layout`` is a stand-in with the strides that the view has in NumPy."""
+        """This value as a view of ``base``; ``layout`` are the strides that the view has in NumPy."""
         self._view, self._version, self._layout = View(base, read, write), base.version, layout
         return self
 
     @property
-    def layout(self) -> Any:
-        """A NumPy array with this value's shape and (relative) strides, and no memory: never read its elements."""
-        if self._layout is None:
-            strides, step = [], 1
-            for n in reversed(self.shape):
-                strides.append(step)
-                step *= max(n, 1)
-            self._layout = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.shape, tuple(strides[::-1]))
-        return self._layout
+    def layout(self) -> Strides:
+        """How this value would lie in memory."""
+        return self._layout or Strides.dense(self.shape)
 
     # What an ndarray knows of itself.
 
@@ -178,7 +177,7 @@ class Tracer:
     def __iter__(self) -> Iterator[Tracer]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        return iter([self[i] for i in range(self.shape[0])])
+        return (self[i] for i in self.steps(self.shape[0]))
 
     def __repr__(self) -> str:
         return f"Tracer({self.aval})"
@@ -212,6 +211,15 @@ class Tracer:
             f"a branch depends on a traced value of {self.aval}: its value is not known yet",
             "compute both sides and choose with np.where(condition, a, b); branch on shapes and dtypes freely",
         )
+
+    def steps(self, count: int) -> range:
+        """A Python loop of ``count`` steps, each of which becomes operations of its own."""
+        if count > _STEPS:
+            raise self.refused(
+                f"a loop of {count} steps over a traced value would be as many operations",
+                "use NumPy's functions on the whole array",
+            )
+        return range(count)
 
     def _no_scalar(self, what: str) -> NoReturn:
         raise self.refused(
