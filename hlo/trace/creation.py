@@ -177,7 +177,8 @@ def _arange(
         return _made(np.arange)(recorder, *numbers, dtype=dtype)
     kind = np.arange(numbers[0] * 0, numbers[1] * 0, numbers[2], dtype=dtype).dtype
     places = range(*map(int, numbers))
-    return convert(iota(recorder, (len(places),), 0) * np.int64(places.step) + np.int64(places.start), kind)
+    counted: Any = iota(recorder, (len(places),), 0)
+    return convert(counted * places.step + places.start, kind)
 
 
 def _as_array(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **options: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["Strides"]
@@ -70,7 +71,7 @@ class Strides:
                 else:
                     group.append(old.pop(0))
                     have *= group[-1][0]
-            if any(s != after * t for (_, s), (after, t) in zip(group, group[1:], strict=False)):
+            if any(s != after * t for (_, s), (after, t) in pairwise(group)):
                 return None
             steps = [group[-1][1]]
             for n in reversed(wanted[1:]):

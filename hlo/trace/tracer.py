@@ -32,6 +32,7 @@ _REFUSED_ATTRIBUTES: Mapping[str, str] = {
     "strides": "traced values have no memory layout",
     "data": "traced values have no memory",
     "ctypes": "traced values have no memory",
+    "__buffer__": "traced values have no memory",
     "byteswap": "use x.view(np.uint8) and reverse the bytes",
 }
 
@@ -260,6 +261,13 @@ class Tracer:
             self._no_scalar(f"formatting ({spec})")
         return repr(self)
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise self.refused(
+            f"a traced value of {self.aval} was to be pickled: it has no elements yet",
+            "send, save and cache results, outside of the function; processes exchange nothing inside of it "
+            "(comm.allreduce and such): sums over a sharded array are sums over all of it",
+        )
+
     def item(self, *args: Any) -> NoReturn:
         self._no_scalar("item()")
 
@@ -352,8 +360,8 @@ def _weak_result(ufunc: Any, a: Any, b: Any, out: Any) -> Any:
 
 
 def _binary(ufunc: Any) -> Any:
-    def operator(self: Tracer, other: Any) -> Any:
-        if getattr(other, "__array_ufunc__", ufunc) is None:
+    def operator(self: Tracer, other: Any, *modulo: Any) -> Any:
+        if modulo or getattr(other, "__array_ufunc__", ufunc) is None:
             return NotImplemented
         return _weak_result(ufunc, self, other, ufunc(self, other))
 

@@ -174,7 +174,7 @@ HUGE: list[tuple[Callable[[Any], Any], tuple[int, ...]]] = [
     (lambda x: np.eye(1 << 20, like=x) @ x.reshape(1 << 20, -1), (1 << 20, 1 << 20)),
     (lambda x: np.pad(x, 3, mode="reflect"), ((1 << 40) + 6,)),
     (lambda x: np.delete(x, -1), ((1 << 40) - 1,)),
-    (lambda x: np.median(x), ()),
+    (np.median, ()),
     (lambda x: np.lib.stride_tricks.sliding_window_view(x, 3), ((1 << 40) - 2, 3)),
     (lambda x: np.roll(x, 3).sum(), ()),
     (lambda x: x * np.size(x), (1 << 40,)),
@@ -188,11 +188,11 @@ def test_shapes_up_to_two_to_the_forty_trace(function: Callable[[Any], Any], dim
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: sum(x), lambda x: np.delete(x, [1, 5]), lambda x: np.vander(x), lambda x: np.convolve(x, x), list],
+    [sum, lambda x: np.delete(x, [1, 5]), np.vander, lambda x: np.convolve(x, x), list],
 )
 def test_what_would_take_a_step_or_a_table_per_element_is_refused(function: Callable[[Any], Any]) -> None:
-    with pytest.raises(UnsupportedError, match="a loop of|a table of") as caught:
-        trace_function(lambda x: function(x), [ShapeDtype(1 << 40)])
+    with pytest.raises(UnsupportedError, match=r"a loop of|a table of") as caught:
+        trace_function(lambda x: function(x) or x, [ShapeDtype(1 << 40)])
     assert "test_trace_huge.py" in str(caught.value.where)
 
 
