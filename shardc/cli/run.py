@@ -86,8 +86,8 @@ def run(
 
 
 def absolute(path: Path | None) -> str:
-    """The path as text for a `Task`, empty for None."""
-    return str(path.absolute()) if path is not None else ""
+    """The path as text for a `Task`, empty for None; ``-`` stays."""
+    return "" if path is None else "-" if str(path) == "-" else str(path.absolute())
 
 
 def execute(
