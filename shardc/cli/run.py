@@ -44,7 +44,7 @@ DeviceOption = Annotated[
 TuneOption = Annotated[
     float, typer.Option("--tune", metavar="SECONDS", min=0, help="Try other tile sizes, chunks, fusions so long.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="For random arguments, without --inputs.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="For random arguments, without --inputs.")]
 
 
 def run(
