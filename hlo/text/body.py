@@ -377,11 +377,7 @@ class ComputationReader:
             else:
                 value = read_attribute(scanner, kind)
                 if kind in _CHECKED:
-                    try:
-                        value = checked(scanner, opcode, key, value, found.end(), is_text=kind == "raw")
-                    except ParseError as e:
-                        inside = scanner.file and isinstance(e.where, Location) and not e.where.file
-                        raise moved(e, scanner.location(found.end())) if inside else e from None
+                    value = checked(scanner, opcode, key, value, found.end(), is_text=kind == "raw")
                 attrs[key] = value
         return fields
 
