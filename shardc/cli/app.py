@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -90,10 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(e)
 
 
+#: Options that name a file to write, with standard output for it.
+_OUT = re.compile(r" (-o|--(output|outputs|report|provenance|trace|svg|memory-svg|profile-out|plot|save)[ =])\s*- ")
+
+
 @contextmanager
 def _results_aside(arguments: Sequence[str]) -> Iterator[None]:
     """Where a file goes to standard output (``-o -``), what else is told goes to stderr."""
-    if arguments[:1] != ["mpiexec"] and any(a in ("-", "-o-") or a.endswith("=-") for a in arguments):
+    if arguments[:1] != ["mpiexec"] and _OUT.search(" ".join(arguments) + " "):
         with redirect_stdout(sys.stderr):
             yield
     else:
