@@ -50,7 +50,7 @@ __all__ = [
 #: The parts of shardc that have a say in an executable.
 _PARTS = ("collectives", "compiler", "hlo", "launcher", "native", "partitioner", "sharding")
 
-_KEY = re.compile(rb"[0-9a-f]{64}\n")
+_KEY = re.compile(rb"[0-9a-f]{64}")
 
 
 def bypasses_cache(config: Config) -> bool:
@@ -155,10 +155,10 @@ def cached(key: str, config: Config, build: Callable[[], Executable], source: st
             found = _read(path)
             if found is None:
                 found = build()
-                _write(path, to_bytes(found))
+                _write(path, _named(key, to_bytes(found)))
                 evict_now_and_then(config.cache_dir, config.cache_bytes)
     if source:
-        _write(_link(source, config), key.encode() + b"\n")
+        _write(_link(source, config), _named(source, key.encode()))
     return found
 
 
@@ -171,11 +171,11 @@ def linked(source: str, config: Config) -> Executable | None:
     """The executable that a link leads to from the key ``source``."""
     link = _link(source, config)
     try:
-        key = link.read_bytes()
+        key = _under(source, link.read_bytes()) or b""
     except OSError:
         return None
     mark_used(link)
-    return _read(_path(key[:-1].decode(), config)) if _KEY.fullmatch(key) else None
+    return _read(_path(key.decode(), config)) if _KEY.fullmatch(key) else None
 
 
 def kept_object(text: str, target: Target, config: Config, make: Callable[[], bytes]) -> bytes:
@@ -187,11 +187,22 @@ def kept_object(text: str, target: Target, config: Config, make: Callable[[], by
         data = path.read_bytes()
     except OSError:
         data = b""
-    if hashlib.sha256(data[32:]).digest() == data[:32]:
+    if hashlib.sha256(key.encode() + data[32:]).digest() == data[:32]:
         return data[32:]
     made = make()
-    _write(path, hashlib.sha256(made).digest() + made)
+    _write(path, hashlib.sha256(key.encode() + made).digest() + made)
     return made
+
+
+def _named(key: str, data: bytes) -> bytes:
+    """The entry's key is part of its file: one that stands under another's name is noticed."""
+    return key.encode() + b"\n" + data
+
+
+def _under(key: str, entry: bytes) -> bytes | None:
+    """What `_named` made an entry of, None for that of another key."""
+    name, _, data = entry.partition(b"\n")
+    return data if name == key.encode() else None
 
 
 def _path(key: str, config: Config) -> Path:
@@ -204,8 +215,10 @@ def _link(source: str, config: Config) -> Path:
 
 def _read(path: Path) -> Executable | None:
     try:
-        data = path.read_bytes()
+        data = _under(path.stem, path.read_bytes())
     except OSError:
+        return None
+    if data is None:
         return None
     try:
         found = read_bytes(data, str(path))

@@ -236,6 +236,8 @@ def _path(key: str, place: Workplace) -> Path:
 def _read(key: str, place: Workplace) -> Choice | None:
     try:
         data = json.loads(_path(key, place).read_bytes())
+        if data["key"] != key:
+            return None
         kernels = {str(k): Tuning(**t) for k, t in data["kernels"].items()}
         return Choice(Tuning(**data["program"]), kernels, {str(k): str(w) for k, w in data["words"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -244,6 +246,7 @@ def _read(key: str, place: Workplace) -> Choice | None:
 
 def _write(key: str, choice: Choice, place: Workplace) -> None:
     data = {
+        "key": key,
         "program": choice.program.changes(),
         "kernels": {k: t.changes() for k, t in choice.kernels.items()},
         "words": dict(choice.words),

@@ -1,24 +1,56 @@
-"""Output files that appear whole or not at all: a temporary file beside the target, renamed when complete."""
+"""Output files that appear whole or not at all: a temporary file beside the target, renamed when complete.
+
+A link stays a link: what it leads to is replaced. What is no regular file (a device, a FIFO, an open file under
+``/proc`` or ``/dev/fd``) is written to, in one go when all is there.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replacing", "write_atomically"]
+__all__ = ["replacing", "target_of", "write_atomically"]
+
+#: Links that are followed from one to the next.
+_LINKS = 40
+
+
+def target_of(path: Path) -> tuple[Path, bool]:
+    """Where ``path`` leads, and whether that is a regular file (or none yet). Raises OSError for links in a circle."""
+    for _ in range(_LINKS):
+        if not path.is_symlink():
+            return path, path.is_file() or not path.exists()
+        if path.parent.resolve().is_relative_to("/proc"):  # A file that is open: its name is not asked.
+            return path, False
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 @contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of ``path`` when the block ends, and vanishes when it fails.
 
-    Readers see the old content or the new. The file gets the permissions ``mode``, or those that a new file has;
-    asking for these changes them for a moment, so name a mode where there are other threads. Raises OSError.
+    Readers see the old content or the new. The file gets the permissions ``mode``, or those of the file that it
+    replaces, or those that a new file has; asking for these changes them for a moment, so name a mode where there are
+    other threads. Raises OSError.
     """
+    path, is_regular = target_of(path)
+    if not is_regular:
+        with io.BytesIO() as held:
+            yield held
+            own = path.parent.resolve() == Path(f"/proc/{os.getpid()}/fd") and path.name.isdigit()
+            handle = os.dup(int(path.name)) if own else os.open(path, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(handle, "wb") as through:
+                through.write(held.getvalue())
+        return
+    old = path.stat() if path.exists() else None
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     temporary = Path(name)
     try:
@@ -26,6 +58,11 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if old is not None and hasattr(os, "chown"):
+            with suppress(OSError):  # Only root gives files away.
+                os.chown(temporary, old.st_uid, old.st_gid)
+        if mode is None and old is not None:
+            mode = stat.S_IMODE(old.st_mode)
         if mode is None:
             umask = os.umask(0)
             os.umask(umask)

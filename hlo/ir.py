@@ -39,8 +39,8 @@ NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 class Metadata:
     """Where an instruction comes from: JAX's name stack, source file and line, as HLO's ``metadata={...}``.
 
-    ``place`` is where its text stands (``step.hlo:12``), for programs that name no source; it is not part of the
-    program, so it is neither compared nor printed.
+    ``place`` is where its text stands (``step.hlo:12``); it is not part of the program, so it is neither compared nor
+    printed.
     """
 
     op_name: str = ""

@@ -28,9 +28,9 @@ def verify(module: Module) -> None:
     aliased parameters exist. Names may repeat. The error names the instruction, the dimension and the source line.
     """
     if module.entry not in module.computations:
-        raise VerificationError(f"entry computation %{module.entry.name} is not in the module", where=module.name)
+        raise VerificationError(f"entry computation %{module.entry.name} is not in the module", where=_header(module))
     if module.computations[-1] is not module.entry:
-        raise VerificationError(f"entry computation %{module.entry.name} does not come last", where=module.name)
+        raise VerificationError(f"entry computation %{module.entry.name} does not come last", where=_header(module))
     seen: set[Computation] = set()
     for computation in module.computations:
         for i in computation:
@@ -71,7 +71,8 @@ def _place(i: Instruction, dimension: int | None = None) -> str:
     where = f"%{i.name} = {i.opcode}"
     if dimension is not None:
         where += f", dimension {dimension}"
-    return f"{where}, {i.source}" if i.source else where
+    place = i.metadata.place if i.metadata else ""
+    return ", ".join(dict.fromkeys(w for w in (where, i.source, place) if w))
 
 
 def _verify_form(i: Instruction) -> None:
@@ -150,7 +151,7 @@ def _verify_parameters_of_entry(module: Module) -> None:
     for number in (*module.donors, *(a.parameter for a in module.aliases)):
         if not 0 <= number < count:
             raise VerificationError(
-                f"parameter {number} is donated, the entry has {count} parameters", where=module.name
+                f"parameter {number} is donated, the entry has {count} parameters", where=_header(module)
             )
     for a in module.aliases:
         output = _at(module.entry.root.shape, a.output)
@@ -158,8 +159,14 @@ def _verify_parameters_of_entry(module: Module) -> None:
         if output is None or source is None:
             raise VerificationError(
                 f"alias of result {a.output} and parameter {a.parameter} {a.parameter_index}: no such element",
-                where=module.name,
+                where=_header(module),
             )
+
+
+def _header(module: Module) -> str:
+    """Where the text of a module begins, for what no instruction says."""
+    place = next((i.metadata.place for i in module.entry if i.metadata and i.metadata.place), "")
+    return f"{module.name}, {place.rpartition(':')[0]}:1" if place else module.name
 
 
 def _at(shape: Shape, path: tuple[int, ...]) -> Shape | None:

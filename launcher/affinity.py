@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.variables import read_variable
 
 __all__ = [
     "BINDINGS",
@@ -109,10 +110,9 @@ def bind_rank(environ: Mapping[str, str] = os.environ) -> frozenset[int] | None:
 
     Call it before threads start: they inherit the cores.
     """
-    how, place = environ.get(BIND_VARIABLE, "none"), local_place(environ)
+    how, place = read_variable(BIND_VARIABLE, environ) or "none", local_place(environ)
     if place is None or not hasattr(os, "sched_setaffinity"):
         return None
-    check_binding(how)
     mine = share_of(how, cores_here(processors_here()), *place)
     if mine is not None:
         os.sched_setaffinity(0, mine)

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.files import replacing
+from shardc.hlo.files import replacing, target_of
 
-__all__ = ["atomic_output", "check_writable", "write_text"]
+__all__ = ["STANDARD_OUTPUT", "atomic_output", "check_writable", "write_text"]
+
+#: The path that stands for standard output, as in other commands.
+STANDARD_OUTPUT = Path("-")
 
 
 def check_writable(path: Path | None) -> None:
-    """Raise `InputError` early when ``path`` cannot become an output file; None is fine."""
-    if path is None:
+    """Raise `InputError` early when ``path`` cannot become an output file; None and ``-`` are fine."""
+    if path is None or path == STANDARD_OUTPUT:
         return
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix="name a file to write")
-    folder = path.parent
+    try:
+        target, is_regular = target_of(path)
+    except OSError as e:
+        raise InputError(f"{path} cannot be written: {e.strerror or e}") from None
+    if not is_regular:
+        if not os.access(target, os.W_OK):
+            raise InputError(f"{path} is not writable", fix="write somewhere else")
+        return
+    folder = target.parent
     if not folder.is_dir():
         raise InputError(f"the folder {folder} for {path.name} does not exist", fix=f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
@@ -29,11 +42,23 @@ def check_writable(path: Path | None) -> None:
 
 @contextmanager
 def atomic_output(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears under ``path`` when the block ends, and not at all when it fails."""
+    """A binary file that appears under ``path`` when the block ends, and not at all when it fails.
+
+    ``-`` is standard output, and what is no regular file is written to (`shardc.hlo.files`).
+    """
     check_writable(path)
     try:
+        if path == STANDARD_OUTPUT:
+            with io.BytesIO() as held:
+                yield held
+                sys.stdout.flush()
+                with open(1, "wb", closefd=False) as out:
+                    out.write(held.getvalue())
+            return
         with replacing(path) as file:
             yield file
+    except BrokenPipeError:
+        raise
     except OSError as e:
         raise InputError(f"{path} cannot be written: {e.strerror or e}") from None
 

@@ -83,6 +83,11 @@ def start_job(
             f"this process is already part of a job, started by {running.title}",
             fix="leave out --ranks (or shardc mpiexec): the command joins the job it is started in",
         )
+    if not options.hosts and shutil.which(command[0], path=environ.get("PATH")) is None:
+        raise InputError(
+            f"there is no program {command[0]!r}",
+            fix="give its path; a script takes python in front",
+        )
     library = find_library(environ)
     check(None, library)
     assert library is not None

@@ -117,7 +117,8 @@ def trace(
     donate_argnums: Any = (),
     **named_specs: Any,
 ) -> Program:
-    """A program from a plain NumPy function, without JAX: the function runs once, on traced values.
+    """A program from a plain NumPy function, without JAX: the function runs on traced values, twice: what differs
+    between the runs (random numbers, counters, the time) is refused.
 
     ``specs`` stand for its arguments: `ShapeDtype`, arrays, or whatever has ``shape`` and ``dtype``, Python numbers,
     and dicts, lists and tuples of those; ``named_specs`` are passed by name. Shardings are ``P`` (or pytrees of them,

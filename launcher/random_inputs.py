@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.hlo.errors import InputError
 from shardc.hlo.types import Shape
 
 __all__ = ["random_argument", "random_arguments"]
@@ -15,6 +16,8 @@ __all__ = ["random_argument", "random_arguments"]
 
 def random_arguments(shapes: Sequence[Shape], seed: int) -> list[NDArray[Any]]:
     """One array per shape; argument k depends on ``seed`` and k only."""
+    if seed < 0:
+        raise InputError(f"seed={seed}", fix="seeds are 0 or more")
     return [random_argument(shape, np.random.default_rng([seed, k])) for k, shape in enumerate(shapes)]
 
 

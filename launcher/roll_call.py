@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import RunError
+from shardc.hlo.variables import read_variable
 
 if TYPE_CHECKING:  # what starts a job does not wait for NumPy and LLVM
     from shardc.launcher.standing import Peer, Plan
@@ -42,7 +43,7 @@ class Answering:
     @staticmethod
     def to_launcher(peer: Peer, heap_file: int) -> Answering | None:
         """Answer the roll call, if there is one on this machine; ``heap_file`` is this process's heap, or -1."""
-        name = os.environ.get(_VARIABLE)
+        name = read_variable(_VARIABLE)
         if not name:
             return None
         connection = socket.socket(socket.AF_UNIX)

@@ -200,8 +200,10 @@ class Program:
     @property
     def for_one_device(self) -> bool:
         """Is it the program of one device as it is, with nothing to propagate and to partition?"""
+        from shardc.sharding.convert import device_count
+
         module = self.module
-        return module.mesh is None and not module.partitioned and module.num_partitions == module.replica_count == 1
+        return module.mesh is None and not module.partitioned and device_count(module) == module.replica_count == 1
 
     def as_text(self) -> str:
         """The program as HLO text."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
+from shardc.hlo.files import target_of
 from shardc.launcher.array import gather
 from shardc.launcher.checked import Unpartitioned, need_agreement
 from shardc.launcher.communication import communication_summary, communication_times, counts
@@ -202,6 +203,8 @@ def start_ranks(
         path = Path(folder) / "program.shardc"
         save(executable, path)
         compares = whole is not None and not task.steps and not task.profile
+        if compares and task.outputs and not (task.outputs != "-" and target_of(Path(task.outputs))[1]):
+            raise InputError(f"SHARDC_CHECK reads {task.outputs} back", fix="name a regular file, or leave it out")
         if compares and not task.outputs:
             task = replace(task, outputs=str(Path(folder) / "out.npz"))
         runner = [sys.executable, "-m", "shardc.launcher.rank_main", "-m", "shardc.cli.rank"]

@@ -155,8 +155,8 @@ class MetadataReader:
         self.lines = (0, 1)
 
     def placed(self, metadata: Metadata | None, scanner: Scanner, at: int) -> Metadata | None:
-        """Metadata that says at which line of its file the instruction at ``at`` stands, if it names no source."""
-        if not scanner.file or (metadata is not None and metadata.source_file):
+        """Metadata that says at which line of its file the instruction at ``at`` stands."""
+        if not scanner.file:
             return metadata
         position, line = self.lines if self.lines[0] <= at else (0, 1)
         self.lines = (at, line + scanner.text.count("\n", position, at))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from shardc.hlo.errors import ParseError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.opset import Window
 from shardc.hlo.text.shapes import shape_of_text
@@ -89,7 +90,10 @@ def _custom_call(operands: Operands, attrs: Mapping[str, Any], shape: Shape | No
     constraints = attrs.get("operand_layout_constraints")
     if constraints is None:
         return None
-    declared = shape_of_text("(" + constraints[1:-1] + ")").elements
+    try:
+        declared = shape_of_text("(" + constraints[1:-1] + ")").elements
+    except ParseError as e:
+        return e.what
     if len(declared) != len(operands):
         return f"{len(declared)} operand layout constraints for {len(operands)} operands"
     for i, (want, operand) in enumerate(zip(declared, operands, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,19 +121,64 @@ def _full_like_value(
 
 
 def _made(function: Any) -> Callable[..., Any]:
-    """``np.zeros(shape, like=x)`` and such: NumPy makes the array, which becomes a constant."""
+    """``np.tri(3, like=x)`` and such: NumPy makes the array, which becomes a constant."""
 
     def maker(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
         if any(is_traced(v) for v in (*args, *kwargs.values())):
             refuse(recorder, f"np.{function.__name__} of traced numbers", "use shapes and plain numbers")
-        made = function(*args, **kwargs)
-        if made.size > 1 and not made.reshape(-1).view(np.uint8).any():
-            return full(recorder, made.shape, 0, made.dtype)
-        if made.size > 1 and (made == made.reshape(-1)[0]).all():
-            return full(recorder, made.shape, made.reshape(-1)[0], made.dtype)
-        return constant(recorder, made)
+        try:
+            return constant(recorder, function(*args, **kwargs))
+        except MemoryError:
+            refuse(recorder, f"np.{function.__name__} of a table larger than memory", "use np.zeros, np.ones, np.eye")
 
     return maker
+
+
+def _splat(value: Any) -> Callable[..., Any]:
+    """``np.zeros(shape, like=x)`` and such: one number everywhere."""
+
+    def maker(recorder: Recorder, shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Any:
+        return _full(recorder, shape, value, np.float64 if dtype is None else dtype)
+
+    return maker
+
+
+def _full(
+    recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None
+) -> Any:
+    dims = tuple(map(operator.index, shape if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)))
+    if any(n < 0 for n in dims):
+        raise ValueError("negative dimensions are not allowed")
+    value = lift(recorder, fill_value)
+    return Tracer(recorder, broadcast(convert(value, value.dtype if dtype is None else dtype), dims).instruction)
+
+
+def _eye(
+    recorder: Recorder,
+    N: int,
+    M: Any = None,
+    k: int = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+) -> Any:
+    dims = (operator.index(N), operator.index(N if M is None else M))
+    row_plus = emit("add", iota(recorder, dims, 0), full(recorder, dims, operator.index(k), np.int64))
+    return convert(emit("compare", iota(recorder, dims, 1), row_plus, direction="EQ"), dtype)
+
+
+def _arange(
+    recorder: Recorder, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None
+) -> Any:
+    """Integers are counted in the program, others are a constant."""
+    numbers = (0, start, step) if stop is None else (start, stop, step)
+    if not all(isinstance(v, (int, np.integer)) for v in numbers) or np.dtype(dtype or np.int64).kind not in "iu":
+        return _made(np.arange)(recorder, *numbers, dtype=dtype)
+    kind = np.arange(numbers[0] * 0, numbers[1] * 0, numbers[2], dtype=dtype).dtype
+    places = range(*map(int, numbers))
+    counted: Any = iota(recorder, (len(places),), 0)
+    return convert(counted * places.step + places.start, kind)
 
 
 def _as_array(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **options: Any) -> Any:
@@ -175,7 +221,7 @@ def _meshgrid(recorder: Recorder, *xi: Any, copy: bool = True, sparse: bool = Fa
     return tuple(made) if sparse else tuple(equal_shapes(*made))
 
 
-_MAKERS = "zeros ones empty full eye identity arange tri fromfunction"
+_MAKERS = "tri fromfunction"
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "tril": _tril,
@@ -189,6 +235,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "full_like": _full_like_value,
     "linspace": _linspace,
     "meshgrid": _meshgrid,
+    "zeros": _splat(0),
+    "ones": _splat(1),
+    "empty": _splat(0),
+    "full": _full,
+    "eye": _eye,
+    "identity": lambda recorder, n, dtype=None: _eye(recorder, n, dtype=float if dtype is None else dtype),
+    "arange": _arange,
     "asarray": _as_array,
     "asanyarray": _as_array,
     "ascontiguousarray": _as_array,

@@ -36,7 +36,7 @@ class _Slices:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What an index asks: the basic ``slices``, an equal ``basic`` index for NumPy, then ``advanced`` positions by
+    """What an index asks: the basic ``slices``, an equal ``basic`` index item by item, then ``advanced`` positions by
     dimension of what the slices give, and where the positions' dimensions stand in the result."""
 
     slices: _Slices
@@ -46,8 +46,9 @@ class _Plan:
 
 
 def _items(x: Tracer, index: Any) -> list[Any]:
-    """The index, one item per dimension or new axis; a known mask becomes its positions, a traced one stays."""
-    items = [_item(x, i) for i in (index if isinstance(index, tuple) else (index,))]
+    """The index, one item per dimension or new axis (or an ellipsis of none); a known mask becomes its positions, a
+    traced one stays."""
+    items = [_item(x, i) for i in _as_tuple(index)]
     used = sum(_width(i) for i in items)
     if used > x.ndim:
         raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed")
@@ -56,12 +57,17 @@ def _items(x: Tracer, index: Any) -> list[Any]:
     place = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
     made: list[Any] = []
     d = 0
-    for item in [*items[:place], *[slice(None)] * (x.ndim - used), *items[place + 1 :]]:
+    middle = [slice(None)] * (x.ndim - used) or items[place : place + 1]  # An empty one still separates arrays.
+    for item in [*items[:place], *middle, *items[place + 1 :]]:
         if _is_mask(item) and item.shape != x.shape[d : d + item.ndim]:
             raise IndexError(f"boolean index of shape {item.shape} did not match indexed array of shape {x.shape}")
         made += np.nonzero(item) if _is_mask(item) and not isinstance(item, Tracer) else [item]
         d += _width(item)
     return made
+
+
+def _as_tuple(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _item(x: Tracer, item: Any) -> Any:
@@ -91,6 +97,10 @@ def _is_mask(item: Any) -> bool:
     return isinstance(item, (Tracer, np.ndarray)) and item.dtype == np.bool
 
 
+def _is_whole(item: Any) -> bool:
+    return item is Ellipsis or (isinstance(item, slice) and item == slice(None))
+
+
 def _plan(x: Tracer, items: Sequence[Any]) -> _Plan:
     ranges: list[tuple[int, int, int]] = []
     turned: list[int] = []
@@ -101,7 +111,9 @@ def _plan(x: Tracer, items: Sequence[Any]) -> _Plan:
     arrays = any(isinstance(i, (Tracer, np.ndarray)) for i in items)
     d = 0
     for item in items:
-        kinds.append(isinstance(item, (Tracer, np.ndarray)) or (arrays and _is_integer(item)))
+        kinds.append(isinstance(item, (Tracer, np.ndarray)) or (arrays and _is_integer(item)))  # False for ...
+        if item is Ellipsis:
+            continue
         if item is None:
             dims.append(1)
             basic.append(None)
@@ -212,7 +224,10 @@ def _basic_view(x: Tracer, plan: _Plan) -> Tracer:
     s = plan.slices
     made = Tracer(x.recorder, _read_slices(x, s).instruction)
     return made.as_view(
-        x, lambda base: _read_slices(base, s), lambda base, new: _write_slices(base, s, new), x.layout[plan.basic]
+        x,
+        lambda base: _read_slices(base, s),
+        lambda base, new: _write_slices(base, s, new),
+        x.layout.indexed(plan.basic),
     )
 
 
@@ -313,10 +328,21 @@ def _second(x: Tracer, name: str) -> Any:
 # x[index] and x[index] = value.
 
 
+def _without_bools(x: Tracer, items: list[Any]) -> tuple[Tracer, list[Any]]:
+    """True and False stand for the first position and for none of a new dimension."""
+    if not any(isinstance(i, bool) for i in items):
+        return x, items
+    dims: list[int] = []
+    sizes = iter(x.shape)
+    for item in items:
+        dims += [1] if isinstance(item, bool) else [next(sizes) for _ in range(_width(item))]
+    return NP.reshape(x, tuple(dims)), [np.arange(int(i)) if isinstance(i, bool) else i for i in items]
+
+
 def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _Plan | None, list[Any]]:
     """A view by the basic part of the index, and the plan of the rest of it (None where there is none)."""
-    items = _items(x, index)
-    if any(_is_mask(i) or isinstance(i, bool) for i in items):
+    x, items = _without_bools(x, _items(x, index))
+    if any(_is_mask(i) for i in items):
         return x, None, items
     plan = _plan(x, items)
     return _basic_view(x, plan), plan, items
@@ -325,23 +351,22 @@ def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _Plan | None, list[Any]]:
 def _get(recorder: Recorder, x: Tracer, index: Any) -> Any:
     view, plan, items = _prepared(x, index)
     if plan is None:
-        if isinstance(index, bool):
-            return reshaped(x, (1, *x.shape)) if index else full(x, (0, *x.shape), 0, x.dtype)
         return _select_masked(x, items)
+    item = not view.ndim - len(plan.advanced) and not any(i is Ellipsis for i in _as_tuple(index))
     if not plan.advanced:
-        return view
+        return Tracer(recorder, view.instruction) if item else view
     made = _gather(view, plan)
-    if any(p.shape for _, p in plan.advanced):
-        return made
+    if item or any(p.shape for _, p in plan.advanced):
+        return made  # A scalar of NumPy's, or a copy: no view.
     places = dict.fromkeys((d for d, _ in plan.advanced), 0)
-    layout = view.layout[tuple(places.get(d, slice(None)) for d in range(view.ndim))]
+    layout = view.layout.indexed([places.get(d, slice(None)) for d in range(view.ndim)])
     return made.as_view(view, lambda base: _gather(base, plan), lambda base, new: _scatter(base, plan, new), layout)
 
 
 def _select_masked(x: Tracer, items: list[Any]) -> Masked:
     """``x[mask]``, the mask over leading dimensions."""
     made = Masked(x, next(i for i in items if _is_mask(i)))
-    if not _is_mask(items[0]) or any(not (isinstance(i, slice) and i == slice(None)) for i in items[1:]):
+    if not _is_mask(items[0]) or not all(map(_is_whole, items[1:])):
         made.refused()
     return made
 
@@ -381,7 +406,7 @@ def _put_masked(x: Tracer, items: list[Any], value: Tracer) -> None:
     """``x[mask] = value``, the mask over some leading dimensions: a select. The value must not depend on the mask."""
     first = next((k for k, i in enumerate(items) if _is_mask(i)), -1)
     others = [i for k, i in enumerate(items) if k != first]
-    if first < 0 or any(not (isinstance(i, slice) and i == slice(None)) for i in others):
+    if first < 0 or not all(map(_is_whole, others)):
         refuse(x, "a traced mask together with other indices", "build one mask over all dimensions and use np.where")
     mask = items[first]
     rest = x.shape[first + mask.ndim :]

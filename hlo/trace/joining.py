@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,10 +19,12 @@ from shardc.hlo.trace.values import (
     emit,
     full,
     hlo_dtype,
+    iota,
     is_array_like,
     lift,
     normal_axes,
     normal_axis,
+    positions,
     refuse,
     reshaped,
     take_slice,
@@ -154,7 +158,7 @@ def _repeat(recorder: Recorder, a: Any, repeats: Any, axis: Any = None) -> Any:
     x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     counts = np.asarray(repeats, np.int64)
     if counts.size > 1:
-        return NP.take(x, NP.repeat(np.arange(x.shape[d]), counts), axis=d)
+        return NP.take(x, NP.repeat(positions(x, x.shape[d]), counts), axis=d)
     count = int(counts.reshape(-1)[0])
     spread = reshaped(x, (*x.shape[: d + 1], 1, *x.shape[d + 1 :]))
     spread = broadcast(spread, (*x.shape[: d + 1], count, *x.shape[d + 1 :]))
@@ -204,7 +208,16 @@ def _delete(recorder: Recorder, arr: Any, obj: Any, axis: Any = None) -> Any:
     if isinstance(obj, Tracer):
         refuse(recorder, "np.delete with traced positions: the result's shape depends on values", "pass plain integers")
     x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
-    return NP.take(x, NP.delete(np.arange(x.shape[d]), obj), axis=d)
+    n = x.shape[d]
+    if isinstance(obj, (int, np.integer, slice)):
+        place = operator.index(obj) if not isinstance(obj, slice) else 0
+        if not isinstance(obj, slice) and not -n <= place < n:
+            raise IndexError(f"index {place} is out of bounds for axis {d} with size {n}")
+        gone = range(n)[obj] if isinstance(obj, slice) else range(place % n, place % n + 1)
+        if abs(gone.step) == 1:
+            low, high = (min(gone), max(gone) + 1) if gone else (0, 0)
+            return _join([take_slice(x, d, 0, low), take_slice(x, d, high, n)], d)
+    return NP.take(x, NP.delete(positions(x, n), obj), axis=d)
 
 
 def _insert(recorder: Recorder, arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
@@ -227,7 +240,7 @@ def _insert(recorder: Recorder, arr: Any, obj: Any, values: Any, axis: Any = Non
 def _resize(recorder: Recorder, a: Any, new_shape: Any) -> Any:
     x = lift(recorder, a)
     dims = tuple(new_shape) if isinstance(new_shape, (tuple, list)) else (int(new_shape),)
-    count = int(NP.prod(dims, dtype=np.int64))
+    count = math.prod(dims)
     if not x.size or not count:
         return full(x, dims, 0, x.dtype)
     repeated = _tile(recorder, reshaped(x, (x.size,)), -(-count // max(x.size, 1)))
@@ -247,7 +260,7 @@ def _windows(
         count = value.shape[d] - size + 1
         if size < 0 or count < 1:
             raise ValueError("window shape cannot be larger than input array shape")
-        places = np.arange(count)[:, None] + np.arange(size)
+        places = NP.add(iota(value, (count, size), 0), iota(value, (count, size), 1))
         value = NP.moveaxis(NP.take(value, places, axis=d), d + 1, -1)
     return Tracer(recorder, value.instruction)
 
@@ -305,6 +318,17 @@ def _pad_constant(x: Tracer, widths: Sequence[tuple[int, int]], values: Any) -> 
     return x
 
 
+def _beyond(places: Any, n: int, mode: str) -> Any:
+    """Which of the positions 0..n-1 stands at ``places`` outside of them."""
+    if mode == "edge" or n == 1:
+        return NP.clip(places, 0, n - 1)
+    if mode == "wrap":
+        return places % n
+    last = 2 * n - 1 if mode == "symmetric" else 2 * n - 2
+    within = places % (2 * n if mode == "symmetric" else last)
+    return NP.minimum(within, last - within)
+
+
 def find_tracer(values: Any) -> bool:
     from shardc.hlo.trace.values import find_recorder
 
@@ -315,10 +339,13 @@ def _pad_along(x: Tracer, d: int, low: int, high: int, mode: str) -> Tracer:
     """By the positions that NumPy's own padding of 0..n-1 gives, cut into runs: slices, reversed or not."""
     if not low and not high:
         return x
-    positions = NP.pad(np.arange(x.shape[d]), (low, high), mode=mode)
+    n = x.shape[d]
+    if not n:
+        raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
     lead = (slice(None),) * d
+    runs = [_runs(_beyond(np.arange(*ends), n, mode).tolist()) for ends in ((-low, 0), (n, n + high))]
     parts = []
-    for start, stop, step in _runs(positions.tolist()):
+    for start, stop, step in [*runs[0], (0, n, 1), *runs[1]]:
         if step == 0:
             one = x[(*lead, slice(start, start + 1))]
             parts.append(broadcast(one, [stop if k == d else n for k, n in enumerate(x.shape)]))

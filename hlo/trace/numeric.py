@@ -69,7 +69,7 @@ def _linalg_cross(recorder: Recorder, x1: Any, x2: Any, /, *, axis: int = -1) ->
 def _polyval(recorder: Recorder, p: Any, x: Any) -> Any:
     coefficients, value = lift(recorder, p), lift(recorder, x)
     made: Any = NP.zeros_like(value)
-    for k in range(coefficients.shape[0]):
+    for k in coefficients.steps(coefficients.shape[0]):
         made = made * value + coefficients[k]
     return made
 
@@ -79,7 +79,7 @@ def _vander(recorder: Recorder, x: Any, N: Any = None, increasing: bool = False)
     value = convert(value, np.result_type(value.dtype, np.int64))
     count = value.size if N is None else int(N)
     powers: list[Any] = [NP.ones_like(value)]
-    while len(powers) < count:
+    for _ in value.steps(count)[1:]:
         powers.append(powers[-1] * value)
     return NP.stack((powers if increasing else powers[::-1])[:count], axis=1)
 
@@ -95,7 +95,7 @@ def _convolve(recorder: Recorder, a: Any, v: Any, mode: str = "full") -> Any:
         raise ValueError("v cannot be empty")
     wide = NP.pad(long, (m - 1, m - 1))
     made: Any = None
-    for k in range(m):
+    for k in short.steps(m):
         part = wide[m - 1 - k : m - 1 - k + n + m - 1] * short[k]
         made = part if made is None else made + part
     if mode == "same":

@@ -1,8 +1,7 @@
-"""`trace_function`: runs a NumPy function on traced values once, and makes a module of what it did."""
+"""`trace_function`: runs a NumPy function on traced values, and makes a module of what it did."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.build import make_module
-from shardc.hlo.errors import InputError, ShardcError
+from shardc.hlo.errors import InputError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.trace.dispatch import PROTOCOLS
 from shardc.hlo.trace.masked import Masked
+from shardc.hlo.trace.purity import Generators, check_repeats, refused_by_others
 from shardc.hlo.trace.recorder import Recorder
 from shardc.hlo.trace.tracer import Tracer
 from shardc.hlo.trace.tree import Tree, flatten, unflatten
@@ -89,8 +89,23 @@ def trace_function(
     A leaf of the arguments is whatever has ``shape`` and ``dtype`` (`ShapeDtype`, arrays), or a Python number, whose
     type then adapts to arrays as NumPy's scalars do. ``names`` are the parameters' names, for the module's. Raises
     `InputError` for other leaves and results that are no arrays, `UnsupportedError` from inside the function.
+
+    The function is run twice. What differs between the runs (random numbers, counters, the time) would be a constant
+    of the program, hence an `InputError`; random numbers that are the same in both are one, with a warning.
     """
     named = dict(kwargs or {})
+    generators = Generators()
+    made = _traced_once(function, args, named, names)
+    with generators.located():
+        again = _traced_once(function, args, named, names)
+    check_repeats(made.module, again.module)
+    generators.warn()
+    return made
+
+
+def _traced_once(
+    function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], names: Sequence[str]
+) -> TracedFunction:
     leaves, in_tree = flatten((list(args), named))
     recorder = Recorder(getattr(function, "__name__", "function").strip("<>"), PROTOCOLS)
     labels = _labels(in_tree, names)
@@ -99,15 +114,9 @@ def trace_function(
         tracers.append(_parameter(recorder, index, leaf, label))
         if getattr(leaf, "sharding", None) is not None:
             wishes.append(Wish(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
-    state = _random_state(function)
     positional, keywords = unflatten(in_tree, iter(tracers))
-    result = _run(function, positional, keywords)
-    if _random_state(function) != state:
-        raise InputError(
-            "the function draws from np.random: the numbers would become constants of the program",
-            where=recorder.name,
-            fix="draw them outside and pass them in as an argument",
-        )
+    with refused_by_others():
+        result = function(*positional, **keywords)
     outputs, out_tree = flatten(result)
     values = [_result(recorder, leaf, label) for leaf, label in zip(outputs, out_tree.names("result"), strict=True)]
     if not values:
@@ -127,16 +136,6 @@ def trace_function(
         result_names=tuple(out_tree.names("result")),
     )
     return TracedFunction(module, in_tree, out_tree, tuple(wishes))
-
-
-def _run(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The function's result; an error of ours that NumPy has wrapped into one of its own comes out as ours."""
-    try:
-        return function(*args, **kwargs)
-    except (TypeError, ValueError) as e:
-        if isinstance(e.__cause__, ShardcError):
-            raise e.__cause__ from None
-        raise
 
 
 def constrain(x: Tracer, spec: Any) -> Tracer:
@@ -187,16 +186,3 @@ def _result(recorder: Recorder, leaf: Any, label: str) -> Instruction:
             fix="return arrays, in dicts, lists and tuples",
         )
     return lift(recorder, leaf).instruction
-
-
-def _random_state(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Where NumPy's global generator stands, and those that the function itself refers to."""
-    try:
-        seen = inspect.getclosurevars(function)
-    except (TypeError, ValueError):
-        names: list[Any] = []
-    else:
-        names = [*seen.nonlocals.values(), *seen.globals.values()]
-    state: Any = np.random.get_state()  # noqa: NPY002 - looked at, not drawn from
-    own = [str(g.bit_generator.state) for g in names if isinstance(g, np.random.Generator)]
-    return (str(hash(state[1].tobytes())), *map(str, state[2:]), *own)

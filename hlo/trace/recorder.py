@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from shardc.hlo.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.literal import Literal
 from shardc.hlo.types import Shape
 
-__all__ = ["Protocols", "Recorder"]
+__all__ = ["Protocols", "Recorder", "is_users", "user_line"]
 
-#: Frames of these folders are not the user's: this package and NumPy's.
+#: Frames of these folders are not the user's: this package, NumPy's, and Python's own library.
 _PACKAGE = str(Path(__file__).parents[2])
 _OURS = (_PACKAGE + "/", str(Path(np.__file__).parent) + "/", "<frozen", "<__array_function__")
+_LIBRARY = sysconfig.get_path("stdlib") + "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,11 @@ class Recorder:
 
     def place(self) -> Location:
         """The user's line: the innermost frame that is neither ours nor NumPy's."""
-        file, line = _user_line()
+        file, line = user_line()
         return Location(file, line)
 
     def metadata(self) -> Metadata:
-        file, line = _user_line()
+        file, line = user_line()
         key = (file, line, self.called)
         if key not in self._places:
             op_name = f"{self.name}/{self.called}" if self.called else self.name
@@ -118,11 +120,17 @@ class Recorder:
         return self._places[key]
 
 
-def _user_line() -> tuple[str, int]:
-    frame: Any = sys._getframe(1)
+def is_users(file: str) -> bool:
+    """Is this the file of a frame of the user's?"""
+    return not file.startswith(_OURS) and (not file.startswith(_LIBRARY) or "-packages" in file)
+
+
+def user_line(frame: Any = None) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OURS):
+        if is_users(file):
             return file, frame.f_lineno
         frame = frame.f_back
     return "", 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,16 +34,15 @@ def _reordered(x: Tracer, order: Sequence[int]) -> Tracer:
     back = tuple(int(d) for d in np.argsort(np.asarray(order, np.int64)))
     made = Tracer(x.recorder, transposed(x, order).instruction)
     return made.as_view(
-        x, lambda base: transposed(base, order), lambda base, new: transposed(new, back), x.layout.transpose(order)
+        x, lambda base: transposed(base, order), lambda base, new: transposed(new, back), x.layout.transposed(order)
     )
 
 
 def _as_shape(x: Tracer, dims: Sequence[int]) -> Tracer:
     """Reshaped: a view where NumPy gives one, else a copy."""
     made = Tracer(x.recorder, reshaped(x, dims).instruction)
-    try:
-        layout = NP.reshape(x.layout, tuple(dims), copy=False)
-    except ValueError:
+    layout = x.layout.reshaped(dims)
+    if layout is None:
         return made
     old = x.shape
     return made.as_view(x, lambda base: reshaped(base, dims), lambda base, new: reshaped(new, old), layout)
@@ -61,12 +61,12 @@ def _reshape(recorder: Recorder, a: Any, /, shape: Any, order: str = "C", *, cop
 def _known_dims(x: Tracer, shape: Any) -> tuple[int, ...]:
     """Sizes with -1 filled in; traced sizes are refused by their own error."""
     asked = tuple(int(n) for n in shape) if isinstance(shape, (tuple, list, np.ndarray)) else (int(shape),)
-    return NP.broadcast_to(np.False_, x.shape).reshape(asked).shape if -1 in asked else _fitting(x, asked)
-
-
-def _fitting(x: Tracer, dims: tuple[int, ...]) -> tuple[int, ...]:
-    if int(NP.prod(dims, dtype=np.int64)) != x.size or any(n < 0 for n in dims):
-        raise ValueError(f"cannot reshape array of size {x.size} into shape {dims}")
+    if asked.count(-1) > 1:
+        raise ValueError("can only specify one unknown dimension")
+    known = math.prod(n for n in asked if n != -1)
+    dims = tuple(x.size // max(known, 1) if n == -1 else n for n in asked)
+    if math.prod(dims) != x.size or any(n < 0 for n in dims) or (-1 in asked and not known):
+        raise ValueError(f"cannot reshape array of size {x.size} into shape {asked}")
     return dims
 
 
@@ -136,7 +136,7 @@ def _broadcast_to(recorder: Recorder, array: Any, shape: Any, subok: bool = Fals
     if np.broadcast_shapes(x.shape, dims) != dims:
         raise ValueError(f"operands could not be broadcast together with remapped shapes {x.shape} and {dims}")
     made = Tracer(recorder, broadcast(x, dims).instruction)
-    return made.as_view(x, lambda base: broadcast(base, dims), None)
+    return made.as_view(x, lambda base: broadcast(base, dims), None, x.layout.broadcast(dims))
 
 
 def _broadcast_arrays(recorder: Recorder, *args: Any, subok: bool = False) -> Any:
@@ -261,7 +261,7 @@ def _can_cast(recorder: Recorder, from_: Any, to: Any, casting: str = "safe") ->
 
 def _size(recorder: Recorder, a: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
-    return x.size if axis is None else int(NP.prod([x.shape[d] for d in normal_axes(axis, x.ndim)]))
+    return x.size if axis is None else math.prod(x.shape[d] for d in normal_axes(axis, x.ndim))
 
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {

@@ -15,6 +15,7 @@ import numpy as np
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction
 from shardc.hlo.trace.recorder import Recorder
+from shardc.hlo.trace.strides import Strides
 from shardc.hlo.types import Shape
 
 __all__ = ["NP", "Tracer", "View"]
@@ -31,8 +32,13 @@ _REFUSED_ATTRIBUTES: Mapping[str, str] = {
     "strides": "traced values have no memory layout",
     "data": "traced values have no memory",
     "ctypes": "traced values have no memory",
+    "__buffer__": "traced values have no memory",
     "byteswap": "use x.view(np.uint8) and reverse the bytes",
 }
+
+
+#: Steps of the longest Python loop over a traced value.
+_STEPS = 1 << 16
 
 
 class View:
@@ -64,7 +70,7 @@ class Tracer:
         self._instruction = instruction
         self._version = 0
         self._view: View | None = None
-        self._layout: Any = None
+        self._layout: Strides | None = None
 
     # Value, views and in-place changes.
 
@@ -98,22 +104,16 @@ class Tracer:
         base: Tracer,
         read: Callable[[Tracer], Tracer],
         write: Callable[[Tracer, Tracer], Tracer] | None,
-        layout: Any = None,
+        layout: Strides | None = None,
     ) -> Tracer:
-        """This value as a view of ``base``; ``layout`` is a stand-in with the strides that the view has in NumPy."""
+        """This value as a view of ``base``; ``layout`` are the strides that the view has in NumPy."""
         self._view, self._version, self._layout = View(base, read, write), base.version, layout
         return self
 
     @property
-    def layout(self) -> Any:
-        """A NumPy array with this value's shape and (relative) strides, and no memory: never read its elements."""
-        if self._layout is None:
-            strides, step = [], 1
-            for n in reversed(self.shape):
-                strides.append(step)
-                step *= max(n, 1)
-            self._layout = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.shape, tuple(strides[::-1]))
-        return self._layout
+    def layout(self) -> Strides:
+        """How this value would lie in memory."""
+        return self._layout or Strides.dense(self.shape)
 
     # What an ndarray knows of itself.
 
@@ -178,7 +178,7 @@ class Tracer:
     def __iter__(self) -> Iterator[Tracer]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        return iter([self[i] for i in range(self.shape[0])])
+        return (self[i] for i in self.steps(self.shape[0]))
 
     def __repr__(self) -> str:
         return f"Tracer({self.aval})"
@@ -212,6 +212,15 @@ class Tracer:
             f"a branch depends on a traced value of {self.aval}: its value is not known yet",
             "compute both sides and choose with np.where(condition, a, b); branch on shapes and dtypes freely",
         )
+
+    def steps(self, count: int) -> range:
+        """A Python loop of ``count`` steps, each of which becomes operations of its own."""
+        if count > _STEPS:
+            raise self.refused(
+                f"a loop of {count} steps over a traced value would be as many operations",
+                "use NumPy's functions on the whole array",
+            )
+        return range(count)
 
     def _no_scalar(self, what: str) -> NoReturn:
         raise self.refused(
@@ -251,6 +260,13 @@ class Tracer:
         if spec:
             self._no_scalar(f"formatting ({spec})")
         return repr(self)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise self.refused(
+            f"a traced value of {self.aval} was to be pickled: it has no elements yet",
+            "send, save and cache results, outside of the function; processes exchange nothing inside of it "
+            "(comm.allreduce and such): sums over a sharded array are sums over all of it",
+        )
 
     def item(self, *args: Any) -> NoReturn:
         self._no_scalar("item()")
@@ -344,8 +360,8 @@ def _weak_result(ufunc: Any, a: Any, b: Any, out: Any) -> Any:
 
 
 def _binary(ufunc: Any) -> Any:
-    def operator(self: Tracer, other: Any) -> Any:
-        if getattr(other, "__array_ufunc__", ufunc) is None:
+    def operator(self: Tracer, other: Any, *modulo: Any) -> Any:
+        if modulo or getattr(other, "__array_ufunc__", ufunc) is None:
             return NotImplemented
         return _weak_result(ufunc, self, other, ufunc(self, other))
 

@@ -27,6 +27,7 @@ __all__ = [
     "lift",
     "normal_axes",
     "normal_axis",
+    "positions",
     "refuse",
     "reshaped",
     "sliced",
@@ -34,6 +35,9 @@ __all__ = [
     "take_slice",
     "transposed",
 ]
+
+#: Elements of the largest table that NumPy may make for a constant.
+_TABLE = 1 << 28
 
 
 def find_recorder(values: Iterable[Any]) -> Recorder | None:
@@ -124,6 +128,13 @@ def iota(like: Tracer | Recorder, dims: Sequence[int], axis: int, dtype: Any = n
     recorder = like.recorder if isinstance(like, Tracer) else like
     shape = array_shape(hlo_dtype(dtype, recorder), *dims)
     return Tracer(recorder, recorder.emit("iota", (), shape, iota_dimension=axis))
+
+
+def positions(like: Tracer, count: int) -> Any:
+    """0, 1, ... as numbers, for a table that becomes a constant."""
+    if count > _TABLE:
+        refuse(like, f"a table of {count} positions", "use slices, or traced positions: np.take(x, start + steps)")
+    return np.arange(count)
 
 
 def splat_of(x: Tracer) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.launcher.atomic import check_writable, write_text
+from shardc.launcher.atomic import STANDARD_OUTPUT, check_writable, write_text
 
 if TYPE_CHECKING:
     from shardc.compiler.lower.memory_timeline import MemoryTimeline
@@ -63,7 +63,7 @@ def report_page(
 def report_target(path: str | Path) -> Path:
     """Where a report is written; `InputError` for a file that is no page, or cannot be written."""
     target = Path(path)
-    if target.suffix not in (".html", ".htm"):
+    if target.suffix not in (".html", ".htm") and target != STANDARD_OUTPUT:
         raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
     check_writable(target)
     return target

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Annotated, Any
 
 import typer
@@ -81,12 +83,26 @@ app.command()(demo.demo)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
     try:
-        with prompt_interrupts():
+        with prompt_interrupts(), _results_aside(sys.argv[1:] if arguments is None else arguments):
             code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BaseException as e:
         return _fail(e)
+
+
+#: Options that name a file to write, with standard output for it.
+_OUT = re.compile(r" (-o|--(output|outputs|report|provenance|trace|svg|memory-svg|profile-out|plot|save)[ =])\s*- ")
+
+
+@contextmanager
+def _results_aside(arguments: Sequence[str]) -> Iterator[None]:
+    """Where a file goes to standard output (``-o -``), what else is told goes to stderr."""
+    if arguments[:1] != ["mpiexec"] and _OUT.search(" ".join(arguments) + " "):
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
 
 
 def _fail(error: BaseException) -> int:

@@ -43,8 +43,8 @@ __all__ = ["bench"]
 def bench(
     file: FileArgument,
     *,
-    steps: Annotated[int, typer.Option("--steps", metavar="K", min=1, help="Steps to time.")] = 20,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps before the clock starts.")] = 3,
+    steps: Annotated[int, typer.Option("--steps", metavar="K", min=1, max=10**9, help="Steps to time.")] = 20,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, max=10**9, help="Steps before the clock starts.")] = 3,
     profile: Annotated[bool, typer.Option("--profile", help="Time every kernel, and show it by the roofline.")] = False,
     trace: Annotated[
         Path | None,

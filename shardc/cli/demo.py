@@ -20,7 +20,7 @@ def demo(
     jax: Annotated[
         bool | None, typer.Option("--jax/--no-jax", help="Export the step from JAX, or take the bundled copy.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="For weights and tokens.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="For weights and tokens.")] = 0,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Draw a weight over the mesh.")] = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +50,9 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more o
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
 
 
+_NO_AXIS = re.compile(r"[^\w./-]")
+
+
 def parse_mesh(text: str) -> Mesh | None:
     """``data=2,model=4``; an empty text is no mesh. Raises `InputError`."""
     axes: dict[str, int] = {}
@@ -56,6 +60,12 @@ def parse_mesh(text: str) -> Mesh | None:
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isascii() or not size.strip().isdigit() or int(size) < 1:
             raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix="--mesh data=2,model=4")
+        if _NO_AXIS.search(name.strip()):
+            raise InputError(
+                f"{name.strip()!r} is no name of an axis",
+                where="--mesh",
+                fix="names are letters, digits and _ . - /; a product of axes is written in --annotate: NAME=a+b",
+            )
         if name.strip() in axes:
             raise InputError(f"axis {name.strip()!r} is given twice", where="--mesh")
         axes[name.strip()] = int(size)

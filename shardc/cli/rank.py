@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
 from shardc.cli.run import show_outcome
@@ -21,7 +22,8 @@ def main(arguments: list[str]) -> None:
     config = replace(Config.from_environment(), check=False)
     outcome = run_task(load_executable(program), Task.parse(task), config)
     if "--silent" not in flags:
-        show_outcome(view, outcome)
+        with redirect_stdout(sys.stderr) if Task.parse(task).outputs == "-" else nullcontext():
+            show_outcome(view, outcome)
 
 
 if __name__ == "__main__":

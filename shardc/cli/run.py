@@ -44,7 +44,7 @@ DeviceOption = Annotated[
 TuneOption = Annotated[
     float, typer.Option("--tune", metavar="SECONDS", min=0, help="Try other tile sizes, chunks, fusions so long.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="For random arguments, without --inputs.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="For random arguments, without --inputs.")]
 
 
 def run(
@@ -86,8 +86,8 @@ def run(
 
 
 def absolute(path: Path | None) -> str:
-    """The path as text for a `Task`, empty for None."""
-    return str(path.absolute()) if path is not None else ""
+    """The path as text for a `Task`, empty for None; ``-`` stays."""
+    return "" if path is None else "-" if str(path) == "-" else str(path.absolute())
 
 
 def execute(

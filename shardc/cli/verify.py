@@ -25,7 +25,7 @@ def verify(
     file: FileArgument,
     *,
     trials: Annotated[int, typer.Option("--trials", metavar="K", min=1, help="Random inputs to try.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Of the first trial.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the first trial.")] = 0,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import time
@@ -14,6 +15,7 @@ import pytest
 from shardc.compiler import cache
 from shardc.compiler.compile import compile_module
 from shardc.compiler.evict import evict, evict_now_and_then
+from shardc.compiler.serialize import to_bytes
 from shardc.compiler.source import compile_source
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCall
@@ -34,6 +36,27 @@ def negated() -> Module:
 
 def never() -> Module:
     raise AssertionError("made although the cache knows it")
+
+
+def test_entries_that_were_swapped_are_made_anew(tmp_path: Path) -> None:
+    """Each file of the cache in the place of each other of its kind: none is taken for what it is not."""
+    config = Config(cache_dir=tmp_path)
+    modules = {"a" * 64: doubled, "b" * 64: negated}
+
+    def made() -> list[str]:
+        found = [compile_source(k, config, m) for k, m in modules.items()]
+        return [hashlib.sha256(to_bytes(replace(e, seconds={}))).hexdigest() for e in found]
+
+    wanted = made()
+    files = [p for p in sorted(tmp_path.rglob("*")) if p.suffix in (".shardc", ".link", ".o")]
+    kinds = {p.suffix for p in files}
+    assert {".shardc", ".link"} <= kinds
+    for kind in kinds:
+        of_kind = [p for p in files if p.suffix == kind]
+        contents = [p.read_bytes() for p in of_kind]
+        for path, other in zip(of_kind, contents[1:] + contents[:1], strict=True):
+            path.write_bytes(other)
+        assert made() == wanted, kind
 
 
 def entries(folder: Path, kind: str) -> list[Path]:

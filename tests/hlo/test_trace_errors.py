@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import json
 import math
+import pickle
+import random
+import time
+import warnings
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,7 +20,7 @@ import pytest
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.trace.dispatch import REFUSED
 from shardc.hlo.trace.program import ShapeDtype, trace_function
-from tests.hlo.trace_support import samples, traced
+from tests.hlo.trace_support import check, samples, traced
 
 X = samples("f8", 3, 4)
 LIST: list[Any] = []
@@ -65,6 +73,25 @@ CASES: list[tuple[Callable[[Any], Any], str, str]] = [
     (np.subtract.accumulate, "np.subtract.accumulate", "outside"),
     (lambda x: np.add.reduceat(x, [0, 1]), "np.add.reduceat", "outside"),
     (np.histogram, "np.histogram", "searchsorted"),
+    (lambda x: np.histogram(x, "auto", (0, 1)), "np.histogram", "range="),
+    (lambda x: pickle.dumps({"x": x}), "pickled", "outside"),
+    (lambda x: pickle.dumps(x[x > 0]), r"pickling of x\[mask\]", "np.where"),
+    (memoryview, "memoryview", "outside"),
+    (np.frombuffer, "bytes-like object", "outside"),
+    (hash, "unhashable", "outside"),
+    (lambda x: json.dumps([x]), "JSON", "outside"),
+    (lambda x: x.ctypes, "x.ctypes", "no memory"),
+    (lambda x: x.__array_interface__, "__array_interface__", "outside"),
+    (lambda x: pow(x, 2, 3), "pow", "outside"),
+    (lambda x: setattr(x, "name", 1), "name", "outside"),
+    (lambda x: x.no_such_method(), "no_such_method", "outside"),
+    (lambda x: Decimal(x[0, 0]), "Decimal", "outside"),
+    (lambda x: x[x > 0].max(), r"np.max of x\[mask\]", "initial"),
+    (lambda x: np.median(x[x > 0]), r"np.median of x\[mask\]", "np.where"),
+    (lambda x: len(x[x > 0]), r"len\(\) of x\[mask\]", "np.sum"),
+    (lambda x: list(x[x > 0]), r"a loop over x\[mask\]", "np.where"),
+    (lambda x: float(x[x > 0]), "Masked", "outside"),
+    (lambda x: x[x > 0].size, r".size of x\[mask\]", "np.sum"),
     (lambda x: np.apply_along_axis(np.sum, 0, x), "np.apply_along_axis", "whole arrays"),
     (lambda x: np.packbits(x > 0), "np.packbits", "outside"),
     (lambda x: np.pad(x, 1, mode="linear_ramp"), "linear_ramp", "edge"),
@@ -158,7 +185,103 @@ def test_random_numbers_inside_are_refused() -> None:
     for draw in (lambda x: x + np.random.normal(size=4), lambda x: x + generator.normal(size=4)):  # noqa: NPY002
         with pytest.raises(InputError, match=r"draws from np\.random"):
             traced(draw, [X])
-    traced(lambda x: x + np.random.default_rng(0).normal(size=4), [X])  # the same numbers every time: constants
+    with pytest.warns(RuntimeWarning, match=r"constants of the program.*draws|draws.*constants of the program"):
+        traced(lambda x: x + np.random.default_rng(0).normal(size=4), [X])  # the same numbers every time: constants
+
+
+class Calls:
+    count = 0
+
+
+def counting(x: Any) -> Any:
+    Calls.count += 1
+    return x * Calls.count
+
+
+def appending(x: Any, seen: list[int] = []) -> Any:  # noqa: B006 - on purpose
+    seen.append(1)
+    for _ in seen:
+        x = x + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        counting,
+        appending,
+        lambda x: x + time.perf_counter_ns(),
+        lambda x: x + random.random(),
+        lambda x: x * np.random.default_rng().normal(size=4),
+        lambda x: x[:, np.random.default_rng().permutation(4)] * np.random.default_rng().random(4),
+    ],
+)
+def test_what_changes_from_call_to_call_is_refused(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(InputError, match="one thing the first time and another the second") as caught:
+        traced(function, [X])
+    assert "as an argument" in str(caught.value.fix)
+    assert "test_trace_errors.py:" in str(caught.value.where)
+
+
+def own_generator(x: Any) -> Any:
+    return x + np.random.default_rng(3).normal(size=4)
+
+
+def own_old_generator(x: Any) -> Any:
+    return x + np.random.RandomState(3).normal(size=4)
+
+
+def seeded(x: Any) -> Any:
+    np.random.seed(1)  # noqa: NPY002
+    return x + np.random.rand(4)  # noqa: NPY002
+
+
+def seeded_python(x: Any) -> Any:
+    random.seed(1)
+    return x + random.random()
+
+
+@pytest.mark.parametrize("function", [own_generator, own_old_generator, seeded, seeded_python])
+def test_the_same_random_numbers_in_every_call_are_a_constant_with_a_warning(function: Callable[[Any], Any]) -> None:
+    random.seed()
+    np.random.seed()  # noqa: NPY002
+    with pytest.warns(RuntimeWarning, match="random numbers .* are constants") as caught:
+        traced(function, [X])
+    if function is own_generator:
+        line = function.__code__.co_firstlineno + 1
+        assert f"test_trace_errors.py:{line}" in str(caught[0].message)
+        assert caught[0].lineno == line
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        traced(lambda x: x + 1, [X])
+
+
+def test_a_scalar_of_numpys_is_no_view() -> None:
+    def function(x: Any, i: Any) -> Any:
+        first, at, zero = x[0], x[i], x[0, ...]
+        x[0], x[1] = x[1], x[0]
+        x += 1
+        return first, at, zero, x
+
+    check(function, [np.arange(3.0), 1], 0)
+
+
+def test_copies_prints_and_outs() -> None:
+    def function(x: Any, y: Any) -> Any:
+        a, b = copy.copy(x), copy.deepcopy({"x": x, "same": [x]})
+        x += 1
+        np.add(x, 1, out=y)
+        print(x, f"{x}", repr(y), file=io.StringIO())
+        rows = sum(row * k for k, row in enumerate(x))
+        return a, b, x, y, rows, x * len(y)
+
+    check(function, [samples("f8", 3, 4), samples("f8", 3, 4)], 0)
+
+
+def test_errors_of_the_users_code_say_where() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        traced(lambda x: x + 1 / 0, [X])
+    assert "test_trace_errors.py:" in caught.value.__notes__[0]
 
 
 def test_values_must_not_leave_the_function() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 
 from shardc.hlo.build import Builder, binary_computation, make_instruction, make_module
-from shardc.hlo.errors import VerificationError
+from shardc.hlo.errors import ShardcError, VerificationError
 from shardc.hlo.groups import AxisGroups, ListGroups, ListPairs
 from shardc.hlo.ir import Alias, Computation, Instruction, Metadata, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef
+from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape, tuple_shape
 from shardc.hlo.verify import verify
 
@@ -197,3 +199,25 @@ def test_tuple_parameters() -> None:
     p = b.parameter(tuple_shape(F, SCALAR))
     b.add("get-tuple-element", p, index=1)
     verify(make_module("m", b.build()))
+
+
+@pytest.mark.parametrize(
+    ("header", "root", "line"),
+    [
+        ("", "f32[8,5] add(x, x)", 5),
+        ("", 'f32[8,5] add(x, x), metadata={op_name="q" source_file="model.py" source_line=3}', 5),
+        ("", "f32[8,4] broadcast(x), dimensions={7,9}", 5),
+        ("", 'f32[8,4] custom-call(x), custom_call_target="a", operand_layout_constraints={f32[8,}', 5),
+        ("", 'f32[8,4] custom-call(x), custom_call_target="a", operand_layout_constraints={f32[8,<=z]}', 5),
+        ("", "f32[8,4] add(x, x), sharding={devices=[2,1]0,0}", 5),
+        (", entry_computation_layout={(f32[8,)->f32[8,4]}", "f32[8,4] add(x, x)", 1),
+        (", input_output_alias={ {}: (7, {}, may-alias) }", "f32[8,4] add(x, x)", 1),
+        (", input_output_alias={ {3}: (0, {}, may-alias) }", "f32[8,4] add(x, x)", 1),
+        (", buffer_donor={ (5, {}) }", "f32[8,4] add(x, x)", 1),
+    ],
+)
+def test_messages_name_the_file_and_the_line(header: str, root: str, line: int) -> None:
+    text = f"HloModule m{header}\n\nENTRY main {{\n  x = f32[8,4] parameter(0)\n  ROOT s = {root}\n}}\n"
+    with pytest.raises(ShardcError) as caught:
+        verify(read_hlo(text, "step.hlo"))
+    assert re.search(rf"\bstep\.hlo:{line}\b", str(caught.value.where)), caught.value

@@ -28,7 +28,7 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
     from shardc.launcher.load import content_kind
     from shardc.partitioner.adopt import is_partitioned
     from shardc.sharding.annotate import nameable
-    from shardc.sharding.convert import with_axis_shardings
+    from shardc.sharding.convert import device_count, with_axis_shardings
 
     program = bench.opened()
     with bench.stage("inspect"):
@@ -40,7 +40,7 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
         facts = ProgramFacts(
             name=module.name,
             kind=content_kind(bench.programs[order.program], order.name),
-            devices=max(module.num_partitions, 1 if module.mesh is None else module.mesh.size),
+            devices=max(module.num_partitions, device_count(module)),
             mesh={} if module.mesh is None else module.mesh.shape,
             parameters=tuple(_facts(_by_their_names(module, arguments))),
             results=tuple(_facts(results)),

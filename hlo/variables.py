@@ -1,0 +1,158 @@
+"""The environment variables of shardc: each has a kind, which says what it takes, and is checked like an option."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.errors import InputError
+
+__all__ = ["VARIABLES", "Kind", "read_variable"]
+
+_SWITCH: Mapping[str, bool] = MappingProxyType(
+    {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
+)
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``read`` makes a value of a text, and raises ValueError where it is not what ``takes`` says."""
+
+    takes: str
+    read: Callable[[str], Any]
+
+
+def read_variable(name: str, environ: Mapping[str, str] = os.environ) -> Any:
+    """The value of a variable, None where it is unset or empty; `InputError` where it is not what it takes."""
+    text = environ.get(name, "")
+    if not text:
+        return None
+    kind = VARIABLES[name]
+    try:
+        return kind.read(text)
+    except (ValueError, OSError, re.error) as e:
+        why = f" ({e})" if str(e) else ""
+        raise InputError(
+            f"{name}{'' if name == 'SHARDC_TOKEN' else f'={text!r}'} is not {kind.takes}{why}",
+            where=f"environment variable {name}",
+            fix=f"set {name} to {kind.takes}, or leave it out",
+        ) from None
+
+
+def _number(low: float, high: float) -> Kind:
+    def read(text: str) -> float:
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(f"a number from {low:g} to {high:g}", read)
+
+
+def _whole(low: int, high: int) -> Kind:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+            raise ValueError
+        return int(text)
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def _word(*words: str) -> Kind:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError
+        return text
+
+    return Kind("one of " + ", ".join(words), read)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError
+    return _SWITCH[text.lower()]
+
+
+def _pattern(text: str) -> str:
+    re.compile(text)
+    return text
+
+
+def _file(text: str) -> Path:
+    if not Path(text).is_file():
+        raise ValueError("there is no such file")
+    return Path(text)
+
+
+def _folder(text: str) -> Path:
+    if Path(text).exists() and not Path(text).is_dir():
+        raise ValueError("there is a file of this name")
+    return Path(text)
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise ValueError
+    return text
+
+
+def _contents(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise ValueError(f"{path} cannot be read: {e.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} cannot be read: it is no text") from None
+
+
+def _first_line(text: str) -> str:
+    return next(iter(_contents(Path(text)).split("\n")), "").strip()
+
+
+def _key(text: str) -> str:
+    """In hexadecimal: the variable itself, or the contents of the file that it names."""
+    found = text if _KEY.fullmatch(text) else _contents(Path(text)).strip()
+    if not _KEY.fullmatch(found):
+        raise ValueError(f"{text} holds no key")
+    return found.lower()
+
+
+_SWITCHED = Kind("one of 1, on, true, yes, 0, off, false, no", _switch)
+_LINE = Kind("one line of text without spaces around it", _one_line)
+
+#: What each variable takes. The last three are set by `shardc mpiexec` for its ranks.
+VARIABLES: Mapping[str, Kind] = MappingProxyType(
+    {
+        "SHARDC_DUMP_TO": Kind("a folder, which is made where it is not there", _folder),
+        "SHARDC_DUMP_PASSES": Kind("a regular expression", _pattern),
+        "SHARDC_CACHE_DIR": Kind("a folder", Path),
+        "SHARDC_CACHE_SIZE": _number(0, 1e9),
+        "SHARDC_CHECK": _SWITCHED,
+        "SHARDC_TIMEOUT": _number(0, 1e8),
+        "SHARDC_NUM_THREADS": _whole(0, 4096),
+        "SHARDC_TUNE": _number(0, 1e8),
+        "SHARDC_OVERLAP": _word("never", "auto", "always"),
+        "SHARDC_OVERLAP_MEMORY": _number(1, 1e6),
+        "SHARDC_MACHINE": _LINE,
+        "SHARDC_PROFILE": Kind("a file of measured times", _file),
+        "SHARDC_SHARED_MEMORY": _SWITCHED,
+        "SHARDC_TRANSFER_THREAD": _SWITCHED,
+        "SHARDC_TF32": _SWITCHED,
+        "SHARDC_DETERMINISTIC": _SWITCHED,
+        "SHARDC_SERVER": _LINE,
+        "SHARDC_TOKEN": _LINE,
+        "SHARDC_TOKEN_FILE": Kind("a file whose first line is the token", _first_line),
+        "SHARDC_SERVER_KEY": Kind("64 hexadecimal digits, or a file that holds them", _key),
+        "SHARDC_BIND": _word("auto", "none", "core", "numa"),
+        "SHARDC_RANKS": _whole(1, 1 << 30),
+        "SHARDC_ROLL_CALL": _LINE,
+    }
+)

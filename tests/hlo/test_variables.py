@@ -1,0 +1,144 @@
+"""Environment variables are checked like options: what they take, what they refuse, and that all of them are known."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardc.cli.app import main
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
+from shardc.hlo.variables import VARIABLES, read_variable
+
+ROOT = Path(__file__).parents[2]
+#: What the C library of `shardc compile` calls its own constants.
+_IN_C = "compiler/ahead"
+GOOD = {
+    "SHARDC_DUMP_TO": ["dumps", "."],
+    "SHARDC_DUMP_PASSES": ["fuse|lower", ".*"],
+    "SHARDC_CACHE_DIR": ["cache"],
+    "SHARDC_CACHE_SIZE": ["0", "1.5", "1e3"],
+    "SHARDC_TIMEOUT": ["0", "0.5", "60", "1e2"],
+    "SHARDC_NUM_THREADS": ["0", "1", "64"],
+    "SHARDC_TUNE": ["0", "2.5"],
+    "SHARDC_OVERLAP": ["never", "auto", "always"],
+    "SHARDC_OVERLAP_MEMORY": ["1", "1.1", "4"],
+    "SHARDC_MACHINE": ["h100-dgx:4"],
+    "SHARDC_PROFILE": [__file__],
+    "SHARDC_SERVER": ["http://localhost:8377"],
+    "SHARDC_TOKEN": ["secret"],
+    "SHARDC_TOKEN_FILE": [__file__],
+    "SHARDC_SERVER_KEY": ["0F" * 32],
+    "SHARDC_BIND": ["auto", "none", "core", "numa"],
+    "SHARDC_RANKS": ["1", "4"],
+    "SHARDC_ROLL_CALL": ["name"],
+}
+SWITCHES = ["SHARDC_CHECK", "SHARDC_SHARED_MEMORY", "SHARDC_TRANSFER_THREAD", "SHARDC_TF32", "SHARDC_DETERMINISTIC"]
+BAD = {
+    "SHARDC_DUMP_TO": [__file__],
+    "SHARDC_DUMP_PASSES": ["(", "a**"],
+    "SHARDC_CACHE_DIR": [],
+    **{
+        name: ["nan", "inf", "-inf", "-1", "1e999", "soon", " 5", "1_0", "0x10", "١", "1,5", "--1", "1e"]
+        for name in ("SHARDC_CACHE_SIZE", "SHARDC_TIMEOUT", "SHARDC_TUNE", "SHARDC_OVERLAP_MEMORY")
+    },
+    "SHARDC_NUM_THREADS": ["2.5", "nan", "-1", "1e3", "many", "99999", "1" * 5000, "٣"],
+    "SHARDC_RANKS": ["0", "2.5", "nan", "-1", "x"],
+    "SHARDC_OVERLAP": ["Auto", "yes", "1", "never "],
+    "SHARDC_BIND": ["cores", "1"],
+    **{name: ["2", "maybe", "nan", " 1", "-1", "enable", "0.0"] for name in SWITCHES},
+    "SHARDC_PROFILE": ["no/such/file", "."],
+    "SHARDC_TOKEN_FILE": ["no/such/file", "."],
+    "SHARDC_SERVER_KEY": ["0f", "g" * 64, "no/such/file", __file__],
+    **{
+        name: ["a\nb", " a", "\x1b[0m"]
+        for name in ("SHARDC_MACHINE", "SHARDC_SERVER", "SHARDC_TOKEN", "SHARDC_ROLL_CALL")
+    },
+}
+
+
+def test_all_variables_are_in_the_table_and_in_the_tests() -> None:
+    used = set()
+    for folder in ("hlo", "sharding", "partitioner", "native", "collectives", "launcher", "compiler", "shardc/cli"):
+        for file in (ROOT / folder).rglob("*.py"):
+            if _IN_C not in file.as_posix():
+                used |= set(re.findall(r"\bSHARDC_[A-Z0-9_]+\b", file.read_text()))
+    assert used - {"SHARDC_MPI"} == set(VARIABLES) == GOOD.keys() | set(SWITCHES) == set(BAD)
+    documented = (ROOT / "docs/cli.md").read_text() + (ROOT / "docs/service.md").read_text()
+    for_ranks = {"SHARDC_BIND", "SHARDC_RANKS", "SHARDC_ROLL_CALL"}
+    assert {name for name in VARIABLES if f"`{name}" not in documented} == for_ranks
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_taken(name: str) -> None:
+    for text in GOOD[name]:
+        assert read_variable(name, {name: text}) is not None
+        Config.from_environment({name: text})
+    assert read_variable(name, {name: ""}) is read_variable(name, {}) is None
+    assert Config.from_environment({name: ""}) == Config()
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches(name: str) -> None:
+    field = name.removeprefix("SHARDC_").lower()
+    for words, wanted in ((("1", "on", "TRUE", "yes"), True), (("0", "off", "False", "no"), False)):
+        for word in words:
+            assert getattr(Config.from_environment({name: word}), field) is wanted
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_refused(name: str) -> None:
+    for text in BAD[name]:
+        with pytest.raises(InputError) as caught:
+            Config.from_environment({name: text})
+        shown = name if name == "SHARDC_TOKEN" else f"{name}={text!r}"  # a secret is not printed
+        assert caught.value.what.startswith(f"{shown} is not {VARIABLES[name].takes}")
+        assert name in str(caught.value.where)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in VARIABLES if VARIABLES[n].takes.startswith(("a number", "a whole", "one of"))]
+)
+@given(text=st.one_of(st.text(max_size=8), st.floats().map(str), st.integers().map(str)))
+@settings(max_examples=60, deadline=None)
+def test_drawn_words_are_values_in_range_or_refused(name: str, text: str) -> None:
+    try:
+        value = read_variable(name, {name: text})
+    except InputError as e:
+        assert name in e.what
+        assert repr(text) in e.what
+        return
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        assert 0 <= value <= 2e9
+        assert value == float(text)
+
+
+@pytest.mark.parametrize("name", [n for n in BAD if BAD[n]])
+def test_commands_end_with_the_variable_and_the_value(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if name in ("SHARDC_BIND", "SHARDC_ROLL_CALL"):
+        monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv(name, BAD[name][0])
+    assert main(["run", str(ROOT / "examples/hlo_annotated/mlp.hlo")]) == 2
+    err = capfd.readouterr().err
+    assert err.startswith(f"error: {name}")
+    assert "Traceback" not in err
+
+
+def test_ranks_say_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py")
+    monkeypatch.setenv("SHARDC_TIMEOUT", "nan")
+    line = [sys.executable, "-m", "shardc", "mpiexec", "-n", "2", sys.executable, "-c"]
+    done = subprocess.run(
+        [*line, "import shardc; shardc.process_index()"],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("SHARDC_TIMEOUT='nan' is not a number") == 1, done.stderr
