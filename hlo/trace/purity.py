@@ -26,7 +26,8 @@ _PASS_IN = (
     "each call"
 )
 _ISeedSequence: Any = bit_generator.ISeedSequence
-_asked: Any = importlib.import_module("_abc")._get_dump
+#: What an abstract class was asked: only CPython tells. Elsewhere generators with a seed of their own go unnoticed.
+_asked: Any = getattr(importlib.import_module("_abc"), "_get_dump", lambda cls: (None, (), ()))
 _OURS = re.compile(r"\b(Tracer|Masked)\b|traced value")
 
 
