@@ -16,6 +16,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.array import Array
+from shardc.launcher.jax_context import static_kind, trace_context
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.programs import compile_function, from_function
 from shardc.launcher.repeated import Repeated, kinds_of
@@ -130,7 +131,8 @@ class Jitted:
         args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
         static = tuple(sorted(self._static_positions(args)))
         return make(
-            functools.partial(self._function, **fixed) if fixed else self._function,
+            # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
+            functools.partial(self._function, **fixed) if fixed or static else self._function,
             args,
             named,
             mesh=options.mesh,
@@ -145,11 +147,11 @@ class Jitted:
         if self._options.static or self._options.static_names:
             dynamic, named, static = tuple(self._dynamic(args)), self._dynamic_names(kwargs), self._fixed(args, kwargs)
         leaves, tree = _tree_util().tree_flatten((dynamic, named))
-        kinds = kinds_of(leaves)
+        kinds, fixed = kinds_of(leaves), (static, trace_context())
         for call in self._recent:
-            if call.fits(tree, kinds, static):
+            if call.fits(tree, kinds, fixed):
                 return call(leaves)
-        call = Repeated.of(self.compiled(*args, **kwargs), tree, leaves, static)
+        call = Repeated.of(self.compiled(*args, **kwargs), tree, leaves, fixed)
         self._recent = [call, *self._recent[: _RECENT - 1]]
         return call(leaves)
 
@@ -167,14 +169,16 @@ class Jitted:
         return {k: v for k, v in kwargs.items() if k not in self._options.static_names}
 
     def _fixed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The static arguments."""
-        static = tuple(args[i] for i in sorted(self._static_positions(args)))
-        return static, tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
+        """The static arguments, types included."""
+        static = tuple(static_kind(str(i), args[i]) for i in sorted(self._static_positions(args)))
+        named = ((k, static_kind(k, v)) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
+        return static, tuple(named)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = _tree_util().tree_flatten((self._dynamic(args), self._dynamic_names(kwargs)))
         layouts = self._options.in_shardings is None
-        return tree, tuple(_leaf_signature(x, layouts) for x in leaves), self._fixed(args, kwargs)
+        kinds = tuple(_leaf_signature(x, layouts) for x in leaves)
+        return tree, kinds, self._fixed(args, kwargs), trace_context()
 
 
 @functools.cache
@@ -187,11 +191,11 @@ def _tree_util() -> Any:
 
 def _leaf_signature(x: Any, layouts: bool) -> Any:
     if type(x) is np.ndarray:
-        return x.shape, x.dtype, None
+        return x.shape, x.dtype, False, None
     if isinstance(x, bool | int | float | complex):
         return type(x)
     layout = getattr(x, "sharding", None) if layouts else None
-    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), layout
+    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), getattr(x, "weak_type", False), layout
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
