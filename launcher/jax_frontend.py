@@ -24,9 +24,10 @@ from shardc.hlo.types import array_shape, dtype_of
 from shardc.launcher.accelerators import keep_jax_on_cpu
 from shardc.launcher.jax_effects import lowering_refused
 from shardc.launcher.jax_program import JaxLeaf, JaxProgram, JaxSignature
+from shardc.launcher.meshes import as_mesh
 
 __all__ = [
-    "JaxLeaf", "JaxLowering", "JaxProgram", "exported_from_bytes", "lower", "lower_function", "module_from_jax",
+    "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function", "module_from_jax",
     "require_jax",
 ]  # fmt: skip
 
@@ -63,6 +64,11 @@ class JaxLowering:
         constants, count = len(self.signature.constants), len(self.signature.arguments)
         kept = _kept(self.kept, count, module, constants)
         program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir))
+        if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
+            raise AnnotationError(
+                f"the function shards values over {module.mesh}, and mesh= is {self.mesh}",
+                fix="pass the mesh that the function uses as mesh=, or let it use PartitionSpecs alone",
+            )
         if self.mesh is None or module.mesh is not None:
             return program
         # Nothing was sharded, or this JAX writes shardings without names.
@@ -126,10 +132,11 @@ def lower(
 
     ``mesh`` is ours, or JAX's Mesh or AbstractMesh. Shardings are pytree prefixes of the arguments or results with
     leaves None (unspecified), a PartitionSpec (ours or JAX's, over ``mesh``) or a NamedSharding. Inside ``fn``,
-    ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``.
+    ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``, unless ``fn`` gives ``shard_map`` another
+    mesh object of the same axes: then it is traced as JAX does without a mesh around it.
     """
     jax = require_jax()
-    abstract = None if mesh is None else _abstract_mesh(jax, mesh)
+    abstract = None if mesh is None else abstract_mesh(mesh)
     options: dict[str, Any] = {}
     for name, tree in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
         if tree is not None:
@@ -139,14 +146,32 @@ def lower(
     numbers = () if static_argnums is None else np.atleast_1d(static_argnums).tolist()
     if numbers:
         options["static_argnums"] = tuple(numbers)
-    jitted = jax.jit(fn, **options)
-    with _mesh_context(jax, abstract):
-        lowering = _lower_jitted(
-            jax, jitted, args, kwargs or {}, (tuple(numbers), ()), keep_shardings=in_shardings is None
-        )
+    jitted, static = jax.jit(fn, **options), (tuple(numbers), ())
+
+    def lowered(around: Any) -> JaxLowering:
+        with _mesh_context(jax, around):
+            return _lower_jitted(jax, jitted, args, kwargs or {}, static, keep_shardings=in_shardings is None)
+
     if abstract is None:
-        return lowering
-    return replace(lowering, mesh=Mesh(dict(zip(abstract.axis_names, abstract.axis_sizes, strict=True))))
+        return lowered(None)
+    try:
+        lowering = lowered(abstract)
+    except ValueError as e:
+        if "ontext mesh" not in str(e) or "match the mesh" not in str(e):
+            raise
+        lowering = _with_meshes_of_its_own(lowered, e)
+    return replace(lowering, mesh=as_mesh(abstract))
+
+
+def _with_meshes_of_its_own(lowered: Callable[[None], JaxLowering], refused: ValueError) -> JaxLowering:
+    """A function that JAX ``refused`` to trace with our mesh around it."""
+    try:
+        return lowered(None)
+    except (ValueError, RuntimeError) as e:
+        raise AnnotationError(
+            f"the function needs a mesh around it, and uses another itself: {refused}. Without one around it: {e}",
+            fix="pass the mesh that the function uses as mesh=",
+        ) from None
 
 
 def exported_from_bytes(
@@ -334,20 +359,21 @@ def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
     return JaxLeaf(dims, np.dtype(dtype), bool(getattr(aval, "weak_type", False)), None, donated)
 
 
-def _abstract_mesh(jax: Any, mesh: Any) -> Any:
-    sharding = jax.sharding
+def abstract_mesh(mesh: Any) -> Any:
+    """The ``AbstractMesh`` of JAX that a function is traced under for ``mesh``: ours, or JAX's own as it is, with its
+    kind of devices and its types of axes."""
+    sharding = require_jax().sharding
     if isinstance(mesh, sharding.AbstractMesh):
         return mesh
-    if isinstance(mesh, sharding.Mesh):
-        return mesh.abstract_mesh
-    if not isinstance(mesh, Mesh):
+    if not isinstance(mesh, (Mesh, Mapping, sharding.Mesh)):
         raise InputError(f"mesh is a {type(mesh).__name__}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
-    if mesh.device_ids is not None:
+    ours = as_mesh(mesh)
+    if ours.device_ids is not None:
         raise UnsupportedError(
             "a mesh with a device order of its own for a JAX function",
             fix="leave device_ids out (JAX's abstract meshes have none)",
         )
-    return mesh.to_jax()
+    return mesh.abstract_mesh if isinstance(mesh, sharding.Mesh) else ours.to_jax()
 
 
 def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:

@@ -68,6 +68,7 @@ def jit(
     check_target(target)
     names = _parameter_names(function)
     options = _Options(
+        mesh,
         as_mesh(mesh) if mesh is not None else None,
         in_shardings,
         out_shardings,
@@ -82,6 +83,7 @@ def jit(
 
 @dataclass(frozen=True)
 class _Options:
+    given_mesh: Any
     mesh: Mesh | None
     in_shardings: Any
     out_shardings: Any
@@ -90,6 +92,21 @@ class _Options:
     static_names: frozenset[str]
     custom_calls: Mapping[str, CustomCall]
     target: str
+
+    def abstract(self, x: Any, keep: bool) -> Any:
+        """Our arrays as JAX's abstract ones, to ``keep`` their layout where it is one over the mesh."""
+        if not isinstance(x, Array):
+            return x
+        import jax
+
+        sharding = x.sharding
+        if not keep or sharding is None or sharding.mesh != self.mesh or not _named(sharding, x.shape):
+            return jax.ShapeDtypeStruct(x.shape, x.dtype)
+        from shardc.launcher.jax_frontend import abstract_mesh
+
+        spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
+        over = jax.sharding.NamedSharding(abstract_mesh(self.given_mesh), spec)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over)
 
 
 class Jitted:
@@ -127,15 +144,15 @@ class Jitted:
 
         options = self._options
         fixed = {k: v for k, v in kwargs.items() if k in options.static_names}
-        keep = options.mesh if options.in_shardings is None else None
-        args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
+        keep = options.in_shardings is None
+        args, named = jax.tree.map(lambda x: options.abstract(x, keep), (args, self._dynamic_names(kwargs)))
         static = tuple(sorted(self._static_positions(args)))
         return make(
             # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
             functools.partial(self._function, **fixed) if fixed or static else self._function,
             args,
             named,
-            mesh=options.mesh,
+            mesh=options.given_mesh,
             in_shardings=options.in_shardings,
             out_shardings=options.out_shardings,
             donate_argnums=options.donate or None,
@@ -219,19 +236,6 @@ def _numbers(numbers: Any, wanted: Any, names: list[str], option: str) -> tuple[
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, int | str) else tuple(value)
-
-
-def _abstract(x: Any, mesh: Mesh | None) -> Any:
-    """Our arrays as JAX's abstract ones, with their layout where it is one over ``mesh``."""
-    if not isinstance(x, Array):
-        return x
-    import jax
-
-    sharding = x.sharding
-    if mesh is None or sharding is None or sharding.mesh != mesh or not _named(sharding, x.shape):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype)
-    spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(mesh.to_jax(), spec))
 
 
 def _named(sharding: Sharding, dims: Sequence[int]) -> bool:

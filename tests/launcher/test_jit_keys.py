@@ -157,3 +157,23 @@ def test_jax_that_does_not_tell_its_settings(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UnsupportedError, match="does not tell the settings"):
         shardc.jit(lambda x: x)(X)
     jax_context._reader.cache_clear()
+
+
+@pytest.mark.parametrize("kind", [None, "cpu"])
+def test_a_mesh_of_jax_is_the_one_around_the_function(kind: str | None) -> None:
+    """Its types of axes and kind of devices count, for our arrays' layouts too."""
+    device = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",)).abstract_mesh.abstract_device if kind else None
+    explicit = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.sharding.AbstractMesh((2,), ("a",), axis_types=explicit, abstract_device=device)
+    spec = jax.sharding.PartitionSpec("a")
+
+    def fn(x: Any) -> Any:
+        assert jax.sharding.get_abstract_mesh() == mesh
+        return jax.sharding.reshard(x, spec) * 2, jax.typeof(x).sharding.spec == spec
+
+    jitted = shardc.jit(fn, mesh=mesh)
+    first, split = jitted(X)
+    again, split_again = jitted(first)
+    np.testing.assert_array_equal(np.asarray(again), X * 4)
+    assert str(first.sharding) == "[{a}]"
+    assert not split and split_again
