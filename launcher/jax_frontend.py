@@ -63,6 +63,7 @@ class JaxLowering:
         module = module_from_mlir(self.mlir, own_file=__file__)
         constants, count = len(self.signature.constants), len(self.signature.arguments)
         kept = _kept(self.kept, count, module, constants)
+        module = _named_by_position(module, kept, constants)
         program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir))
         if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
             raise AnnotationError(
@@ -300,6 +301,7 @@ def _from_exported(
     arguments = tuple(_leaf(jax, a) for a in avals)
     results = tuple(_leaf(jax, a) for a in outputs)
     kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
+    module = _named_by_position(module, kept, 0)
     signature = JaxSignature(exported.in_tree, exported.out_tree, arguments, results, kept)
     return _checked(JaxProgram.of(signature, module, data))
 
@@ -325,6 +327,13 @@ def _kept(known: Any, count: int, module: Module, constants: int) -> tuple[int, 
             fix="use jax.jit(fn, keep_unused=True)",
         )
     return tuple(range(count))
+
+
+def _named_by_position(module: Module, kept: Sequence[int], constants: int) -> Module:
+    """Arguments without a name are called by their position among the function's, those that jit dropped counted."""
+    numbers = [*(f"constant{n}" for n in range(constants)), *(f"arg{n}" for n in kept)]
+    given = module.arg_names or ("",) * len(numbers)
+    return module.with_(arg_names=tuple(name or number for name, number in zip(given, numbers, strict=False)))
 
 
 def _checked(program: JaxProgram) -> JaxProgram:

@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -236,6 +237,26 @@ def test_meshes_that_contradict_each_other() -> None:
     assert lower_function(mixed, OBJECTS["of devices"], args=(x,)).module.mesh == OBJECTS["ours"]
     with pytest.raises(AnnotationError, match="over data=4,model=2, and mesh= is data=2,model=2"):
         lower_function(inside, Mesh({"data": 2, "model": 2}), args=(x,))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nameless_arguments_are_numbered_as_the_function_has_them(seed: int) -> None:
+    """Those that jit dropped count, of functions and of exports without names."""
+    draw = np.random.default_rng(seed)
+    print("seed", seed)
+    used = sorted(draw.choice(6, size=3, replace=False).tolist())
+    fn = jax.jit(lambda *a: sum(a[k] * k for k in used))
+    arguments = [np.full(2, k, np.float32) for k in range(6)]
+    exported = jax.export.export(fn, platforms=["cpu"])(*arguments)
+    bare = fn.lower(*arguments).as_text()
+    assert "loc(" not in bare
+    nameless = replace(exported, mlir_module_serialized=bare.encode())
+    program = module_from_jax(nameless)
+    assert program.module.arg_names == tuple(f"arg{k}" for k in used)
+    assert_same(call(program, *arguments), np.full(2, sum(k * k for k in used), np.float32))
+    assert module_from_jax(exported).module.arg_names == tuple(f"a[{k}]" for k in used)
+    with pytest.raises(InputError, match=f"(?s)shape.*where: arg{used[-1]}"):
+        program.flatten([*arguments[: used[-1]], np.ones(3), *arguments[used[-1] + 1 :]])
 
 
 def test_lower_function_mistakes() -> None:
