@@ -27,8 +27,8 @@ from shardc.launcher.jax_program import JaxLeaf, JaxProgram, JaxSignature
 from shardc.launcher.meshes import as_mesh
 
 __all__ = [
-    "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function", "module_from_jax",
-    "require_jax",
+    "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function",
+    "module_from_jax", "require_jax",
 ]  # fmt: skip
 
 

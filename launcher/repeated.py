@@ -37,8 +37,8 @@ def _kind(x: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``compiled`` for arguments of one structure: ``tree`` and ``kinds`` of the leaves, and what is ``fixed`` for them:
-    static arguments, JAX's settings.
+    """``compiled`` for arguments of one structure: ``tree`` and ``kinds`` of the leaves, and what is ``fixed``: static
+    arguments, JAX's settings.
 
     ``taken`` are the leaves that the program takes, None for all of them in order; ``converted`` those of them, by
     leaf, that are not passed as they are.

@@ -94,8 +94,10 @@ class Colour(enum.IntEnum):
     RED = 1
 
 
-STATIC = [1, 1.0, True, 1 + 0j, Colour.RED, np.int32(1), np.float32(1), np.float64(1), 0, 0.0, -0.0, False, np.float32(-0.0),
-    "1", None, float("nan"), (1,), (1.0,), (True, (1.0, "1")), (True, (1, "1")), (0.0,), (-0.0,), ()]  # fmt: skip
+STATIC = [
+    1, 1.0, True, 1 + 0j, Colour.RED, np.int32(1), np.float32(1), np.float64(1), 0, 0.0, -0.0, False, np.float32(-0.0),
+    "1", None, float("nan"), (1,), (1.0,), (True, (1.0, "1")), (True, (1, "1")), (0.0,), (-0.0,), (),
+]  # fmt: skip
 
 
 def spelt(x: Any, value: Any, *, named: Any = 0) -> Any:
