@@ -227,8 +227,8 @@ class Module:
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """What to call each parameter: people's name for it, else ``arg0...`` by position, and where nobody named any the
-        instruction's own."""
+        """What to call each parameter: people's name for it, else ``arg0...`` by position; the instructions' own names
+        where people named none."""
         given = self.arg_names
         if not given:
             return tuple(p.name for p in self.parameters)
