@@ -46,7 +46,8 @@ def jit(
     ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), ``NamedSharding``, or pytrees of
     them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles whenever
     `jax.jit` would, by structure, shapes and types of the arguments, static values and JAX's settings, for ``target``
-    (as `Partitioned.compile`: ``cpu``, ``cuda``, ``cuda-emulated``). Results are pytrees of `shardc.Array`. ``custom_calls`` says what the function's own `jax.ffi`
+    (as `Partitioned.compile`: ``cpu``, ``cuda``, ``cuda-emulated``). Results are pytrees of `shardc.Array`.
+    ``custom_calls`` says what the function's own `jax.ffi`
     targets mean, see `Program.with_custom_calls`. Also a decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
