@@ -47,8 +47,8 @@ def jit(
     them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles whenever
     `jax.jit` would, by structure, shapes and types of the arguments, static values and JAX's settings, for ``target``
     (as `Partitioned.compile`: ``cpu``, ``cuda``, ``cuda-emulated``). Results are pytrees of `shardc.Array`.
-    ``custom_calls`` says what the function's own `jax.ffi`
-    targets mean, see `Program.with_custom_calls`. Also a decorator::
+    ``custom_calls`` says what the function's own `jax.ffi` targets mean, see `Program.with_custom_calls`. Also a
+    decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
