@@ -8,11 +8,12 @@ RUN := $(VENV)/.ready-run
 DEV := $(VENV)/.ready-dev
 JOBS ?= auto
 
-.PHONY: help demo test test-full check format bench regenerate clean
+.PHONY: help demo test test-newest test-full check format bench regenerate clean
 
 help:
 	@echo "make demo       partition a JAX transformer step over a 2x2 mesh and run it on 4 MPI ranks"
 	@echo "make test       the test suite with seeded slices of the big parts"
+	@echo "make test-newest  what touches JAX, under the newest Python and JAX that this machine has"
 	@echo "make test-full  everything; the source of the README's figures"
 	@echo "make check      ruff, mypy, import-linter"
 	@echo "make bench      speed, as ratios"
@@ -33,6 +34,9 @@ demo: $(RUN)
 test: $(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS)
 
+test-newest: $(DEV)
+	@sh tools/test_newest.sh $(BIN)/python $(VENV)-newest -n $(JOBS)
+
 test-full: $(DEV)
 	@$(BIN)/python -m pytest -n $(JOBS) --run-full
 
@@ -52,4 +56,4 @@ regenerate: $(RUN)
 	@$(BIN)/python -m shardc.demo.export
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,8 @@ changed once built; a pass makes new ones through a `Builder` and keeps what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "Module",
     "Origin",
     "called_computations",
+    "names_of_one",
     "rebuild_computation",
     "rebuild_computations",
     "rebuild_module",
@@ -223,6 +225,15 @@ class Module:
         """Flattened result shapes: the leaves of the entry root."""
         return tuple(self.entry.root.shape.leaves())
 
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """What to call each parameter: people's name for it, else ``arg0...`` by position; the instructions' own names
+        where people named none."""
+        given = self.arg_names
+        if not given:
+            return tuple(p.name for p in self.parameters)
+        return tuple((given[n] if n < len(given) else "") or f"arg{n}" for n in range(len(self.parameters)))
+
     def instructions(self) -> Iterator[Instruction]:
         """All instructions of all computations, callees first."""
         for c in self.computations:
@@ -236,6 +247,12 @@ class Module:
         from shardc.hlo.text.printer import print_module
 
         return print_module(self)
+
+
+def names_of_one(names: Sequence[str]) -> tuple[str, ...]:
+    """``names`` without those that several have, which say nothing: TensorFlow calls every argument ``XLA_Args``."""
+    count = Counter(names)
+    return tuple(name if count[name] == 1 else "" for name in names)
 
 
 def users_of(computation: Computation) -> dict[Instruction, list[Instruction]]:

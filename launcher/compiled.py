@@ -17,6 +17,7 @@ from shardc.hlo.types import Shape
 from shardc.launcher.affinity import local_place, processors_here
 from shardc.launcher.making import PATIENCE, Making, handed_out
 from shardc.launcher.mpi_environment import detect_launcher
+from shardc.launcher.outline import executable_outline
 
 if TYPE_CHECKING:
     from shardc.collectives.transport import Transport
@@ -71,6 +72,9 @@ class Compiled:
         self._executable = None if isinstance(executable, Making) else executable
         if detect_launcher() is None:
             self.executable  # noqa: B018  (what goes wrong belongs here)
+
+    def __repr__(self) -> str:
+        return "<Compiled: at its first call>" if self._executable is None else executable_outline(self._executable)
 
     @property
     def executable(self) -> Executable:

@@ -24,10 +24,11 @@ from shardc.hlo.types import array_shape, dtype_of
 from shardc.launcher.accelerators import keep_jax_on_cpu
 from shardc.launcher.jax_effects import lowering_refused
 from shardc.launcher.jax_program import JaxLeaf, JaxProgram, JaxSignature
+from shardc.launcher.meshes import as_mesh
 
 __all__ = [
-    "JaxLeaf", "JaxLowering", "JaxProgram", "exported_from_bytes", "lower", "lower_function", "module_from_jax",
-    "require_jax",
+    "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function",
+    "module_from_jax", "require_jax",
 ]  # fmt: skip
 
 
@@ -62,7 +63,13 @@ class JaxLowering:
         module = module_from_mlir(self.mlir, own_file=__file__)
         constants, count = len(self.signature.constants), len(self.signature.arguments)
         kept = _kept(self.kept, count, module, constants)
+        module = _named_by_position(module, kept, constants)
         program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir))
+        if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
+            raise AnnotationError(
+                f"the function shards values over {module.mesh}, and mesh= is {self.mesh}",
+                fix="pass the mesh that the function uses as mesh=, or let it use PartitionSpecs alone",
+            )
         if self.mesh is None or module.mesh is not None:
             return program
         # Nothing was sharded, or this JAX writes shardings without names.
@@ -126,10 +133,11 @@ def lower(
 
     ``mesh`` is ours, or JAX's Mesh or AbstractMesh. Shardings are pytree prefixes of the arguments or results with
     leaves None (unspecified), a PartitionSpec (ours or JAX's, over ``mesh``) or a NamedSharding. Inside ``fn``,
-    ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``.
+    ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``, unless ``fn`` gives ``shard_map`` another
+    mesh object of the same axes: then it is traced as JAX does without a mesh around it.
     """
     jax = require_jax()
-    abstract = None if mesh is None else _abstract_mesh(jax, mesh)
+    abstract = None if mesh is None else abstract_mesh(mesh)
     options: dict[str, Any] = {}
     for name, tree in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
         if tree is not None:
@@ -139,14 +147,32 @@ def lower(
     numbers = () if static_argnums is None else np.atleast_1d(static_argnums).tolist()
     if numbers:
         options["static_argnums"] = tuple(numbers)
-    jitted = jax.jit(fn, **options)
-    with _mesh_context(jax, abstract):
-        lowering = _lower_jitted(
-            jax, jitted, args, kwargs or {}, (tuple(numbers), ()), keep_shardings=in_shardings is None
-        )
+    jitted, static = jax.jit(fn, **options), (tuple(numbers), ())
+
+    def lowered(around: Any) -> JaxLowering:
+        with _mesh_context(jax, around):
+            return _lower_jitted(jax, jitted, args, kwargs or {}, static, keep_shardings=in_shardings is None)
+
     if abstract is None:
-        return lowering
-    return replace(lowering, mesh=Mesh(dict(zip(abstract.axis_names, abstract.axis_sizes, strict=True))))
+        return lowered(None)
+    try:
+        lowering = lowered(abstract)
+    except ValueError as e:
+        if "ontext mesh" not in str(e) or "match the mesh" not in str(e):
+            raise
+        lowering = _with_meshes_of_its_own(lowered, e)
+    return replace(lowering, mesh=as_mesh(abstract))
+
+
+def _with_meshes_of_its_own(lowered: Callable[[None], JaxLowering], refused: ValueError) -> JaxLowering:
+    """A function that JAX ``refused`` to trace with our mesh around it."""
+    try:
+        return lowered(None)
+    except (ValueError, RuntimeError) as e:
+        raise AnnotationError(
+            f"the function needs a mesh around it, and uses another itself: {refused}. Without one around it: {e}",
+            fix="pass the mesh that the function uses as mesh=",
+        ) from None
 
 
 def exported_from_bytes(
@@ -275,6 +301,7 @@ def _from_exported(
     arguments = tuple(_leaf(jax, a) for a in avals)
     results = tuple(_leaf(jax, a) for a in outputs)
     kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
+    module = _named_by_position(module, kept, 0)
     signature = JaxSignature(exported.in_tree, exported.out_tree, arguments, results, kept)
     return _checked(JaxProgram.of(signature, module, data))
 
@@ -300,6 +327,13 @@ def _kept(known: Any, count: int, module: Module, constants: int) -> tuple[int, 
             fix="use jax.jit(fn, keep_unused=True)",
         )
     return tuple(range(count))
+
+
+def _named_by_position(module: Module, kept: Sequence[int], constants: int) -> Module:
+    """Arguments without a name are called by their position among the function's, those that jit dropped counted."""
+    numbers = [*(f"constant{n}" for n in range(constants)), *(f"arg{n}" for n in kept)]
+    given = module.arg_names or ("",) * len(numbers)
+    return module.with_(arg_names=tuple(name or number for name, number in zip(given, numbers, strict=False)))
 
 
 def _checked(program: JaxProgram) -> JaxProgram:
@@ -334,20 +368,21 @@ def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
     return JaxLeaf(dims, np.dtype(dtype), bool(getattr(aval, "weak_type", False)), None, donated)
 
 
-def _abstract_mesh(jax: Any, mesh: Any) -> Any:
-    sharding = jax.sharding
+def abstract_mesh(mesh: Any) -> Any:
+    """The ``AbstractMesh`` of JAX that a function is traced under for ``mesh``: ours, or JAX's own as it is, with its
+    kind of devices and its types of axes."""
+    sharding = require_jax().sharding
     if isinstance(mesh, sharding.AbstractMesh):
         return mesh
-    if isinstance(mesh, sharding.Mesh):
-        return mesh.abstract_mesh
-    if not isinstance(mesh, Mesh):
+    if not isinstance(mesh, (Mesh, Mapping, sharding.Mesh)):
         raise InputError(f"mesh is a {type(mesh).__name__}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
-    if mesh.device_ids is not None:
+    ours = as_mesh(mesh)
+    if ours.device_ids is not None:
         raise UnsupportedError(
             "a mesh with a device order of its own for a JAX function",
             fix="leave device_ids out (JAX's abstract meshes have none)",
         )
-    return mesh.to_jax()
+    return mesh.abstract_mesh if isinstance(mesh, sharding.Mesh) else ours.to_jax()
 
 
 def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:

@@ -16,6 +16,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import Sharding
 from shardc.launcher.array import Array
+from shardc.launcher.jax_context import static_kind, trace_context
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.programs import compile_function, from_function
 from shardc.launcher.repeated import Repeated, kinds_of
@@ -43,10 +44,11 @@ def jit(
     """Compile a JAX function for a device mesh; the result is called like the function.
 
     ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), ``NamedSharding``, or pytrees of
-    them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles once per
-    structure, shapes and types of the arguments, for ``target`` (as `Partitioned.compile`: ``cpu``, ``cuda``,
-    ``cuda-emulated``). Results are pytrees of `shardc.Array`. ``custom_calls`` says what the function's own `jax.ffi`
-    targets mean, see `Program.with_custom_calls`. Also a decorator::
+    them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles whenever
+    `jax.jit` would, by structure, shapes and types of the arguments, static values and JAX's settings, for ``target``
+    (as `Partitioned.compile`: ``cpu``, ``cuda``, ``cuda-emulated``). Results are pytrees of `shardc.Array`.
+    ``custom_calls`` says what the function's own `jax.ffi` targets mean, see `Program.with_custom_calls`. Also a
+    decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
@@ -67,6 +69,7 @@ def jit(
     check_target(target)
     names = _parameter_names(function)
     options = _Options(
+        mesh,
         as_mesh(mesh) if mesh is not None else None,
         in_shardings,
         out_shardings,
@@ -81,6 +84,7 @@ def jit(
 
 @dataclass(frozen=True)
 class _Options:
+    given_mesh: Any
     mesh: Mesh | None
     in_shardings: Any
     out_shardings: Any
@@ -89,6 +93,21 @@ class _Options:
     static_names: frozenset[str]
     custom_calls: Mapping[str, CustomCall]
     target: str
+
+    def abstract(self, x: Any, keep: bool) -> Any:
+        """Our arrays as JAX's abstract ones, to ``keep`` their layout where it is one over the mesh."""
+        if not isinstance(x, Array):
+            return x
+        import jax
+
+        sharding = x.sharding
+        if not keep or sharding is None or sharding.mesh != self.mesh or not _named(sharding, x.shape):
+            return jax.ShapeDtypeStruct(x.shape, x.dtype)
+        from shardc.launcher.jax_frontend import abstract_mesh
+
+        spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
+        over = jax.sharding.NamedSharding(abstract_mesh(self.given_mesh), spec)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over)
 
 
 class Jitted:
@@ -126,14 +145,15 @@ class Jitted:
 
         options = self._options
         fixed = {k: v for k, v in kwargs.items() if k in options.static_names}
-        keep = options.mesh if options.in_shardings is None else None
-        args, named = jax.tree.map(lambda x: _abstract(x, keep), (args, self._dynamic_names(kwargs)))
+        keep = options.in_shardings is None
+        args, named = jax.tree.map(lambda x: options.abstract(x, keep), (args, self._dynamic_names(kwargs)))
         static = tuple(sorted(self._static_positions(args)))
         return make(
-            functools.partial(self._function, **fixed) if fixed else self._function,
+            # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
+            functools.partial(self._function, **fixed) if fixed or static else self._function,
             args,
             named,
-            mesh=options.mesh,
+            mesh=options.given_mesh,
             in_shardings=options.in_shardings,
             out_shardings=options.out_shardings,
             donate_argnums=options.donate or None,
@@ -145,11 +165,11 @@ class Jitted:
         if self._options.static or self._options.static_names:
             dynamic, named, static = tuple(self._dynamic(args)), self._dynamic_names(kwargs), self._fixed(args, kwargs)
         leaves, tree = _tree_util().tree_flatten((dynamic, named))
-        kinds = kinds_of(leaves)
+        kinds, fixed = kinds_of(leaves), (static, trace_context())
         for call in self._recent:
-            if call.fits(tree, kinds, static):
+            if call.fits(tree, kinds, fixed):
                 return call(leaves)
-        call = Repeated.of(self.compiled(*args, **kwargs), tree, leaves, static)
+        call = Repeated.of(self.compiled(*args, **kwargs), tree, leaves, fixed)
         self._recent = [call, *self._recent[: _RECENT - 1]]
         return call(leaves)
 
@@ -167,14 +187,16 @@ class Jitted:
         return {k: v for k, v in kwargs.items() if k not in self._options.static_names}
 
     def _fixed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The static arguments."""
-        static = tuple(args[i] for i in sorted(self._static_positions(args)))
-        return static, tuple((k, v) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
+        """The static arguments, types included."""
+        static = tuple(static_kind(str(i), args[i]) for i in sorted(self._static_positions(args)))
+        named = ((k, static_kind(k, v)) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
+        return static, tuple(named)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = _tree_util().tree_flatten((self._dynamic(args), self._dynamic_names(kwargs)))
         layouts = self._options.in_shardings is None
-        return tree, tuple(_leaf_signature(x, layouts) for x in leaves), self._fixed(args, kwargs)
+        kinds = tuple(_leaf_signature(x, layouts) for x in leaves)
+        return tree, kinds, self._fixed(args, kwargs), trace_context()
 
 
 @functools.cache
@@ -187,11 +209,11 @@ def _tree_util() -> Any:
 
 def _leaf_signature(x: Any, layouts: bool) -> Any:
     if type(x) is np.ndarray:
-        return x.shape, x.dtype, None
+        return x.shape, x.dtype, False, None
     if isinstance(x, bool | int | float | complex):
         return type(x)
     layout = getattr(x, "sharding", None) if layouts else None
-    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), layout
+    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), getattr(x, "weak_type", False), layout
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
@@ -215,19 +237,6 @@ def _numbers(numbers: Any, wanted: Any, names: list[str], option: str) -> tuple[
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, int | str) else tuple(value)
-
-
-def _abstract(x: Any, mesh: Mesh | None) -> Any:
-    """Our arrays as JAX's abstract ones, with their layout where it is one over ``mesh``."""
-    if not isinstance(x, Array):
-        return x
-    import jax
-
-    sharding = x.sharding
-    if mesh is None or sharding is None or sharding.mesh != mesh or not _named(sharding, x.shape):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype)
-    spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(mesh.to_jax(), spec))
 
 
 def _named(sharding: Sharding, dims: Sequence[int]) -> bool:

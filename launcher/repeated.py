@@ -15,6 +15,7 @@ import numpy as np
 
 from shardc.launcher.array import Array
 from shardc.launcher.compiled import Compiled
+from shardc.launcher.jax_context import need_numbers
 from shardc.launcher.jax_program import JaxSignature
 
 __all__ = ["Repeated", "kinds_of"]
@@ -30,12 +31,14 @@ def kinds_of(leaves: Sequence[Any]) -> list[Any]:
 def _kind(x: Any) -> Any:
     if isinstance(x, bool | int | float | complex):
         return type(x)
-    return type(x), getattr(x, "shape", None), getattr(x, "dtype", None), getattr(x, "sharding", None)
+    told = (getattr(x, name, None) for name in ("shape", "dtype", "weak_type", "sharding"))
+    return type(x), *told
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``compiled`` for arguments of one structure: ``tree`` and ``kinds`` of the leaves, and the ``static`` ones.
+    """``compiled`` for arguments of one structure: ``tree`` and ``kinds`` of the leaves, and what is ``fixed``: static
+    arguments, JAX's settings.
 
     ``taken`` are the leaves that the program takes, None for all of them in order; ``converted`` those of them, by
     leaf, that are not passed as they are.
@@ -45,13 +48,13 @@ class Repeated:
     signature: JaxSignature
     tree: Any
     kinds: list[Any]
-    static: Any
+    fixed: Any
     taken: tuple[int, ...] | None
     converted: tuple[int, ...]
     keys: bool
 
     @staticmethod
-    def of(compiled: Compiled, tree: Any, leaves: Sequence[Any], static: Any) -> Repeated:
+    def of(compiled: Compiled, tree: Any, leaves: Sequence[Any], fixed: Any) -> Repeated:
         """Raises `InputError` where ``leaves`` are not what was compiled."""
         compiled.driver  # noqa: B018  (in a job nothing is known before)
         signature: JaxSignature = compiled._signature
@@ -60,11 +63,11 @@ class Repeated:
         converted = tuple(i for i in signature.kept if not signature.passes(i, leaves[i]))
         keys = any(r.key_impl is not None for r in signature.results)
         kinds = kinds_of(leaves)
-        return Repeated(compiled, signature, tree, kinds, static, None if every else signature.kept, converted, keys)
+        return Repeated(compiled, signature, tree, kinds, fixed, None if every else signature.kept, converted, keys)
 
-    def fits(self, tree: Any, kinds: list[Any], static: Any) -> bool:
+    def fits(self, tree: Any, kinds: list[Any], fixed: Any) -> bool:
         """Is a call with these one like this?"""
-        return bool(kinds == self.kinds and tree == self.tree and static == self.static)
+        return bool(kinds == self.kinds and tree == self.tree and fixed == self.fixed)
 
     def __call__(self, leaves: list[Any]) -> Any:
         """One step on the leaves of the arguments; returns the function's result."""
@@ -74,4 +77,5 @@ class Repeated:
         if self.taken is not None:
             leaves = [*signature.constants, *(leaves[i] for i in self.taken)]
         results = self.compiled.driver(leaves)
+        need_numbers(results)
         return signature.unflatten(results) if self.keys else signature.out_tree.unflatten(results)

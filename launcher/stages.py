@@ -23,6 +23,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.launcher.compiled import Compiled, job_config
 from shardc.launcher.making import making_of, making_of_partitioned
 from shardc.launcher.meshes import as_mesh
+from shardc.launcher.outline import outline
 from shardc.launcher.reported import Reported
 from shardc.partitioner.options import Choice, PartitionOptions
 
@@ -53,6 +54,9 @@ class Program:
     seconds: Mapping[str, float] = field(default_factory=dict)
     content: str = ""
 
+    def __repr__(self) -> str:
+        return outline("Program", self.module)
+
     @property
     def mesh(self) -> Mesh | None:
         """The device mesh, None before one is known."""
@@ -61,7 +65,7 @@ class Program:
     @property
     def arg_names(self) -> tuple[str, ...]:
         """Names that `annotate` takes, by parameter."""
-        return self.module.arg_names or tuple(p.name for p in self.module.parameters)
+        return self.module.argument_names
 
     def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> Program:
         """Add shardings to values by name or glob, and give or resize the mesh.
@@ -242,6 +246,9 @@ class Propagated:
     outcome: Any = None
     conservative: bool = False
 
+    def __repr__(self) -> str:
+        return outline("Propagated", self.module)
+
     def partition(
         self,
         *,
@@ -323,6 +330,9 @@ class Partitioned(Reported):
     module: Module
     seconds: Mapping[str, float]
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return outline("Partitioned", self.module)
 
     @property
     def program(self) -> Program:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from shardc.hlo.errors import Location, UnsupportedError, VerificationError
-from shardc.hlo.ir import Computation, Instruction, Metadata
+from shardc.hlo.ir import Computation, Instruction, Metadata, names_of_one
 from shardc.hlo.sharding import Sharding, TileSharding
 from shardc.hlo.stablehlo.ops import HANDLERS
 from shardc.hlo.stablehlo.scope import Op, Scope
@@ -194,7 +194,7 @@ class Converter:
             sharding=shardings if any(s is not None for s in shardings) else None,
         )
         labels = tuple(str(self.tables.attributes(result_attrs[k]).get("jax.result_info", "")) for k in results)
-        return Entry(name, scope.build(root), tuple(names), labels, tuple(arguments), results)
+        return Entry(name, scope.build(root), names_of_one(names), labels, tuple(arguments), results)
 
     def _place_name(self, location: int) -> str:
         return str(self.tables.plain["locations"][location][0])

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardc.hlo.build import reachable_computations
 from shardc.hlo.errors import ParseError, RunError
-from shardc.hlo.ir import Computation, Module
+from shardc.hlo.ir import Computation, Module, names_of_one
 from shardc.hlo.sharding import Sharding, TileSharding
 from shardc.hlo.text.body import ComputationReader, Shared, check_name
 from shardc.hlo.text.header import Header, read_header
@@ -206,8 +206,8 @@ _NAME_STACK = re.compile(r"\w+\([^()]*\)(/|$)")
 def _argument_names(entry: Computation) -> tuple[str, ...]:
     """JAX names an entry parameter by its place in the arguments (``state['w1']``); empty when none has a name."""
     names = [p.metadata.op_name if p.metadata is not None else "" for p in entry.parameters]
-    names = ["" if _NAME_STACK.match(n) else n for n in names]
-    return tuple(names) if any(names) else ()
+    known = names_of_one(["" if _NAME_STACK.match(n) else n for n in names])
+    return known if any(known) else ()
 
 
 def _all_manual(entry: Computation) -> bool:

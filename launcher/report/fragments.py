@@ -208,8 +208,7 @@ def _span(part: Part | None) -> str:
 
 
 def _parameters(module: Module) -> list[tuple[str, Instruction]]:
-    names = module.arg_names or tuple(p.name for p in module.parameters)
-    return list(zip(names, module.parameters, strict=False))
+    return list(zip(module.argument_names, module.parameters, strict=True))
 
 
 def _sharding(i: Instruction) -> str:

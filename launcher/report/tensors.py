@@ -56,8 +56,7 @@ def tensor_rows(module: Module) -> tuple[list[dict[str, Any]], list[dict[str, An
 
 def _ends(module: Module) -> Iterator[Row]:
     """Parameters by their names for users, then results."""
-    names = module.arg_names or tuple(p.name for p in module.parameters)
-    for name, p in zip(names, module.parameters, strict=False):
+    for name, p in zip(module.argument_names, module.parameters, strict=True):
         yield from _leaves("parameter", name, p)
     root = module.entry.root
     for n, (kind, name, shape, sharding, source, opcode) in enumerate(_leaves("result", "result", root)):

@@ -146,18 +146,13 @@ def _idle_axis(module: Module) -> str:
 
 def _uneven(module: Module) -> str:
     """The first argument with a dimension that the devices along its axes do not divide."""
-    for name, parameter in zip(_names(module), module.parameters, strict=True):
+    for name, parameter in zip(module.argument_names, module.parameters, strict=True):
         for shape, sharding in zip(parameter.shape.leaves(), _shardings(parameter.sharding), strict=False):
             for dimension, (size, parts) in enumerate(zip(shape.dims, sharding.num_shards(), strict=False)):
                 if size % parts:
                     axes = "+".join(a.name for a in sharding.dims[dimension].axes)
                     return f"{name} dimension {dimension} ({size}) does not divide by {axes} ({parts})"
     return ""
-
-
-def _names(module: Module) -> list[str]:
-    names = module.arg_names
-    return [names[k] if k < len(names) else p.name for k, p in enumerate(module.parameters)]
 
 
 def _shardings(value: object) -> list[Sharding]:

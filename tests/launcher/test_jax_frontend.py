@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -179,6 +180,83 @@ def test_lower_function_with_prefixes(mesh: Any, spec: Any) -> None:
     assert {a.parameter for a in program.module.aliases} | set(program.module.donors) == {0, 1}
     values = {**state, "w": np.full((8, 4), 2, np.float32)}
     assert_same(call(program, values, np.ones((12, 8), np.float32), 3)[1], np.float32(12 * 4 * 8 * 2))
+
+
+DEVICE = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",)).abstract_mesh.abstract_device
+#: The same axes by objects that JAX takes for different meshes, and shard_map refuses beside each other.
+OBJECTS = {
+    "ours": Mesh({"data": 4, "model": 2}),
+    "abstract": MESHES[1],
+    "of devices": AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, abstract_device=DEVICE),
+}
+
+
+@pytest.mark.parametrize("around", OBJECTS)
+@pytest.mark.parametrize("inside", ["abstract", "of devices", "none"])
+@pytest.mark.parametrize("shardings", [None, (P("data", "model"),)])
+def test_shard_map_over_another_object_of_the_same_axes(around: str, inside: str, shardings: Any) -> None:
+    over = {} if inside == "none" else {"mesh": OBJECTS[inside]}
+
+    def fn(x: Any) -> Any:
+        specs = {"in_specs": PartitionSpec("data", "model"), "out_specs": PartitionSpec(None, "model")}
+        return jax.shard_map(lambda a: jax.lax.psum(a * 2, "data"), **over, **specs)(x) + 1
+
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    program = lower_function(fn, OBJECTS[around], in_shardings=shardings, args=(x,))
+    assert program.module.mesh == OBJECTS["ours"]
+    assert_same(call(program, x), x.reshape(4, 2, 8).sum(0) * 2 + 1)
+
+
+@pytest.mark.parametrize("axis", [AxisType.Auto, AxisType.Explicit])
+def test_shard_map_over_a_concrete_mesh(axis: Any) -> None:
+    """One with the axes of `mesh=`, whatever their types: what jax.jit does under `jax.set_mesh`."""
+    mesh = jax.make_mesh((1, 1), ("data", "model"), devices=jax.devices()[:1], axis_types=(axis,) * 2)
+    spec = PartitionSpec("data", "model")
+
+    def fn(x: Any) -> Any:
+        return jax.shard_map(lambda a: jax.lax.psum(a, "data"), mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+    x = jax.device_put(np.ones((4, 4), np.float32), NamedSharding(mesh, spec))
+    assert_same(call(lower_function(fn, mesh, args=(x,)), x), np.ones((4, 4), np.float32))
+    if axis == AxisType.Auto:
+        program = lower_function(fn, Mesh({"data": 1, "model": 1}), args=(np.asarray(x),))
+        assert_same(call(program, np.asarray(x)), np.ones((4, 4), np.float32))
+
+
+def test_meshes_that_contradict_each_other() -> None:
+    def inside(x: Any) -> Any:
+        specs = {"in_specs": PartitionSpec("data"), "out_specs": PartitionSpec("data")}
+        return jax.shard_map(lambda a: a * 2, mesh=OBJECTS["of devices"], **specs)(x)
+
+    def mixed(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(inside(x), PartitionSpec("model"))
+
+    x = np.ones((8, 8), np.float32)
+    with pytest.raises(AnnotationError, match=r"(?s)another itself.*pass the mesh that the function uses"):
+        lower_function(mixed, OBJECTS["ours"], args=(x,))
+    assert lower_function(mixed, OBJECTS["of devices"], args=(x,)).module.mesh == OBJECTS["ours"]
+    with pytest.raises(AnnotationError, match="over data=4,model=2, and mesh= is data=2,model=2"):
+        lower_function(inside, Mesh({"data": 2, "model": 2}), args=(x,))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nameless_arguments_are_numbered_as_the_function_has_them(seed: int) -> None:
+    """Those that jit dropped count, of functions and of exports without names."""
+    draw = np.random.default_rng(seed)
+    print("seed", seed)
+    used = sorted(draw.choice(6, size=3, replace=False).tolist())
+    fn = jax.jit(lambda *a: sum(a[k] * k for k in used))
+    arguments = [np.full(2, k, np.float32) for k in range(6)]
+    exported = jax.export.export(fn, platforms=["cpu"])(*arguments)
+    bare = fn.lower(*arguments).as_text()
+    assert "loc(" not in bare
+    nameless = replace(exported, mlir_module_serialized=bare.encode())
+    program = module_from_jax(nameless)
+    assert program.module.arg_names == tuple(f"arg{k}" for k in used)
+    assert_same(call(program, *arguments), np.full(2, sum(k * k for k in used), np.float32))
+    assert module_from_jax(exported).module.arg_names == tuple(f"a[{k}]" for k in used)
+    with pytest.raises(InputError, match=f"(?s)shape.*where: arg{used[-1]}"):
+        program.flatten([*arguments[: used[-1]], np.ones(3), *arguments[used[-1] + 1 :]])
 
 
 def test_lower_function_mistakes() -> None:

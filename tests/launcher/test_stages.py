@@ -90,6 +90,41 @@ def test_jax_meshes() -> None:
     assert as_mesh(jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))) == Mesh({"a": 1, "b": 1})
 
 
+ALIKE_HLO = """HloModule m
+ENTRY main {
+  weights.1 = f32[4,4] parameter(0), metadata={op_name="XLA_Args"}
+  batch.2 = f32[4,4] parameter(1), metadata={op_name="XLA_Args"}
+  rate.3 = f32[] parameter(2)NAMED
+  ROOT d = f32[4,4] dot(weights.1, batch.2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+ALIKE_MLIR = """func.func public @main(%a: tensor<4x4xf32> loc("XLA_Args"), %b: tensor<4x4xf32> loc("XLA_Args"),
+    %c: tensor<f32>NAMED) -> tensor<4x4xf32> {
+  %0 = stablehlo.add %a, %b : tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}"""
+
+
+@pytest.mark.parametrize("text", [ALIKE_HLO, ALIKE_MLIR], ids=["hlo", "mlir"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_name_that_several_arguments_have_is_none(text: str, named: bool, tmp_path: Path) -> None:
+    """TensorFlow calls every argument XLA_Args: positions and the instructions' own names tell them apart."""
+    if text is ALIKE_MLIR:
+        pytest.importorskip("jaxlib")
+    word = 'loc("rate")' if text is ALIKE_MLIR else ', metadata={op_name="rate"}'
+    (tmp_path / "p").write_text(text.replace("NAMED", word if named else ""))
+    program = shardc.load(tmp_path / "p")
+    own = tuple(p.name for p in program.module.parameters)
+    fallback = own if text is ALIKE_HLO and not named else ("arg0", "arg1", "rate" if named else "arg2")
+    assert program.arg_names == fallback
+    for names in (own, program.arg_names, ("arg0", "arg1")):
+        for number, name in enumerate(names[:2]):
+            annotated = program.annotate({name: P("d")}, mesh={"d": 2}).module.parameters
+            assert [p.sharding is not None for p in annotated] == [n == number for n in range(3)]
+    with pytest.raises(AnnotationError, match="no argument, result or value is named 'XLA_Args'"):
+        program.annotate({"XLA_Args": P("d")}, mesh={"d": 2})
+
+
 class TestJit:
     """`shardc.jit` against `jax.jit`."""
 

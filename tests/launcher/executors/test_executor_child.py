@@ -130,10 +130,16 @@ def test_an_error_that_quotes_its_input_is_cut(children: Children) -> None:
     assert len(caught.value.what) == 20_000
 
 
+@pytest.mark.parametrize("here", [signal.SIG_DFL, signal.SIG_IGN], ids=["heard", "ignored"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_child_that_is_asked_to_end_was_killed(number: int, children: Children) -> None:
-    with pytest.raises(RunError, match="the process of 'sleep' was killed"):
-        children.call("sleep", b"", LIMITS, lambda news: os.kill(news["pid"], number))
+def test_a_child_that_is_asked_to_end_was_killed(number: int, here: signal.Handlers, children: Children) -> None:
+    """Even if its parent, as under nohup, ignores what it is asked by."""
+    before = signal.signal(number, here)
+    try:
+        with pytest.raises(RunError, match="the process of 'sleep' was killed"):
+            children.call("sleep", b"", LIMITS, lambda news: os.kill(news["pid"], number))
+    finally:
+        signal.signal(number, before)
 
 
 def test_files_are_bounded(children: Children) -> None:

@@ -87,13 +87,11 @@ def test_a_checkpoint_under_scan_counts_once() -> None:
 
 def test_a_manual_computation_counts_on_all_devices() -> None:
     jax = pytest.importorskip("jax")
-    from jax.sharding import AbstractMesh
     from jax.sharding import PartitionSpec as JaxP
 
     specs = {"in_specs": (JaxP("data", "model"), JaxP("model", None)), "out_specs": JaxP("data", None)}
-    product = jax.shard_map(
-        lambda x, w: jax.lax.psum(x @ w, "model"), mesh=AbstractMesh((4, 2), ("data", "model")), **specs
-    )
+    mesh = Mesh({"data": 4, "model": 2}).to_jax()
+    product = jax.shard_map(lambda x, w: jax.lax.psum(x @ w, "model"), mesh=mesh, **specs)
     arguments = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((16, 32), (32, 8))]
     found = shardc.from_jax(jax.jit(product), *arguments).partition(machine="h100-dgx").simulate()
     assert found.model_flops * 8 == 2 * 16 * 32 * 8
