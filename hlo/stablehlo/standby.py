@@ -30,8 +30,8 @@ __all__ = ["Answer", "StandbyGone", "ask"]
 
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
-#: Seconds over what a request may take until the process itself is taken to hang.
-_GRACE = 5.0
+#: Seconds over what a request may take, for starting and loading, until the process itself is taken to hang.
+_GRACE = 30.0
 
 
 class StandbyGone(Exception):
