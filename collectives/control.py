@@ -21,6 +21,7 @@ completed    collectives done since the process began, all programs
 since        when ``state`` was last changed to one that waits, ns of the monotonic clock (the same for a whole machine)
 step         the step of the program, from 1
 polls        how often it has found in vain that those whom it waits for are not there
+exchanges    how many exchanges with all ranks it has begun; the same ones, in the same order, as the others
 note         what it exchanges with all ranks, as text
 helper_*     the same of the communication thread, where there is one
 ============ ===========================================================================================================
@@ -58,7 +59,17 @@ OUTSIDE, ARRIVING, WORKING, FINISHING, COMPUTING, GONE, EXPECTING, EXCHANGING = 
 
 _PLACE = ("state", "program", "channel", "sequence", "index", "phase", "completed", "since")
 #: A row; native code takes the offsets from ``ROW.fields[name][1]``.
-_NUMBERS = ("pid", "rank", "failed", "recorder", *_PLACE, *(f"helper_{n}" for n in _PLACE), "step", "polls")
+_NUMBERS = (
+    "pid",
+    "rank",
+    "failed",
+    "recorder",
+    *_PLACE,
+    *(f"helper_{n}" for n in _PLACE),
+    "step",
+    "polls",
+    "exchanges",
+)
 ROW = np.dtype([*((n, np.int64) for n in _NUMBERS), ("note", "S512")])
 #: Where in a heap the row lies.
 OFFSET = 1024
@@ -99,6 +110,7 @@ class ControlTable:
         row = self.mine
         before = int(row["state"][0])
         row["note"], row["since"] = doing.encode(), time.monotonic_ns()
+        row["exchanges"] += 1
         row["state"] = EXCHANGING
         try:
             yield

@@ -191,7 +191,8 @@ class MpiTransport:
         sizes = np.empty(self.process_count, np.int64)
         with self._showing(doing):
             request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
-            self._wait([request], _Doing(doing), patience=patience)
+            # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
+            self._wait([request], _Doing(doing), patience=patience, alone=True)
             blocks = self._concatenated(data, sizes.tolist(), _Doing(doing))
         ends = np.cumsum(sizes)
         found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
@@ -232,10 +233,13 @@ class MpiTransport:
             self._wait(requests, doing, moved)
         return out
 
-    def _wait(self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0) -> None:
+    def _wait(
+        self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0, *, alone: bool = False
+    ) -> None:
         """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.
 
-        While ``moved`` bytes are on their way both sides must keep polling: MPI moves them in small steps.
+        While ``moved`` bytes are on their way both sides must keep polling: MPI moves them in small steps. ``alone``:
+        no step of another rank may send anything meanwhile.
         """
         if not requests:
             return
@@ -245,7 +249,7 @@ class MpiTransport:
         try:
             while not requests[0].Testall(requests):
                 waited = time.monotonic() - start
-                if waited > looked + _LOOK:
+                if alone and waited > looked + _LOOK:
                     looked = waited
                     self._need_nobody_in_a_step(doing)
                 if limit and waited > limit:

@@ -35,7 +35,7 @@ __all__ = [
 RUNNING, STOPPED, DEAD = "running", "stopped", "dead"
 #: The state of a process that shows nothing.
 UNKNOWN = -1
-_NUMBERS = ("state", "program", "channel", "sequence", "index", "phase", "completed", "step", "polls")
+_NUMBERS = ("state", "program", "channel", "sequence", "index", "phase", "completed", "step", "polls", "exchanges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,7 @@ class Standing:
     begun: int = 0
     step: int = 0
     polls: int = 0
+    exchanges: int = 0
     note: str = ""
     recent: tuple[tuple[int, int, float | None], ...] = ()
 

@@ -80,14 +80,15 @@ def _awaited(s: Standing, here: Mapping[int, Standing], plans: Mapping[int, Plan
 def _place(s: Standing) -> tuple[object, ...]:
     """Where a process waits, the same for all that meet there."""
     if s.state == EXCHANGING:
-        return ("exchange", s.note)
+        return ("exchange", s.exchanges)
     return (s.program, s.channel, s.sequence, s.index)
 
 
 def _partners(s: Standing, plans: Mapping[int, Plan], found: Sequence[Standing]) -> frozenset[int]:
     """The ranks whom a waiting process needs; itself among them."""
     if s.state == EXCHANGING:
-        return frozenset(each.rank for each in found)
+        # Who has been in it may have left it already.
+        return frozenset(each.rank for each in found if each == s or each.exchanges < s.exchanges)
     site = _site(s, plans)
     return frozenset() if site is None else site.together(s.rank)
 

@@ -137,7 +137,7 @@ def looked(found: list[Standing], *idle: int) -> list[Standing]:
 
 
 def exchanging(rank: int, note: str = "making f") -> Standing:
-    return replace(at(rank, EXCHANGING), note=note)
+    return replace(at(rank, EXCHANGING), note=note, exchanges=1)
 
 
 OTHER = replace(at(3, ARRIVING, 1), program=6, step=2)
@@ -154,6 +154,8 @@ OTHER = replace(at(3, ARRIVING, 1), program=6, step=2)
         ({2: at(2, COMPUTING), 3: replace(OTHER, index=0)}, (), ()),  # 3 waits for 2 only, and the others for both
         ({r: exchanging(r) for r in (1, 2, 3)}, (), (0, 1, 2, 3)),
         ({r: exchanging(r) for r in range(4)}, (), ()),
+        ({0: replace(at(0, ARRIVING, 1), exchanges=1), 3: exchanging(3)}, (), (1, 2, 3, 0)),  # 3 needs 1 and 2
+        ({r: replace(at(r, ARRIVING, 1), exchanges=1) for r in range(3)} | {3: exchanging(3)}, (), ()),  # it may leave
         ({0: at(0, ARRIVING, 0), 1: at(1, ARRIVING, 0), 2: at(2, OUTSIDE), 3: exchanging(3)}, (), ()),
         ({3: at(3, EXPECTING, 1)}, (), ()),
     ],
@@ -163,8 +165,8 @@ def test_who_waits_for_processes_that_wait_for_it(
 ) -> None:
     before = [changed.get(rank, s) for rank, s in enumerate(WAITING)]
     found = looked(before, *idle)
-    assert tuple(r for r in range(4) if locked(found, before, r, PLANS)) == ranks
-    moved = [replace(s, sequence=s.sequence + 1, note=s.note + "!") for s in found]
+    assert tuple(r for r in range(4) if locked(found, before, r, PLANS)) == tuple(sorted(ranks))
+    moved = [replace(s, sequence=s.sequence + 1, exchanges=s.exchanges + 1) for s in found]
     assert not any(locked(moved, before, r, PLANS) for r in range(4))
 
 
