@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from shardc.collectives.mpi_functions import MpiFunctions
 from shardc.collectives.node_memory import Meeting, NodeMemory
 from shardc.collectives.plan_messages import Plan
 from shardc.collectives.shared import Node
+from shardc.collectives.stamp import SAME_CALLS, Stamp, Told
 from shardc.collectives.steps import (
     Arrive,
     Await,
@@ -39,7 +40,7 @@ from shardc.collectives.steps import (
     Zero,
 )
 from shardc.collectives.work import WorkCode, cell_of
-from shardc.hlo.errors import RunError
+from shardc.hlo.errors import RunError, ShardcError
 from shardc.native import messages as native
 from shardc.native.jit import Loaded
 from shardc.native.meeting import meeting_ir, meeting_object
@@ -75,11 +76,12 @@ class _Wait:
 @dataclass(frozen=True, slots=True, eq=False)
 class Channel:
     """The ``ranks`` that some collectives connect, and a communicator of all ranks of the job for their messages alone:
-    ranks may post messages of different channels in different orders."""
+    ranks may post messages of different channels in different orders. ``counter``: how many exchanges have begun."""
 
     communicator: Any
     handle: int
     ranks: tuple[int, ...]
+    counter: ctypes.c_int64 = field(default_factory=ctypes.c_int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class MessagesPerformer:
         self._keep.append(table)
         self.function = self._loaded.address(native.MESSAGES_SYMBOL)
         self.state = ctypes.addressof(self._state)
+        #: How the program and its arguments are called.
+        self.told = Told()
         self._wait = _Wait(0, 0.0, 0.0)
         self._helper = native.State()
         self._dismiss: Callable[[], object] | None = None
@@ -158,7 +162,12 @@ class MessagesPerformer:
 
     @program.setter
     def program(self, number: int) -> None:
-        self._state.program = number
+        self._state.program = self._state.own_stamp_program = number
+
+    def stamp(self, step: int, values: int, weighted: int) -> None:
+        """What the next step's collectives say of it; see `shardc.collectives.stamp`."""
+        state = self._state
+        state.own_step, state.own_values, state.own_weighted = step, values, weighted
 
     def tick(self) -> None:
         """Raise `RunError` when a collective has waited too long."""
@@ -177,13 +186,29 @@ class MessagesPerformer:
         """Is ``call``'s wait one for messages? Of who is missing in the node the job's watchdog knows more."""
         return self._node is None or bool(call.posted)
 
-    def failure(self, code: int, index: int) -> RunError:
+    def failure(self, code: int, index: int) -> ShardcError:
         """What a negative answer means."""
         p = self._planned[index]
         me = self._me(p)
         state = self._helper if self._calls[index].given else self._state
         if code == native.DIVERGED:
-            peer = self._rank_of(p, state.peer)
+            peer, call = self._rank_of(p, state.peer), self._calls[index]
+            stamps = (
+                Stamp(call.step, call.values, call.weighted),
+                Stamp(state.seen_step, state.seen_values, state.seen_weighted),
+            )
+            same = (state.seen_stamp_program, state.seen_index) == (call.stamp_program, index)
+            different = self.told.difference(*stamps, (me, peer), place_of(p.call)) if same else None
+            if different is not None:
+                return different
+            if state.seen_stamp_program != call.stamp_program:
+                there = self.told.place(state.seen_stamp_program, state.seen_index)
+                return RunError(
+                    f"rank {peer} is in {there}, step {state.seen_step}, rank {me} in {described(p.call)} of "
+                    f"{self.told.program}, step {call.step}",
+                    where=place_of(p.call),
+                    fix=SAME_CALLS,
+                )
             seen = self._planned.get(state.seen_index)
             other = described(seen.call) if seen else f"collective {state.seen_index}"
             return RunError(
@@ -270,10 +295,12 @@ class MessagesPerformer:
         )
 
     def _channel(self, p: Planned) -> native.Channel:
-        """The record of a channel; a program has its own, with its own numbers."""
+        """The record of a channel; a program has its own."""
         found = self._channels.get(p.channel)
         if found is None:
-            found = self._channels[p.channel] = native.Channel(p.channel.handle, members=1)
+            found = self._channels[p.channel] = native.Channel(
+                p.channel.handle, ctypes.addressof(p.channel.counter), members=1
+            )
             if self._near is not None and p.meeting is not None:
                 self._near.fill(found, p.meeting)
         return found

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ from shardc.collectives.mpi_functions import mpi_functions
 from shardc.collectives.node_memory import Meeting
 from shardc.collectives.plan_messages import Limits, Topology, plan_messages
 from shardc.collectives.shared import Node
+from shardc.collectives.stamp import SAME_CALLS
 from shardc.collectives.work import Keep, work_code
 from shardc.hlo.errors import InputError, RunError
 from shardc.native.pool import Pool, Row
@@ -42,6 +44,8 @@ Bytes = NDArray[np.uint8]
 _BLOCK = 1 << 28
 #: Bytes per second that any network moves; slower than that, a wait may sleep.
 _SLOWEST = 50e6
+#: Seconds between two looks at what the others do, while one waits.
+_LOOK = 0.5
 
 
 @dataclass(frozen=True)
@@ -180,22 +184,36 @@ class MpiTransport:
     def empty(self, nbytes: int) -> Bytes:
         return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
 
-    def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
         import pickle
 
-        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)
         sizes = np.empty(self.process_count, np.int64)
-        request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
-        self._wait([request], _Doing("the exchange of program hashes"), patience=patience)
-        blocks = self.concatenate(data, sizes.tolist())
+        with self._showing(doing):
+            request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
+            # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
+            self._wait([request], _Doing(doing), patience=patience, alone=True)
+            blocks = self._concatenated(data, sizes.tolist(), _Doing(doing))
         ends = np.cumsum(sizes)
-        return [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
+        found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
+        for rank, (other, _) in enumerate(found):
+            if other != doing:
+                raise RunError(f"rank {rank} is in {other}, rank {self.process_index} in {doing}", fix=SAME_CALLS)
+        return [theirs for _, theirs in found]
+
+    def _showing(self, doing: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.control is None else self.control.exchanging(doing)
 
     def concatenate(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
         """Every rank's bytes, one after another: a broadcast from each that has any.
 
         (Not Iallgatherv: the ring of Intel MPI 2021 never ends when some ranks have none.)
         """
+        doing = _Doing("a gather of values")
+        with self._showing(doing.what):
+            return self._concatenated(block, sizes, doing)
+
+    def _concatenated(self, block: Bytes, sizes: Sequence[int], doing: _Doing) -> Bytes:
         out = np.empty(sum(sizes), np.uint8)
         ends = np.cumsum(sizes).tolist()
         me = self.process_index
@@ -212,22 +230,28 @@ class MpiTransport:
                 rank, piece = pieces.pop(0)
                 requests.append(self._world.Ibcast(piece, rank))
                 moved += piece.size
-            self._wait(requests, _Doing("a gather"), moved)
+            self._wait(requests, doing, moved)
         return out
 
-    def _wait(self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0) -> None:
+    def _wait(
+        self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0, *, alone: bool = False
+    ) -> None:
         """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.
 
-        While ``moved`` bytes are on their way both sides must keep polling: MPI moves them in small steps.
+        While ``moved`` bytes are on their way both sides must keep polling: MPI moves them in small steps. ``alone``:
+        no step of another rank may send anything meanwhile.
         """
         if not requests:
             return
         start = time.monotonic()
-        limit = self._timeout * patience
+        limit, looked = self._timeout * patience, 0.0
         busy = self._spin + moved / _SLOWEST
         try:
             while not requests[0].Testall(requests):
                 waited = time.monotonic() - start
+                if alone and waited > looked + _LOOK:
+                    looked = waited
+                    self._need_nobody_in_a_step(doing)
                 if limit and waited > limit:
                     raise doing.late(self.process_index, limit)
                 if waited < busy:
@@ -236,6 +260,20 @@ class MpiTransport:
                     time.sleep(min(waited / 50, 1e-3))
         except RuntimeError as e:  # mpi4py's exceptions are of this kind
             raise doing.failed(self.process_index, e) from None
+
+    def _need_nobody_in_a_step(self, doing: _Doing) -> None:
+        """Raise `RunError` when another rank sends what only a step of this one would take: it began that step before
+        the exchange that this rank is in."""
+        status = self._mpi.Status()
+        for channel in self._channels.values():
+            if channel.communicator is not None and channel.communicator.Iprobe(status=status):
+                raise RunError(
+                    f"rank {status.Get_source()} is in a step, and has begun its exchange {channel.counter.value + 1} "
+                    f"with ranks {', '.join(map(str, channel.ranks))}; rank {self.process_index} is outside of a step, "
+                    f"in {doing.what}",
+                    where=doing.where,
+                    fix=SAME_CALLS,
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from shardc.collectives.shared_memory import ProgramMemory, reserve
 from shardc.collectives.shared_plan import SMALL, CallPlan, Channel, Place, plan_calls, signature_of
 from shardc.collectives.shared_records import HEAD, SLOTS, CallRecord, ChannelRecord, ShareRecord, StateRecord
 from shardc.collectives.shared_sections import plan_sections
+from shardc.collectives.stamp import Stamp, Told
 from shardc.collectives.work import Keep, MadeCall, WorkCode, cell_of, make_object, work_code
 from shardc.hlo.errors import RunError
 from shardc.native.jit import Loaded, load_object
@@ -140,6 +141,8 @@ class SharedPerformer:
         )
         self.state = ctypes.addressof(self._record)
         records = builder.fill(self._record, plans, channels)
+        #: How the program and its arguments are called.
+        self.told = Told()
         self._asynchronous = {n: records[n] for n, c in self._calls.items() if c.asynchronous}
         self.function = node.code.function
         helps = node.helper and any(p.call.asynchronous and p.direct for p in plans)
@@ -154,6 +157,11 @@ class SharedPerformer:
     @program.setter
     def program(self, number: int) -> None:
         self._record.program = number
+
+    def stamp(self, step: int, values: int, weighted: int) -> None:
+        """What the next step's collectives say of it; see `shardc.collectives.stamp`."""
+        record = self._record
+        record.step, record.values, record.weighted = step, values, weighted
 
     def transfers(self) -> Mapping[int, tuple[int, int]]:
         """For each asynchronous collective by index: how often this process completed it, and the nanoseconds that its
@@ -174,6 +182,13 @@ class SharedPerformer:
             found = self._record
             ranks = self._node.ranks
             mine, other = (ranks[p] for p in (self._node.position, self._processes[index][found.found_member]))
+            stamps = (
+                Stamp(found.step, found.values, found.weighted),
+                Stamp(found.found_step, found.found_values, found.found_weighted),
+            )
+            different = self.told.difference(*stamps, (mine, other), where)
+            if different is not None and found.found_index == index:
+                return different
             return RunError(
                 f"rank {other} is in {self._title(found.found_index)}, rank {mine} in {self._title(index)}",
                 where=where,

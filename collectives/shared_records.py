@@ -3,7 +3,8 @@
 All fields are words of 8 bytes. A *channel* are the processes that a collective connects; they count its collectives,
 and number n uses slot ``n % SLOTS`` of it. A slot has three meetings (`shardc.native.meeting`): who has come, how many
 pieces of the work are done, who has left. A process's *record* of a slot has a head (`HEAD` bytes: sequence, index,
-signature, time; at `CLAIMED`, how many of its pieces of the work somebody has taken) and behind that its operands (a
+signature, time, and the stamp of `shardc.collectives.stamp`; at `CLAIMED`, how many of its pieces of the work somebody
+has taken) and behind that its operands (a
 small collective), or where in its heap its operands and results lie (a *direct* one).
 """
 
@@ -134,8 +135,8 @@ class CallRecord(ctypes.Structure):
 
 class StateRecord(ctypes.Structure):
     """A program's collectives by index, and this process: its heap, its row of the control table, how long it watches
-    memory (nanoseconds), how many cores the node's processes share, the pool. ``found_*`` are of the other one in a
-    mismatch: member, sequence, index, signature.
+    memory (nanoseconds), how many cores the node's processes share, the pool. ``step``, ``values`` and ``weighted`` are
+    the stamp of its step. ``found_*`` are of the other one in a mismatch: member, and the words of its head.
 
     ``helps`` is 1 where a thread does the transfers: ``queue`` has ``mask + 1`` entries, ``posted`` and ``ended``
     are meetings.
@@ -155,6 +156,12 @@ class StateRecord(ctypes.Structure):
         ("found_sequence", _N),
         ("found_index", _N),
         ("found_signature", _N),
+        ("found_step", _N),
+        ("found_values", _N),
+        ("found_weighted", _N),
+        ("step", _N),
+        ("values", _N),
+        ("weighted", _N),
         ("helps", _N),
         ("queue", _P),
         ("mask", _N),

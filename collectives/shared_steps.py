@@ -45,6 +45,12 @@ def emit_mark(module: ir.Module) -> None:
     b.ret_void()
 
 
+def _head(run: Run) -> dict[str, ir.Value]:
+    """What the processes of a collective must have alike."""
+    of_call = {name: run.call.get(name) for name in ("sequence", "index", "signature")}
+    return of_call | {name: run.state.get(name) for name in ("step", "values", "weighted")}
+
+
 def emit_publish(module: ir.Module) -> None:
     """``void publish(ptr state, ptr call)``: into my record goes what the others need."""
     _, b = define(module, "publish", [PTR, PTR], internal=True)
@@ -53,8 +59,8 @@ def emit_publish(module: ir.Module) -> None:
     entries, own, sizes = call.get("entries"), call.get("own"), call.get("sizes")
     b.call(function_of(module, RESOLVE), [call.get("cells"), entries, own])
     record = run.record_of(channel.get("position"))
-    for n, name in enumerate(("sequence", "index", "signature", "when")):
-        b.store(call.get(name), entry_of(b, record, number(n)))
+    for n, value in enumerate([*_head(run).values(), call.get("when")]):
+        b.store(value, entry_of(b, record, number(n)))
     b.store(number(0), at_byte(b, record, number(CLAIMED)))
     body, offset = at_byte(b, record, number(HEAD)), b.alloca(I64)
     copy = function_of(module, COPY)
@@ -89,17 +95,17 @@ def emit_collect(module: ir.Module) -> None:
     at, imported, width = call.get("at"), call.get("imported"), call.get("width")
     entries_of, heaps = call.get("entries_of"), channel.get("heaps")
     direct = b.icmp_signed("!=", call.get("direct"), number(0))
-    heads = [call.get(name) for name in ("sequence", "index", "signature")]
+    heads = _head(run)
     call.put("latest", 0)
     with counted(b, number(0), channel.get("members")) as m:
         record = run.record_of(m)
         b.store(record, b.gep(at, [m], source_etype=PTR))
         found = [row_of(b, record, number(n), I64) for n in range(len(heads))]
         same = constant(I1, 1)
-        for mine, other in zip(heads, found, strict=True):
+        for mine, other in zip(heads.values(), found, strict=True):
             same = b.and_(same, b.icmp_signed("==", mine, other))
         with b.if_then(b.not_(same)):
-            for name, value in zip(("member", "sequence", "index", "signature"), (m, *found), strict=True):
+            for name, value in zip(("member", *heads), (m, *found), strict=True):
                 run.state.put(f"found_{name}", value)
             answer_with(b, MISMATCH)
         when = row_of(b, record, number(len(heads)), I64)

@@ -63,8 +63,10 @@ class SharedTransport:
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return self.node.heap.empty(nbytes)
 
-    def exchange_objects(self, value: Any, *, patience: float = 1.0) -> list[Any]:
-        return self._messages.exchange_objects(value, patience=patience)
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+        with self.control.exchanging(doing):
+            return self._messages.exchange_objects(value, doing=doing, patience=patience)
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
-        return self._messages.concatenate(block, sizes)
+        with self.control.exchanging("a gather of values"):
+            return self._messages.concatenate(block, sizes)

@@ -99,7 +99,8 @@ class Executable:
     of which only the first device writes its memory, -1 where all do (empty: all do). ``sections`` of
     the arena may be one memory for a group of devices. ``schedule`` is the order of the collectives, without what has
     none. With ``gpu`` the step is that program: there is no native step, ``objects`` and ``symbol`` are empty, and
-    ``target`` is the text of a `GpuTarget`.
+    ``target`` is the text of a `GpuTarget`. ``meaning`` is a digest of the program that it was made of, constants and
+    all, the same for any processor.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Executable:
     sections: tuple[SharedSection, ...] = ()
     schedule: Schedule = ()
     gpu: GpuProgram | None = None
+    meaning: str = ""
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

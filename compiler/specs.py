@@ -7,6 +7,7 @@ from typing import Any
 
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.schedule import check_schedule
+from shardc.compiler.cache import module_key
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable
 from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
@@ -41,6 +42,7 @@ def described(module: Module, lowered: Lowered, **code: Any) -> Executable:
         "shared": lowered.once.in_place,
         "result_classes": lowered.once.results,
         "sections": lowered.plan.sections,
+        "meaning": module_key(module, None),
     }
     return Executable(**{**facts, **code})
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.types import Shape
 from shardc.launcher.affinity import local_place, processors_here
 from shardc.launcher.making import PATIENCE, Making, handed_out
@@ -150,7 +150,12 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._jax is not None:
             run = self.driver  # in a job nothing is known before
-            return self._signature.unflatten(list(run(self._signature.flatten(args, kwargs))))
+            try:
+                flat = self._signature.flatten(args, kwargs)
+            except ShardcError:
+                run.begun += 1  # a step that this rank leaves out
+                raise
+            return self._signature.unflatten(list(run(flat)))
         if kwargs:
             raise InputError(
                 f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"

@@ -37,14 +37,21 @@ Made = tuple["Executable", Mapping[str, float]]
 @dataclass(frozen=True, slots=True)
 class Making:
     """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one), or has it
-    from ``elsewhere``, a compile service, if there is one."""
+    from ``elsewhere``, a compile service, if there is one. ``title`` is what the other ranks hear of it."""
 
     key: Callable[[], str]
     build: Callable[[Target | None], Made]
     elsewhere: Elsewhere | None = None
+    title: Callable[[], str] = lambda: "a program"
 
 
-def making_of(content: str, config: Config, program: Callable[[], Program], target: str = "cpu") -> Making:
+def making_of(
+    content: str,
+    config: Config,
+    program: Callable[[], Program],
+    target: str = "cpu",
+    title: Callable[[], str] | None = None,
+) -> Making:
     """Of a ``program``, which is not made when the cache knows its ``content``, or another rank does."""
 
     elsewhere = _elsewhere(config, program, target)
@@ -76,7 +83,7 @@ def making_of(content: str, config: Config, program: Callable[[], Program], targ
             return _key(_to_compile(program(), config)[0], config, target)
         return f"{content} {code_settings(config)} {_device(target)}"
 
-    return Making(key, build, elsewhere)
+    return Making(key, build, elsewhere, title or (lambda: program().module.name))
 
 
 def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False, target: str = "cpu") -> Making:
@@ -99,7 +106,12 @@ def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False, ta
             )
         return executable, {"compile": time.perf_counter() - start}
 
-    return Making(lambda: _key(partitioned.compiled_module, config, target, profile), build, elsewhere)
+    return Making(
+        lambda: _key(partitioned.compiled_module, config, target, profile),
+        build,
+        elsewhere,
+        lambda: partitioned.module.name,
+    )
 
 
 def _elsewhere(config: Config, program: Callable[[], Program], target: str, **stages: Any) -> Elsewhere | None:
@@ -139,8 +151,9 @@ def handed_out(making: Making, transport: Transport) -> Made:
     from shardc.compiler.serialize import read_bytes
     from shardc.native.target import common_target, host_target
 
-    host = host_target()
-    asked = transport.exchange_objects((making.key(), host), patience=PATIENCE)
+    host, doing = host_target(), f"making {making.title()}"
+    exchange = partial(transport.exchange_objects, doing=doing, patience=PATIENCE)
+    asked = exchange((making.key(), host))
     first, leader = asked[0]
     alike = [key == first and common_target([leader, target]) is not None for key, target in asked]
     machine = common_target([target for (_, target), taken in zip(asked, alike, strict=True) if taken])
@@ -154,11 +167,11 @@ def handed_out(making: Making, transport: Transport) -> Made:
     given: Ticket | bytes | ShardcError | None = None
     if rank == 0:
         given = _handed(mine) if making.elsewhere is None else making.elsewhere.ticket or _handed(mine)
-    answer = transport.exchange_objects(given, patience=PATIENCE)[0]
+    answer = exchange(given)[0]
     if not isinstance(answer, bytes | ShardcError):
         mine = mine or _fetched(making, answer)
-        if not all(transport.exchange_objects(mine is not None, patience=PATIENCE)):
-            answer = transport.exchange_objects(_handed(mine) if rank == 0 else None, patience=PATIENCE)[0]
+        if not all(exchange(mine is not None)):
+            answer = exchange(_handed(mine) if rank == 0 else None)[0]
     if mine is None:
         mine = answer if isinstance(answer, ShardcError) else (read_bytes(answer, "from rank 0"), {})
     if isinstance(mine, ShardcError):

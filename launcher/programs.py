@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,27 @@ def compile_function(
     def signature(executable: Executable) -> Any:
         return lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
 
-    making = making_of(content, config, program, target)
+    making = making_of(content, config, program, target, partial(_called, function, args, kwargs))
     return Compiled(making, signature, config, {"read": lowered}, lambda: program().partition())
+
+
+#: Arguments of a call that messages show.
+_SHOWN = 8
+
+
+def _called(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call as messages show it: ``train(float32[8,2], int32[])``."""
+    import jax
+
+    leaves = jax.tree.leaves((args, kwargs))
+    while isinstance(function, partial):
+        function = function.func
+    shown = [
+        f"{x.dtype}[{','.join(map(str, x.shape))}]" if hasattr(x, "dtype") and hasattr(x, "shape") else repr(x)[:40]
+        for x in leaves[:_SHOWN]
+    ]
+    more = [f"... ({len(leaves)} arrays)"] if len(leaves) > _SHOWN else []
+    return f"{getattr(function, '__name__', 'a function')}({', '.join([*shown, *more])})"
 
 
 def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ __all__ = [
 RUNNING, STOPPED, DEAD = "running", "stopped", "dead"
 #: The state of a process that shows nothing.
 UNKNOWN = -1
+_NUMBERS = ("state", "program", "channel", "sequence", "index", "phase", "completed", "step", "polls", "exchanges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,8 @@ def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What one process showed at a moment. ``state`` and the numbers behind it are those of a row of the control table,
-    ``waited`` nanoseconds since ``state`` was entered; ``recent`` has (index, phase, ms it took or None) of its last
-    collectives, of which it had begun ``begun`` in this program."""
+    ``note`` what it exchanges with all ranks, ``waited`` nanoseconds since ``state`` was entered; ``recent`` has
+    (index, phase, ms it took or None) of its last collectives, of which it had begun ``begun`` in this program."""
 
     peer: Peer
     process: str
@@ -158,6 +159,10 @@ class Standing:
     completed: int = 0
     waited: int = 0
     begun: int = 0
+    step: int = 0
+    polls: int = 0
+    exchanges: int = 0
+    note: str = ""
     recent: tuple[tuple[int, int, float | None], ...] = ()
 
     @property
@@ -170,10 +175,11 @@ def standings(table: ControlTable, peers: Sequence[Peer], now: int) -> list[Stan
     found = []
     for position, peer in enumerate(peers):
         row = table.read(position)
-        numbers = {n: row[n] for n in ("state", "program", "channel", "sequence", "index", "phase", "completed")}
+        numbers: dict[str, Any] = {n: row[n] for n in _NUMBERS}
         begun, recent = _recent(table, position, row["recorder"])
         waited = max(0, now - row["since"])
-        found.append(Standing(peer, process_state(peer), **numbers, waited=waited, begun=begun, recent=recent))
+        shown = Standing(peer, process_state(peer), **numbers)
+        found.append(replace(shown, waited=waited, begun=begun, recent=recent, note=table.note(position)))
     return found
 
 

@@ -6,14 +6,13 @@ import ctypes
 import hashlib
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from shardc.collectives.call import CollectiveCall, SharedSection
 from shardc.collectives.control import program_number
 from shardc.collectives.schedule import check_schedule
+from shardc.collectives.stamp import SAME_VALUES, Stamping, Told
 from shardc.collectives.transport import Transport
 from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.load import step_drive
@@ -21,6 +20,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.array import Array
 from shardc.launcher.making import PATIENCE
+from shardc.launcher.neighbours import Neighbours, connects_all
 from shardc.launcher.standing import Plan
 from shardc.launcher.step_tables import StepTables
 from shardc.launcher.watchdog import Watchdog, start_watchdog
@@ -52,7 +52,12 @@ class StepDriver(ABC):
         self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
         check_schedule(executable.schedule, executable.collectives, executable.num_devices, self.devices)
         self._calls = {c.index: c for c in executable.collectives}
-        self._compares_inputs = config.check and transport.process_count > 1
+        self._checks = config.check
+        #: Calls of this program, also those that failed.
+        self.begun = 0
+        self._compared = transport.process_count == 1
+        self._stamp: Callable[[int, int, int], None] | None = None
+        self._neighbours: Neighbours | None = None
         #: The loop over collectives of the transport, if there is one, and who does them.
         self._loop: Prepared | None = None
         self._performer: Any = None
@@ -69,11 +74,18 @@ class StepDriver(ABC):
 
         Raises `InputError` for a wrong count, shape or element type.
         """
+        self.begun += 1
         self._check_count(arguments)
-        if self._compares_inputs:
+        if not self._compared:
             self._compare_inputs(arguments)
+            self._compared = not self._checks
         whole = None if self._check is None else self._check.whole(arguments)
         made = self._tables.fill(arguments)
+        if self._stamp is not None and self._watchdog is not None:
+            self._watchdog.step.value = self.begun
+            self._stamp(self.begun, *self._tables.sums)
+        if self._neighbours is not None:
+            self._neighbours.compare(self.begun, *self._tables.sums)
         self._step_once()
         self.steps += 1
         results = self._tables.finish(arguments, made)
@@ -116,8 +128,10 @@ class StepDriver(ABC):
             ownership = self.transport.ownership(program.num_devices)
             self._watchdog.add(self._number, Plan.of(program.name, program.collectives, ownership))
             self._watchdog.show(loop, memory)
-            if hasattr(performer, "program"):
-                performer.program = self._number
+            if isinstance(performer, Stamping):
+                told = Told(program.name, self._tables.titles, self._watchdog.place)
+                performer.program, performer.told = self._number, told
+                self._stamp = performer.stamp
 
     def _drive(self, loop: Prepared) -> list[int] | None:
         """All devices from the beginning to the end; None, or their answers where they came to something else."""
@@ -170,30 +184,63 @@ class StepDriver(ABC):
 
     def _compare_inputs(self, arguments: Sequence[Any]) -> None:
         """Raise `InputError` unless all ranks were given the same global values."""
-        plain = {k: np.ascontiguousarray(a) for k, a in enumerate(arguments) if not isinstance(a, Array)}
-        mine = {k: hashlib.sha256(a.tobytes()).hexdigest() for k, a in plain.items()}
-        for other in self.transport.exchange_objects(mine):
-            different = [k for k in plain if other.get(k) != mine[k]]
-            if different or len(other) != len(mine):
-                raise InputError(
-                    "the ranks were given different values",
-                    where=self._tables.titles[different[0]]() if different else None,
-                    fix="a NumPy argument is the global value: seed random numbers alike on every rank",
+        tables = self._tables
+        beside = self._beside() if self._neighbours is None else None
+        mine = {k: tables.digest(k, a) for k, a in enumerate(arguments) if not isinstance(a, Array)}
+        sent = (mine, -1 if beside is None else beside.offset)
+        met = self.transport.exchange_objects(sent, doing=f"a step of {self.executable.name} (arguments are compared)")
+        if beside is not None:
+            beside.meet([offset for _, offset in met])
+            self._neighbours = beside
+        everybody = [theirs for theirs, _ in met]
+        for k in range(len(arguments)):
+            groups: dict[Any, list[int]] = {}
+            for rank, other in enumerate(everybody):
+                groups.setdefault(other.get(k), []).append(rank)
+            if len(groups) > 1:
+                told = "; ".join(
+                    f"ranks {ranks} have {value or 'an array of shardc'}" for value, ranks in groups.items()
                 )
+                raise InputError(
+                    f"the ranks were given different values: {told}",
+                    where=tables.titles[k](),
+                    fix=SAME_VALUES,
+                )
+
+    def _beside(self) -> Neighbours | None:
+        """Who compares steps of a program that does not bring all ranks together."""
+        program, table = self.executable, self.transport.control
+        if table is None or connects_all(program.collectives, self.transport.ownership(program.num_devices)):
+            return None
+        return Neighbours(self.transport, table, self._number, Told(program.name, self._tables.titles))
+
+
+def program_parts(executable: Executable) -> dict[str, str]:
+    """What makes two ranks run the same program: everything but the machine code, which may differ by CPU; by what
+    people call it. Short things are said, of others there is a digest."""
+    said = {
+        "name": executable.name,
+        "devices": str(executable.num_devices),
+        "parameters": ", ".join(f"{a.name or n}: {a.global_shape}" for n, a in enumerate(executable.arguments)),
+        "donated arguments": str(list(executable.donated)),
+    }
+    told = {
+        "shardings": (executable.arguments, executable.results),
+        "collectives": executable.collectives,
+        "memory": executable.arena_bytes,
+        "constants and operations, which also mean values that the function takes from outside": executable.meaning,
+    }
+    digests = {name: hashlib.sha256(repr(part).encode()).hexdigest()[:12] for name, part in told.items()}
+    return {**said, **digests, "folded constants": hashlib.sha256(executable.constants).hexdigest()[:12]}
 
 
 def program_hash(executable: Executable) -> str:
-    """What makes two ranks run the same program: everything but the machine code, which may differ by CPU."""
-    parts = (
-        executable.name,
-        executable.num_devices,
-        executable.arguments,
-        executable.results,
-        executable.arena_bytes,
-        executable.collectives,
-        executable.donated,
-    )
-    return hashlib.sha256(repr(parts).encode() + executable.constants).hexdigest()
+    """A digest of `program_parts`."""
+    return _hash(program_parts(executable))
+
+
+def _hash(parts: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()
 
 
 def _agreed_hash(executable: Executable, transport: Transport) -> str:
@@ -201,15 +248,17 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
     if transport.process_count == 1:
         return "0"
     # The others may still be compiling.
-    mine = program_hash(executable)
-    hashes = transport.exchange_objects(mine, patience=PATIENCE)
-    if len(set(hashes)) > 1:
+    mine = program_parts(executable)
+    everybody = transport.exchange_objects(mine, doing="loading a program", patience=PATIENCE)
+    for name in mine:
         groups: dict[str, list[int]] = {}
-        for rank, digest in enumerate(hashes):
-            groups.setdefault(digest, []).append(rank)
-        text = "; ".join(f"ranks {ranks} have {digest[:12]}" for digest, ranks in groups.items())
-        raise InputError(
-            f"the ranks hold different programs ({text})",
-            fix="give all ranks the same file, annotations, mesh and shardc version",
-        )
-    return mine
+        for rank, parts in enumerate(everybody):
+            groups.setdefault(parts[name], []).append(rank)
+        if len(groups) > 1:
+            text = "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items())
+            raise InputError(
+                f"the ranks hold different programs: they differ in their {name} ({text})",
+                fix="give all ranks the same file, function, annotations, mesh, static values and shardc version; what "
+                "differs by rank must not be part of the program",
+            )
+    return _hash(mine)

@@ -7,6 +7,8 @@ result. Nothing else is made from step to step but one piece of memory per resul
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.memory import NO_MEMORY, out_of_memory
+from shardc.collectives.stamp import digest_of
 from shardc.collectives.transport import Transport
 from shardc.compiler.executable import Executable
-from shardc.launcher.arguments import place
+from shardc.launcher.arguments import as_global, place
 from shardc.launcher.array import Array
 from shardc.launcher.buffer_pool import BufferPool
 from shardc.launcher.layout import Layout
@@ -29,6 +32,9 @@ Block = NDArray[np.uint8]
 _ALIGNMENT = 64
 #: Places of a result that are remembered.
 _KNOWN = 64
+#: Elements of a plain argument that are compared at every step.
+_SAMPLED = 16
+_WORD = (1 << 64) - 1
 
 
 class _Table:
@@ -106,6 +112,10 @@ class StepTables:
         #: The layout that each argument had last: mostly the same object again.
         self._seen = list(self.layouts)
         sources = dict(executable.aliases)
+        #: Of `shardc.collectives.stamp`, over the plain arguments of a step.
+        self.sums = (0, 0)
+        #: Places in each argument that say, at every step, whether it is the same on all ranks: all of a small one.
+        self._sampled = [_sampled(layout) for layout in self.layouts] if transport.process_count > 1 else None
         self._results = []
         for k, spec in enumerate(executable.results):
             layout = Layout.of(spec, executable.num_devices)
@@ -154,6 +164,7 @@ class StepTables:
         held = self._held = list[Shards]()
         ours: set[int] = set()
         devices, donated, last, home = self._devices, self._donated, self._last, self.home
+        values = weighted = 0
         for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
             if (
                 type(value) is Array
@@ -166,14 +177,33 @@ class StepTables:
                     ours.add(k)
             else:
                 shards, copied = self._placed(k, value)
+                if self._sampled is not None and not isinstance(value, Array):
+                    digest = self._sample(k, value, self._sampled[k])
+                    values, weighted = values + digest, weighted + (k + 1) * digest
                 if copied or (k in donated and type(value) is Array and not value._shared):
                     ours.add(k)
             held.append(shards)
             if shards.addresses is not last[k]:
                 column[:] = last[k] = shards.addresses
+        self.sums = values & _WORD, weighted & _WORD
         made = [self._destination(k, held, ours) for k in range(len(self._results))]
         self.pool.settle()
         return made
+
+    def digest(self, k: int, value: Any) -> str:
+        """A plain argument in few words."""
+        array = as_global(value, self.layouts[k].dtype, self.titles[k])
+        title = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        if array.size == 1:
+            return f"{title} {array.item()!r}, bytes {array.tobytes().hex()}"
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return f"{title} of digest {hashlib.blake2b(data.data, digest_size=16).hexdigest()}"
+
+    def _sample(self, k: int, value: Any, places: NDArray[np.intp] | None) -> int:
+        """A word for a plain argument, after `place` has checked it."""
+        if places is None:
+            return digest_of(as_global(value, self.layouts[k].dtype, self.titles[k]).tobytes())
+        return digest_of(value.flat[places].tobytes()) if type(value) is np.ndarray else 0
 
     def finish(self, arguments: Sequence[Any], made: Sequence[Shards]) -> list[Array]:
         """The results, after the step; donated arrays are gone."""
@@ -224,3 +254,12 @@ class StepTables:
     def _title(self, number: int) -> str:
         name = self.layouts[number].name
         return f"argument {number}" + (f" ({name})" if name else "")
+
+
+def _sampled(layout: Layout) -> NDArray[np.intp] | None:
+    """Where to look in an argument of ``layout``, over all of its elements; None: it is small enough to be looked at
+    whole."""
+    size = math.prod(layout.dims)
+    if size <= _SAMPLED:
+        return None
+    return np.linspace(0, size - 1, _SAMPLED).astype(np.intp)

@@ -10,6 +10,7 @@ process when nothing else does.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import signal
@@ -31,7 +32,7 @@ from shardc.launcher.atomic import write_text
 from shardc.launcher.failures import abort, describe, prefixed
 from shardc.launcher.roll_call import Answering
 from shardc.launcher.standing import DEAD, STOPPED, Peer, Plan, Standing, process_state, standings, this_process
-from shardc.launcher.verdict import at_a_stand, culprits, strayed, verdict
+from shardc.launcher.verdict import at_a_stand, culprits, locked, strayed, verdict
 from shardc.native.drive import Drive, Prepared
 
 __all__ = ["Watchdog", "start_watchdog"]
@@ -79,12 +80,22 @@ class Watchdog:
         self._over = threading.Event()
         self._mine = False
         self._process = os.getpid()
+        #: The number of the step that this process is in, for the others to see.
+        self.step = ctypes.c_int64()
 
     def add(self, number: int, plan: Plan) -> None:
         """A program that will run, under its number in the control table."""
         self._plans[number] = plan
         if self._answering is not None:
             self._answering.plan(number, plan)
+
+    def place(self, program: int, index: int) -> str:
+        """A collective of a program by their numbers, with its source line."""
+        plan = self._plans.get(program)
+        site = None if plan is None else plan.sites.get(index)
+        if plan is None or site is None:
+            return f"collective {index} of a program that this rank does not have"
+        return f"{site} of {plan.name} ({site.place})"
 
     def show(self, loop: Prepared, memory: NDArray[np.uint8]) -> None:
         """Let the others see whether this process is in a step of ``loop``, whose job is in ``memory``."""
@@ -93,6 +104,7 @@ class Watchdog:
         start = int(self._table.heaps[self._table.position].ctypes.data)
         loop.job.shown = self._table.address + ROW.fields["state"][1]
         loop.job.inside = COMPUTING
+        self.step = ctypes.c_int64.from_address(self._table.address + ROW.fields["step"][1])
         loop.job.recorder = self._table.address + ROW.fields["recorder"][1]
         loop.job.number = int(memory.ctypes.data) - start
 
@@ -104,6 +116,7 @@ class Watchdog:
         if self._table is None:
             return  # messages between processes have a limit of their own
         now = time.monotonic()
+        self._table.mine["polls"] += 1
         if self._wait.which != which:
             self._wait = _Wait(which, began / 1e9, now, now)
         elif now - self._wait.last > _PAUSE:
@@ -193,6 +206,8 @@ class Watchdog:
         found, before = self._look(), self._wait.found
         self._wait.found = found
         if at_a_stand(found, before) and strayed(found):
+            return True
+        if before and locked(found, before, self._rank, self._plans):
             return True
         return any(s.state == GONE for s in culprits(found, self._plans))
 

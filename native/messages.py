@@ -74,6 +74,10 @@ def _words(*names: str) -> tuple[tuple[str, type], ...]:
     return tuple((name, ctypes.c_int64) for name in names)
 
 
+#: The last words of a header.
+_STAMP = ("stamp_program", "step", "values", "weighted")
+
+
 class Cell(ctypes.Structure):
     """A place: what the pointer at ``base`` points to, and ``offset`` bytes further."""
 
@@ -108,23 +112,25 @@ class Import(ctypes.Structure):
 
 
 class Channel(ctypes.Structure):
-    """A communicator and how many exchanges have begun on it.
+    """A communicator, and the address of the number of exchanges that have begun on it, of all programs: whichever they
+    run, the n-th exchanges of two processes meet.
 
     ``members`` processes of this node meet; ``heads`` are addresses by position, of headers of 64 bytes for the last
     `HEADS` exchanges. ``number`` is for the control table."""
 
-    _fields_ = _words("communicator", "sequence", "heads", "members", "position", "number")
+    _fields_ = _words("communicator", "counter", "heads", "members", "position", "number")
 
 
 class Call(ctypes.Structure):
     """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted``, the number of its
     exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this node's processes
     at its beginning and its end (`shardc.native.meeting`), and in which of their ``rounds`` it is. Where a thread
-    helps (``helped``), ``over`` is a meeting that counts how often it has done what was ``given``, with ``result``."""
+    helps (``helped``), ``over`` is a meeting that counts how often it has done what was ``given``, with ``result``.
+    The rest is the `State`'s stamp when it began."""
 
     _fields_ = _words(
         *("steps", "cursor", "posted", "sequence", "requests", "statuses", "channel", "index", "signature"),
-        *("since", "meetings", "rounds", "helped", "over", "result", "given"),
+        *("since", "meetings", "rounds", "helped", "over", "result", "given", *_STAMP),
     )
 
 
@@ -138,6 +144,9 @@ class State(ctypes.Structure):
 
     ``helper`` is the state of the thread that helps: calls are handed to it in ``queue``, of ``mask`` + 1 entries, and
     counted in the meeting ``word``; it ends when told to ``stop``.
+
+    What headers say besides the exchange: the program, the number of the step, and its plain arguments' sums
+    (`shardc.collectives.stamp`); that of ``peer`` is ``seen``, too.
     """
 
     _fields_ = (
@@ -145,6 +154,7 @@ class State(ctypes.Structure):
         *_words("code", "peer", "seen_sequence", "seen_index", "seen_signature"),
         *_words("heap", "heap_bytes", "row", "program", "watch", "cores"),
         *_words("helper", "queue", "mask", "word", "handed", "spare", "stop"),
+        *_words(*(f"own_{name}" for name in _STAMP), *(f"seen_{name}" for name in _STAMP)),
     )
 
 

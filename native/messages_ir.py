@@ -11,10 +11,10 @@ __all__ = ["MESSAGES"]
 _RECORDS = """
 %step = type { i64, i64, i64, ptr, i64, i64, ptr, i64 }
 %table = type { ptr, i64, i64, i64, i64, ptr, ptr, i64 }
-%channel = type { i64, i64, ptr, i64, i64, i64 }
-%call = type { ptr, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64 }
+%channel = type { i64, ptr, ptr, i64, i64, i64 }
+%call = type { ptr, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64, [4 x i64] }
 %state = type { ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64,
-                ptr, ptr, i64, i64, i64, i64, i64 }
+                ptr, ptr, i64, i64, i64, i64, i64, [4 x i64], [4 x i64] }
 %entry = type { ptr, i64, i64, ptr, ptr, ptr, ptr, i64 }
 %import = type { ptr, i64, ptr }
 
@@ -142,6 +142,10 @@ define internal void @write_head(ptr %call, ptr %head) {
   %own = load <2 x i64>, ptr %own.p, align 8
   %own.at = getelementptr i64, ptr %head, i64 1
   store <2 x i64> %own, ptr %own.at, align 8
+  %stamp.p = getelementptr %call, ptr %call, i64 0, i32 16
+  %stamp = load <4 x i64>, ptr %stamp.p, align 8
+  %stamp.at = getelementptr i64, ptr %head, i64 3
+  store <4 x i64> %stamp, ptr %stamp.at, align 8
   store atomic i64 %sequence, ptr %head release, align 8
   ret void
 }
@@ -164,7 +168,15 @@ entry:
   %same.b = icmp eq i64 %b, %index
   %same.c = icmp eq i64 %c, %signature
   %same.ab = and i1 %same.a, %same.b
-  %same = and i1 %same.ab, %same.c
+  %same.abc = and i1 %same.ab, %same.c
+  %stamp.p = getelementptr %call, ptr %call, i64 0, i32 16
+  %stamp = load <4 x i64>, ptr %stamp.p, align 8
+  %d.p = getelementptr i64, ptr %header, i64 3
+  %d = load <4 x i64>, ptr %d.p, align 8
+  %unlike = icmp ne <4 x i64> %d, %stamp
+  %unlike.bits = bitcast <4 x i1> %unlike to i4
+  %same.d = icmp eq i4 %unlike.bits, 0
+  %same = and i1 %same.abc, %same.d
   br i1 %same, label %yes, label %no
 yes:
   ret i1 true
@@ -179,6 +191,8 @@ no:
   store i64 %b, ptr %seen.b, align 8
   %seen.c = getelementptr %state, ptr %state, i64 0, i32 12
   store i64 %c, ptr %seen.c, align 8
+  %seen.d = getelementptr %state, ptr %state, i64 0, i32 27
+  store <4 x i64> %d, ptr %seen.d, align 8
   ret i1 false
 }
 """
@@ -240,7 +254,8 @@ next:
   store i64 %k.next, ptr %cursor.p, align 8
   br label %loop
 begin:
-  %count.p = getelementptr %channel, ptr %channel, i64 0, i32 1
+  %counter.p = getelementptr %channel, ptr %channel, i64 0, i32 1
+  %count.p = load ptr, ptr %counter.p, align 8
   %count = load i64, ptr %count.p, align 8
   %count.next = add i64 %count, 1
   store i64 %count.next, ptr %count.p, align 8
@@ -249,6 +264,10 @@ begin:
   %rounds = load i64, ptr %rounds.p, align 8
   %rounds.next = add i64 %rounds, 1
   store i64 %rounds.next, ptr %rounds.p, align 8
+  %stamp.own = getelementptr %state, ptr %state, i64 0, i32 26
+  %stamp = load <4 x i64>, ptr %stamp.own, align 8
+  %stamp.p = getelementptr %call, ptr %call, i64 0, i32 16
+  store <4 x i64> %stamp, ptr %stamp.p, align 8
   call void @show_place(ptr %state, ptr %call, i32 %phase)
   br label %next
 header:
@@ -309,10 +328,13 @@ meeting:
   %cores.wide = load i64, ptr %cores.p, align 8
   %cores = trunc i64 %cores.wide to i32
   %there = call i1 @shardc_wait_sharing(ptr %met.at, i32 %met.goal, i64 %spin, i64 %until, i32 %cores)
-  br i1 %there, label %met, label %missing
-missing:
+  %here = and i1 %there, %is.last
+  br i1 %here, label %met, label %compared
+compared:
   %differs = call i1 @any_differs(ptr %state, ptr %call, ptr %step)
-  br i1 %differs, label %diverged, label %later
+  br i1 %differs, label %diverged, label %alike
+alike:
+  br i1 %there, label %met, label %later
 met:
   call void @show_over(ptr %state, ptr %call)
   br label %next

@@ -20,7 +20,8 @@ __all__ = ["attach_shardings", "encoded", "missing_jaxlib", "read_plain", "refin
 log = logging.getLogger("shardc")
 
 _SCRIPT = Path(__file__).with_name("mlir") / "worker.py"
-_SECONDS = 120.0
+#: A program takes milliseconds to read, a megabyte half a second; twice at the most (`shardc.hlo.stablehlo.standby`).
+_SECONDS = 20.0
 _SECONDS_PER_MEGABYTE = 2.0
 
 
@@ -94,7 +95,7 @@ def _ask(request: dict[str, Any], file: str) -> Any:
         raise EnvironmentProblem("the process that reads StableHLO does not stay", where=sys.executable) from None
     if found.code == -signal.SIGALRM:
         raise ParseError(
-            f"MLIR's reader did not finish within {seconds:.0f} seconds",
+            f"MLIR's reader did not finish within {seconds:.0f} seconds, twice",
             where=Location(file),
             fix="the file is probably damaged: export it again",
         )

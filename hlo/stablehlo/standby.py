@@ -3,6 +3,9 @@
 Loading jaxlib takes a quarter of a second, reading most programs a few milliseconds. So the process that has loaded it
 stays: it forks for each request, and what a damaged file does to its reader ends the fork, neither us nor the next
 request. It goes when nobody asked for a minute, and with this process.
+
+Every request has a time, after which whatever answers it is killed. A reader that hangs is asked once more: by a fresh
+process, which does not fork.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ __all__ = ["Answer", "StandbyGone", "ask"]
 
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
-#: Seconds over what a request may take until the process itself is taken to hang.
+#: Seconds over what a request may take, for starting and loading, until the process itself is taken to hang.
 _GRACE = 30.0
 
 
@@ -46,9 +49,9 @@ class Answer:
 
 
 class _Standby:
-    """One process that runs ``script``; one request at a time."""
+    """One process that runs ``script``; one request at a time. ``alone``: it answers one by itself, without a fork."""
 
-    def __init__(self, script: Path, path: list[str]) -> None:
+    def __init__(self, script: Path, path: list[str], *, alone: bool = False) -> None:
         self._end, end = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -67,10 +70,11 @@ class _Standby:
             os.close(end)
         self.made_of = script, path
         self._over = weakref.finalize(self, _finish, self._process, self._end)
-        for stream in (self._process.stdout, self._process.stderr):
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
-        self._send({"path": path})
+        #: What it has not read yet.
+        self._left = _message({"path": path, "alone": alone})
 
     @property
     def ready(self) -> bool:
@@ -81,7 +85,7 @@ class _Standby:
         """What becomes of ``request``; `StandbyGone`. After that it is good for nothing."""
         whole = False
         try:
-            self._send({**request, "seconds": seconds, "limits": _limits()})
+            self._left += _message({**request, "seconds": seconds, "limits": _limits()})
             answer = self._hear(time.monotonic() + seconds + _GRACE)
             whole = True
             return answer
@@ -94,29 +98,37 @@ class _Standby:
         self._process.kill()
         self._over()
 
-    def _send(self, message: dict[str, Any]) -> None:
-        data, stdin = marshal.dumps(message), self._process.stdin
-        assert stdin is not None
-        left = memoryview(struct.pack("<Q", len(data)) + data)
-        with contextlib.suppress(BrokenPipeError):  # how it ended is heard
-            while left:
-                left = left[stdin.write(left) :]
+    def _send(self, stdin: int) -> bool:
+        """As much as it takes now; is there more?"""
+        with contextlib.suppress(BlockingIOError):
+            try:
+                del self._left[: os.write(stdin, memoryview(self._left)[:_PIECE])]
+            except BrokenPipeError:  # how it ended is heard
+                self._left.clear()
+        return bool(self._left)
 
     def _hear(self, until: float) -> Answer:
         """Its streams until it says how the request ended, or ends itself."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        out, err = self._process.stdout.fileno(), self._process.stderr.fileno()
+        out, err, stdin = self._process.stdout.fileno(), self._process.stderr.fileno(), self._process.stdin.fileno()
         heard: dict[int, list[bytes]] = {out: [], err: [], self._end: []}
         with selectors.DefaultSelector() as selector:
             for source in heard:
                 selector.register(source, selectors.EVENT_READ)
+            if self._send(stdin):
+                selector.register(stdin, selectors.EVENT_WRITE)
             while selector.get_map():
                 found = selector.select(until - time.monotonic())
                 if not found:
                     self.end()
                     return Answer(-signal.SIGALRM, b"", "")
                 for key, _ in found:
+                    if key.fd == stdin:
+                        if not self._send(stdin):
+                            selector.unregister(stdin)
+                        continue
                     piece = os.read(key.fd, _PIECE)
                     if piece:
                         heard[key.fd].append(piece)
@@ -129,11 +141,16 @@ class _Standby:
         data, said = b"".join(heard[out]), b"".join(heard[err]).decode(errors="replace").strip()
         if heard[self._end]:
             return Answer(struct.unpack("<i", b"".join(heard[self._end]))[0], data, said)
-        code = self._process.wait()
         self._over()
+        code = self._process.returncode
         if code == 0 and not data:  # it went to rest as it was asked
             raise StandbyGone
         return Answer(code, data, said)
+
+
+def _message(content: dict[str, Any]) -> bytearray:
+    data = marshal.dumps(content)
+    return bytearray(struct.pack("<Q", len(data)) + data)
 
 
 def _rest(source: int) -> list[bytes]:
@@ -177,12 +194,19 @@ class _Standbys:
         standby = self._take(script, path)
         try:
             try:
-                return standby.ask(request, seconds)
+                answer = standby.ask(request, seconds)
             except StandbyGone:
                 standby = _Standby(script, path)
-                return standby.ask(request, seconds)
+                answer = standby.ask(request, seconds)
         finally:
             self._keep(standby)
+        if answer.code != -signal.SIGALRM:
+            return answer
+        fresh = _Standby(script, path, alone=True)
+        try:
+            return fresh.ask(request, seconds)
+        finally:
+            fresh.end()
 
     def _take(self, script: Path, path: list[str]) -> _Standby:
         with self._lock:
@@ -208,7 +232,8 @@ def _standbys(process: int) -> _Standbys:
 
 
 def ask(script: Path, request: dict[str, Any], seconds: float) -> Answer:
-    """What a process that runs ``script`` makes of ``request`` (plain data) within ``seconds``; `StandbyGone`.
+    """What a process that runs ``script`` makes of ``request`` (plain data) within ``seconds``, which a fresh one has
+    again when they are over; `StandbyGone`.
 
     Example: ``ask(Path("worker.py"), {"do": "read", "data": b"module {}"}, 60.0).code``.
     """

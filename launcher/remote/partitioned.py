@@ -101,7 +101,7 @@ class RemotePartitioned(Reported):
     @cached_property
     def _report(self) -> dict[str, Any]:
         told: dict[str, Any] = self.result.json("report.json")
-        return told
+        return {**told, "seconds": dict(self.seconds)}
 
     def explanation(
         self,

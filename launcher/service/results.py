@@ -56,7 +56,6 @@ class StagesFacts:
     mesh: Mapping[str, int] | None
     arg_names: tuple[str, ...]
     options: Mapping[str, Any]
-    seconds: Mapping[str, float]
     one_device: bool
 
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardc.collectives.membership import Ownership, check_call
 from shardc.collectives.messages import Channel, MessagesPerformer, Planned
 from shardc.collectives.mpi_functions import MpiFunctions
 from shardc.collectives.plan_messages import Limits, Topology, plan_messages
+from shardc.collectives.stamp import Told
 from shardc.collectives.work import work_code
 from shardc.native.drive import DONE_PHASE, PERFORM_TYPE, START, WHOLE
 from shardc.native.pool import Row, pool, pool_object
@@ -69,7 +71,7 @@ class Library:
 
     def _echo(self, place: int) -> None:
         """The other rank says that it is in the same collective."""
-        header = (ctypes.c_int64 * 3).from_address(place)
+        header = (ctypes.c_int64 * 7).from_address(place)
         header[:] = list(self.header)
 
     def _testall(self, count: int, requests: int, flag: Any, statuses: int) -> int:
@@ -80,7 +82,7 @@ class Library:
         ctypes.c_int32.from_address(flag).value = 0
         return 0
 
-    header: tuple[int, int, int] = (0, 0, 0)
+    header: tuple[int, ...] = (0,) * 7
 
 
 def performer(
@@ -109,7 +111,7 @@ def performer(
         hosts=("a", "b"),
         helper=helper,
     )
-    library.header = (1, 0, made._calls[0].signature)
+    library.header = (1, 0, made._calls[0].signature, 0, 0, 0, 0)
     library.keep += [memories, table]
     return made
 
@@ -158,10 +160,32 @@ def test_errors_of_mpi(function: str) -> None:
 def test_another_collective() -> None:
     library = Library()
     made = performer(library)
-    library.header = (1, 7, 3)
+    library.header = (1, 7, 3, 0, 0, 0, 0)
     answer = ask(made)
     assert answer < 0
     assert "rank 1 is in collective 7" in str(made.failure(answer, 0))
+
+
+@pytest.mark.parametrize(
+    ("stamp", "said"),
+    [
+        ((5, 3, 14, 36), None),
+        ((6, 3, 14, 36), "rank 1 is in collective 0 of another program, step 3, rank 0 in all-reduce %all-reduce.1"),
+        ((5, 4, 14, 36), "rank 1 is in step 4 of train, rank 0 in step 3"),
+        ((5, 3, 16, 40), "values: rank 1 has another one than rank 0 in step 3 of train\n  where: argument 1"),
+        ((5, 3, 17, 44), "where: some of argument 0, argument 1, argument 2"),
+    ],
+)
+def test_another_step(stamp: tuple[int, ...], said: str | None) -> None:
+    library = Library()
+    made = performer(library)
+    made.program, made.told = 5, Told("train", [lambda k=k: f"argument {k}" for k in range(3)])  # type: ignore[misc]
+    made.stamp(3, 14, 36)
+    library.header = (*library.header[:3], *stamp)
+    answer = ask(made)
+    header = next(data for data in library.bytes if data)[:56]
+    assert header == np.array([*library.header[:3], 5, 3, 14, 36]).tobytes()
+    assert answer == 0 if said is None else answer < 0 and said in str(made.failure(answer, 0))
 
 
 def test_a_message_that_never_comes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import resource
 import signal
@@ -18,7 +19,7 @@ from shardc.hlo.stablehlo.standby import Answer, StandbyGone, _Standbys
 
 #: As the worker, without MLIR: each request names what the fork does.
 SCRIPT = """
-import os, resource, runpy, sys, time
+import os, resource, runpy, signal, sys, threading, time
 worker = runpy.run_path({worker!r})["main"].__globals__
 worker["_IDLE"] = {idle}
 def loaded():
@@ -45,8 +46,6 @@ def asked(standbys: _Standbys, script: Path, do: str = "1", seconds: float = 60.
 
 
 def process_of(answer: Answer) -> int:
-    import marshal
-
     assert answer.code == 0, answer
     started, parent, _ = marshal.loads(answer.data)
     assert started == parent
@@ -116,15 +115,56 @@ def test_what_does_not_start_says_why(tmp_path: Path, repository: Path) -> None:
     assert answer.code == 1 and answer.said.endswith("ZeroDivisionError: division by zero")
 
 
-def test_time_is_bounded(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_bounded(script: Path) -> None:
     standbys = _Standbys()
     pid = process_of(asked(standbys, script))
     assert asked(standbys, script, "time.sleep(60)", 1.0).code == -signal.SIGALRM
+    blocked = "(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]), time.sleep(60))"
+    bounded = f"time.sleep(60) if os.getppid() == {os.getpid()} else {blocked}"
+    assert asked(standbys, script, bounded, 1.0).code == -signal.SIGALRM
     assert process_of(asked(standbys, script)) == pid, "a fork's time was over, not the process's"
+
+
+def test_what_hangs_is_asked_once_more(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standbys = _Standbys()
+    pid = process_of(asked(standbys, script))
+    only_alone = f"os.getppid() == {os.getpid()} or time.sleep(60)"
+    _, parent, ended = marshal.loads(asked(standbys, script, only_alone, 1.0).data)
+    assert parent == os.getpid() and ended, "a fresh process answers without a fork"
+    assert process_of(asked(standbys, script)) == pid
     monkeypatch.setattr("shardc.hlo.stablehlo.standby._GRACE", 0.1)
     os.kill(pid, signal.SIGSTOP)
-    assert asked(standbys, script, "1", 0.1).code == -signal.SIGALRM
+    assert asked(standbys, script, f"len({'x' * 1_000_000!r})", 1.0).code == 0, "nobody reads, and nobody waits for it"
     assert gone(pid) and process_of(asked(standbys, script, seconds=60.0)) != pid
+
+
+def test_a_process_with_threads_does_not_fork(tmp_path: Path, repository: Path) -> None:
+    start = "(threading.Thread(target=time.sleep, args=(60,), daemon=True).start(), os.getpid())[1]"
+    standbys, script = _Standbys(), written(tmp_path / "script.py", repository, start=start)
+    found = [marshal.loads(asked(standbys, script).data) for _ in range(2)]
+    assert {parent for _, parent, _ in found} == {os.getpid()} and found[0][0] != found[1][0]
+
+
+@pytest.mark.parametrize("killed", ["asker", "process"])
+def test_nothing_stays(script: Path, tmp_path: Path, repository: Path, killed: str) -> None:
+    """Killed while a fork is at work that blocks all signals: it goes, and so does who made it."""
+    place = tmp_path / "pids"
+    busy = (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)), print(os.getppid(), os.getpid(), file=f, flush=True)"
+    )
+    do = f"[({busy}, time.sleep(60)) for f in [open({str(place)!r}, 'a')]]"
+    code = (
+        "import os, sys; from pathlib import Path; from shardc.hlo.stablehlo.standby import ask\n"
+        "fork = os.fork()\n"  # what holds the asker's end of its pipes must not keep it alive
+        f"ask(Path({str(script)!r}), {{'do': {do!r}}}, 60.0) if fork else (os.setsid(), __import__('time').sleep(30))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=repository, stderr=subprocess.DEVNULL) as asker:
+        end = time.monotonic() + 30
+        while not (place.exists() and place.read_text(encoding="ascii").endswith("\n")) and time.monotonic() < end:
+            time.sleep(0.01)
+        process, fork = map(int, place.read_text(encoding="ascii").split())
+        os.kill(asker.pid if killed == "asker" else process, signal.SIGKILL)
+        assert gone(fork) and gone(process)
 
 
 def test_a_fork_may_take_what_its_asker_may(script: Path) -> None:
@@ -163,6 +203,7 @@ text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {return %a : tensor<
 def pid():
     return _standbys(os.getpid())._idle[0]._process.pid
 read_stablehlo(text)
+assert len(os.listdir(f"/proc/{pid()}/task")) == 1
 print(pid(), flush=True)
 fork = os.fork()
 if not fork:

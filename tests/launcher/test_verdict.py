@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.control import ARRIVING, COMPUTING, EXPECTING, GONE, OUTSIDE
+from shardc.collectives.control import ARRIVING, COMPUTING, EXCHANGING, EXPECTING, GONE, OUTSIDE
 from shardc.collectives.membership import Ownership
 from shardc.hlo.groups import ListGroups, ListPairs
 from shardc.hlo.types import DTYPES
 from shardc.launcher.standing import DEAD, RUNNING, STOPPED, UNKNOWN, Peer, Plan, Standing, process_state, this_process
-from shardc.launcher.verdict import at_a_stand, culprits, strayed, verdict
+from shardc.launcher.verdict import at_a_stand, culprits, locked, strayed, verdict
 
 PLACE = CollectiveOperand(BufferRef("arena", 0, 64, 4), BufferRef("arena", 0, 128, 4), DTYPES["f32"], 1)
 CALLS = [
@@ -20,7 +20,7 @@ CALLS = [
     CollectiveCall(1, "all-reduce", "add", ListGroups(((0, 1, 2, 3),)), (PLACE,), "all", "m.py:2"),
     CollectiveCall(2, "collective-permute", "", ListPairs(((0, 1), (3, 2))), (PLACE,), "turn", "m.py:3"),
 ]
-PLANS = {5: Plan.of("step", CALLS, Ownership(4, 4))}
+PLANS = {n: Plan.of(name, CALLS, Ownership(4, 4)) for n, name in ((5, "step"), (6, "other"))}
 
 
 def at(rank: int, state: int, index: int = 0, way: tuple[int, ...] = (), process: str = RUNNING) -> Standing:
@@ -129,3 +129,57 @@ def test_processes_of_this_machine() -> None:
     mine = this_process(3)
     assert (mine.rank, process_state(mine)) == (3, RUNNING)
     assert process_state(replace(mine, pid=1 << 30)) == DEAD
+
+
+def looked(found: list[Standing], *idle: int) -> list[Standing]:
+    """The same a look later; ``idle`` ranks have not looked themselves."""
+    return [s if s.rank in idle else replace(s, polls=s.polls + 1) for s in found]
+
+
+def exchanging(rank: int, note: str = "making f") -> Standing:
+    return replace(at(rank, EXCHANGING), note=note, exchanges=1)
+
+
+OTHER = replace(at(3, ARRIVING, 1), program=6, step=2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "idle", "ranks"),
+    [
+        ({}, (), ()),
+        ({3: OTHER}, (), (0, 1, 2, 3)),
+        ({3: OTHER}, (3,), ()),  # it may only not have noticed yet that all have come
+        ({3: exchanging(3)}, (3,), (0, 1, 2, 3)),
+        ({2: at(2, COMPUTING), 3: exchanging(3)}, (), (0, 1, 3)),
+        ({2: at(2, COMPUTING), 3: replace(OTHER, index=0)}, (), ()),  # 3 waits for 2 only, and the others for both
+        ({r: exchanging(r) for r in (1, 2, 3)}, (), (0, 1, 2, 3)),
+        ({r: exchanging(r) for r in range(4)}, (), ()),
+        ({0: replace(at(0, ARRIVING, 1), exchanges=1), 3: exchanging(3)}, (), (1, 2, 3, 0)),  # 3 needs 1 and 2
+        ({r: replace(at(r, ARRIVING, 1), exchanges=1) for r in range(3)} | {3: exchanging(3)}, (), ()),  # it may leave
+        ({0: at(0, ARRIVING, 0), 1: at(1, ARRIVING, 0), 2: at(2, OUTSIDE), 3: exchanging(3)}, (), ()),
+        ({3: at(3, EXPECTING, 1)}, (), ()),
+    ],
+)
+def test_who_waits_for_processes_that_wait_for_it(
+    changed: dict[int, Standing], idle: tuple[int, ...], ranks: tuple[int, ...]
+) -> None:
+    before = [changed.get(rank, s) for rank, s in enumerate(WAITING)]
+    found = looked(before, *idle)
+    assert tuple(r for r in range(4) if locked(found, before, r, PLANS)) == tuple(sorted(ranks))
+    moved = [replace(s, sequence=s.sequence + 1, exchanges=s.exchanges + 1) for s in found]
+    assert not any(locked(moved, before, r, PLANS) for r in range(4))
+
+
+def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
+    found = [replace(s, step=9) for s in WAITING[:3]]
+    said = str(verdict([*found, exchanging(3, "making f(float32[8])")], PLANS, "at once"))
+    assert said.startswith("rank 3 (pid 103 on host) came to something else than the others (at once)")
+    assert "rank 3 (pid 103 on host): it waits for all ranks in making f(float32[8]), for 2.0 s" in said
+    assert "rank 0 (pid 100 on host): it waits in all-reduce %all (collective 1) of step, step 9, group 0,1,2,3" in said
+    assert "where: m.py:2" in said and "fix: call the same programs" in said
+    said = str(verdict([*found, OTHER], PLANS, "at once"))
+    assert "rank 3 (pid 103 on host): it waits in all-reduce %all (collective 1) of other, step 2" in said
+    said = str(verdict([WAITING[0], OTHER], PLANS, "at once"))
+    assert "rank 0 (pid 100 on host) and rank 3 (pid 103 on host) wait for each other at different places" in said
+    late = [at(0, OUTSIDE), *(exchanging(r) for r in (1, 2, 3))]
+    assert str(verdict(late, PLANS, "after 2 s")).startswith("rank 0 (pid 100 on host) did not come to making f")

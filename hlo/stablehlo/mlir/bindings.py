@@ -40,6 +40,7 @@ class Bindings:
     def context(self) -> Any:
         """A fresh context that knows the dialects JAX emits."""
         context = self.ir.Context()
+        context.enable_multithreading(False)  # threads that a damaged file stops wait for each other
         for name in ("_jax_mlir_ext", "register_jax_dialects"):  # newer and older releases
             try:
                 extension = importlib.import_module(f"jaxlib.mlir._mlir_libs.{name}")

@@ -1,11 +1,16 @@
 """The process that has MLIR loaded. For each request on stdin it forks; the fork writes ``("ok", answer)`` or
 ``(kind of failure, message)`` to stdout, and ends; how it ended is then said on the file of the first argument.
 
+A process with threads must not fork: a lock that another thread holds is held for ever in the fork. So this one starts
+none, and where it finds some nevertheless, or is asked to, it answers by itself, once. A fork lives no longer than its
+time, than this process, and than whoever asks.
+
 `shardc.hlo.stablehlo.standby` asks it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import marshal
 import os
@@ -13,6 +18,8 @@ import select
 import signal
 import struct
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +29,9 @@ from typing import Any, BinaryIO, NoReturn
 _IDLE = 60.0
 #: Elsewhere systems' own libraries do not survive a fork: there a process is good for one request.
 _FORKS = sys.platform == "linux"
+#: Seconds between two looks at whether whoever asks still lives, where its end of a pipe does not say so.
+_LOOK = 1.0
+_PR_SET_PDEATHSIG = 1
 
 
 def _packages() -> None:
@@ -76,13 +86,23 @@ def _loaded() -> Callable[[dict[str, Any]], tuple[str, Any]]:
     return told
 
 
-def _request(stdin: int) -> Any:
+def _request(stdin: int, asker: int) -> Any:
     """The next one; None when there will be none."""
-    if not select.select([stdin], [], [], _IDLE)[0]:
+    if _first([stdin], _IDLE, asker) is None:
         return None
     size = _exactly(stdin, 8)
     data = _exactly(stdin, *struct.unpack("<Q", size)) if size else b""
     return marshal.loads(data) if data else None
+
+
+def _first(files: list[int], seconds: float, asker: int) -> int | None:
+    """The first of ``files`` that can be read (or is at its end); None after ``seconds``, or without ``asker``."""
+    until = time.monotonic() + seconds
+    while os.getppid() == asker and (left := until - time.monotonic()) > 0:
+        ready = select.select(files, [], [], min(left, _LOOK))[0]
+        if ready:
+            return next(f for f in files if f in ready)
+    return None
 
 
 def _exactly(stdin: int, size: int) -> bytes:
@@ -116,13 +136,58 @@ def _serve(answer: Callable[[dict[str, Any]], Any], request: dict[str, Any], std
         os._exit(code)
 
 
+class _Forks:
+    """Makes a fork for each request of ``asker`` that comes on ``stdin``."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Any], stdin: int, stdout: BinaryIO, asker: int) -> None:
+        self._answer, self._stdin, self._stdout, self._asker = answer, stdin, stdout, asker
+        self._prctl = ctypes.CDLL(None).prctl
+
+    def outcome(self, request: dict[str, Any]) -> int | None:
+        """How the fork ended (minus SIGALRM: its time was over); None when nobody asks any more."""
+        end, held = os.pipe()
+        here = os.getpid()
+        fork = os.fork()
+        if not fork:
+            self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != here:
+                os._exit(1)
+            _serve(self._answer, request, self._stdout)
+        os.close(held)
+        # One request at a time: what comes on stdin now is its end.
+        first = _first([end, self._stdin], request["seconds"], self._asker)
+        os.kill(fork, signal.SIGKILL)  # does nothing to one that has ended
+        _, status = os.waitpid(fork, 0)
+        os.close(end)
+        if first == end:
+            return os.waitstatus_to_exitcode(status)
+        return -signal.SIGALRM if first is None and os.getppid() == self._asker else None
+
+
+def _single() -> bool:
+    """Has this process one thread?"""
+    return len([*Path("/proc/self/task").iterdir()]) == 1
+
+
+def _end_with(stdin: int) -> None:
+    """End this process when nobody asks any more; by a thread, so not in a process that forks."""
+
+    def wait() -> None:
+        select.select([stdin], [], [])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides
-    stdin, end = os.dup(0), int(sys.argv[1])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    stdin, end, asker = os.dup(0), int(sys.argv[1]), os.getppid()
     stdout = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what libraries print is no answer
-    setup = _request(stdin)
+    setup = _request(stdin, asker)
     if setup is None:
         return
     sys.path[:] = setup["path"]
@@ -130,12 +195,15 @@ def main() -> None:
     answer = _loaded()
     gc.disable()  # a fork gives one answer and ends
     gc.freeze()
-    while (request := _request(stdin)) is not None:
-        fork = os.fork() if _FORKS else 0
-        if not fork:
+    forks = _Forks(answer, stdin, stdout, asker) if _FORKS and not setup["alone"] else None
+    while (request := _request(stdin, asker)) is not None:
+        if forks is None or not _single():
+            _end_with(stdin)
             _serve(answer, request, stdout)
-        _, status = os.waitpid(fork, 0)
-        os.write(end, struct.pack("<i", os.waitstatus_to_exitcode(status)))
+        outcome = forks.outcome(request)
+        if outcome is None:
+            break
+        os.write(end, struct.pack("<i", outcome))
     os._exit(0)
 
 

@@ -8,6 +8,7 @@ document, like all other errors.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import h11
@@ -21,6 +22,9 @@ __all__ = ["PatientConnection", "Together"]
 
 #: Bytes that are not held back for more.
 _PACKET = 1 << 16
+#: A line of a head that goes on with the one before, which others may read otherwise (RFC 9112, 5.2).
+_FOLDED = re.compile(rb"\r?\n[ \t]")
+_HEAD_END = re.compile(rb"\n\r?\n")
 
 
 class Together:
@@ -64,14 +68,22 @@ class PatientConnection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._head: asyncio.TimerHandle | None = None
         self._written: asyncio.TimerHandle | None = None
-        self._asked, self.app = self.app, self._unless_crowded
+        self._asked, self.app = self.app, self._unless_refused
 
-    async def _unless_crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.connections) < self.most_connections:
+    async def _unless_refused(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.connections) >= self.most_connections:
+            crowded = RunError("there are too many connections", fix="try again in a moment")
+            answer = problem_response(crowded, 503, {"Retry-After": "1", "Connection": "close"})
+        elif _ends_twice(scope):
+            unclear = InputError(
+                "the request does not say for certain where it ends: Transfer-Encoding with Content-Length or HTTP/1.0",
+                fix="send one of the two, and Transfer-Encoding with HTTP/1.1 only",
+            )
+            answer = problem_response(unclear, 400, {"Connection": "close"})
+        else:
             await self._asked(scope, receive, send)
             return
-        error = RunError("there are too many connections", fix="try again in a moment")
-        await problem_response(error, 503, {"Retry-After": "1", "Connection": "close"})(scope, receive, send)
+        await answer(scope, receive, send)
 
     def send_400_response(self, msg: str) -> None:
         """What comes is no HTTP; ``msg`` says no more than that. It gets one answer: none where its request has one
@@ -96,6 +108,14 @@ class PatientConnection(H11Protocol):
         super().data_received(data)
         if not self._between_requests():
             self._stop_head()
+
+    def handle_events(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            head = _HEAD_END.split(self.conn.trailing_data[0], 1)[0]
+            if _FOLDED.search(head):
+                self.send_400_response("a folded line")
+                return
+        super().handle_events()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -130,3 +150,10 @@ class PatientConnection(H11Protocol):
         if self._written is not None:
             self._written.cancel()
             self._written = None
+
+
+def _ends_twice(scope: Scope) -> bool:
+    """Does a request say where it ends in two ways, or in one that its version of HTTP does not have? What follows may
+    be another request to a proxy in between (RFC 9112, 6.1 and 6.3)."""
+    names = {name for name, _ in scope["headers"]}
+    return b"transfer-encoding" in names and (b"content-length" in names or scope["http_version"] == "1.0")

@@ -1,7 +1,7 @@
 """Carry out an order: programs in, files out. This runs in a worker's process, under its limits.
 
-Equal orders make equal files, but for seconds that were measured (in the report) and for searches that end by the
-clock (remedies). The order is data that somebody else wrote: `shardc.launcher.service.work.workbench` says what it does
+Equal orders make equal files, but for searches that end by the clock (remedies); seconds that were measured are facts
+beside them. The order is data that somebody else wrote: `shardc.launcher.service.work.workbench` says what it does
 not reach. Compiling makes native code and runs none of it.
 """
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,55 @@ def test_what_is_no_http_is_a_problem_like_others(app):
                 head, _, body = (await sent(port, data)).partition(b"\r\n\r\n")
                 assert b" 400 " in head.split(b"\r\n")[0] and b"application/problem+json" in head
                 assert json.loads(body)["error"] == "InputError"
+
+    asyncio.run(scenario())
+
+
+CHUNKS = b"2\r\n{}\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ORDER + b"Transfer-Encoding: chunked\r\nContent-Length: 12\r\n\r\n" + CHUNKS,
+        ORDER + b"Content-Length: 12\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+        HEAD + b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ORDER.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n" + CHUNKS,
+        ORDER + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        ORDER + b"Content-Length: 2, 3\r\n\r\n{}",
+        ORDER + b"Content-Length: +2\r\n\r\n{}",
+        ORDER + b"Content-Length: 1 2\r\n\r\n{}",
+        ORDER + b"Content-Length : 2\r\n\r\n{}",
+        ORDER + b"Content-Length: 0x2\r\n\r\n{}",
+        ORDER + b"Content-Length:\r\n 2\r\n\r\n{}",
+        ORDER + b"Content-Length:\r\n\r\n{}",
+        ORDER + b"X-Folded: a\r\n\tContent-Length: 2\r\n\r\n{}",
+        ORDER + b"Transfer-Encoding: identity\r\n\r\n{}",
+        ORDER + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+        ORDER + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + CHUNKS,
+        ORDER + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKS,
+        ORDER + b"Transfer-Encoding : chunked\r\n\r\n" + CHUNKS,
+        ORDER + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS,
+        ORDER + b"Transfer-Encoding: chunked\r\n\r\n2 \r\n{}\r\n+0\r\n\r\n",
+        ORDER + b"Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n",
+        ORDER + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
+        ORDER + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n",
+        ORDER + b"Transfer-Encoding: chunked\r\n\r\n" + 30 * b"0" + b"2\r\n{}\r\n0\r\n\r\n",
+        ORDER + b"Content-Length: 2\rX: y\r\n\r\n{}",
+        ORDER + b"Content-Length: 2\x00\r\n\r\n{}",
+    ],
+)
+def test_a_request_whose_end_is_not_certain_is_the_last(app, data):
+    """What follows it could be a request to us and a body to others: it is never answered, whatever came before."""
+    follows = HEAD.replace(b"/healthz", b"/v1/limits") + b"\r\n"
+
+    async def scenario():
+        async with served(app) as port:
+            for before in (b"", HEAD + b"\r\n"):
+                answers = re.split(rb"HTTP/1.1 (?=\d)", await sent(port, before + data + follows))[1:]
+                statuses = [int(answer[:3]) for answer in answers]
+                assert statuses[:-1] == [200] * bool(before), answers
+                assert 400 <= statuses[-1] < 500 and b"connection: close" in answers[-1].lower(), answers
 
     asyncio.run(scenario())
 
