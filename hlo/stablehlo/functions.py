@@ -40,8 +40,6 @@ class Converter:
         self.tables = tables
         self.functions: Mapping[str, tuple[Any, ...]] = {f[0]: f for f in tables.plain["functions"]}
         self.made: dict[int, tuple[str, ...]] | None = None  # names by first value, where the writer wants them
-        #: What a callback was called and where it stood, for those that were left out.
-        self.removed_callbacks: list[tuple[str, Location]] = []
         self._names: dict[str, int] = {}
         self._called: dict[str, Computation] = {}
         self._open: set[str] = set()  # functions under conversion

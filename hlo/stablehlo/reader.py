@@ -86,15 +86,7 @@ def module_from_plain(plain: dict[str, Any], file: str, own_file: str = "") -> t
         donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
         source_file=file,
     )
-    _tell_removed(converter)
     return module, tables.found_user_source
-
-
-def _tell_removed(converter: Converter) -> None:
-    """One warning for all callbacks that were left out."""
-    if converter.removed_callbacks:
-        places = dict.fromkeys(f"{name} at {place}" for name, place in converter.removed_callbacks)
-        log.warning("left out, as compiled programs do not call Python: %s", ", ".join(places))
 
 
 def _entry_name(plain: dict[str, Any], file: str) -> str:

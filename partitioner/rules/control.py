@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardc.hlo.callbacks import is_callback
 from shardc.hlo.custom_calls import (
     DATA_FLOW_EDGE,
     ENTER_MANUAL,
@@ -26,6 +27,7 @@ from shardc.partitioner.accumulate import as_run, branch_layouts, loop_state
 from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.manual import enter, leave
+from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
 from shardc.sharding.factors import FactorKind, FactorRule
@@ -190,7 +192,7 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
         return enter(body, op)
     if target in LEAVE_MANUAL:
         return leave(body, op)
-    return body.partition_locally(op, _PLAIN_CALL)
+    return partition_callback(body, op) if is_callback(op) else body.partition_locally(op, _PLAIN_CALL)
 
 
 def _constraint(body: Body, op: Instruction) -> Tree:

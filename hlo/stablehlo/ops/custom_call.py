@@ -10,7 +10,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.groups import ListGroups
 from shardc.hlo.ir import Instruction
 from shardc.hlo.stablehlo.constants import literal_from_text
-from shardc.hlo.stablehlo.ops.callbacks import convert_callback, is_callback
+from shardc.hlo.stablehlo.ops.callbacks import convert_callback, is_called_back
 from shardc.hlo.stablehlo.scope import Op
 from shardc.hlo.stablehlo.tables import literal_ints
 from shardc.hlo.text.shapes import with_layout
@@ -32,8 +32,8 @@ _API_VERSIONS = {
 def convert_custom_call(op: Op) -> Sequence[Instruction]:
     """One instruction; several results are elements of its tuple."""
     target = op.get("call_target_name")
-    if is_callback(target):
-        return convert_callback(op)
+    if is_called_back(target):
+        return convert_callback(op, _config(op))
     if target == _SHAPE_ASSERTION:
         return _shape_assertion(op)
     if target == _CUSTOM_PARTITIONING:
