@@ -24,6 +24,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.groups import groups_grid
 from shardc.launcher.apart import finish_apart
+from shardc.launcher.host_calls import HostCalls, is_host
 from shardc.launcher.step_driver import StepDriver
 from shardc.launcher.step_tables import StepTables
 from shardc.native.drive import WAIT, Prepared
@@ -106,6 +107,7 @@ class Driver(StepDriver):
             )
             for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
         ]
+        self._hosts = HostCalls(executable, config.custom_calls)
         threads = config.num_threads or _cores()
         # The same answer on all ranks, of which some may have one device and others two: connecting is collective.
         if executable.num_devices > transport.process_count or self._calls:
@@ -136,15 +138,15 @@ class Driver(StepDriver):
 
     def _step_once(self) -> None:
         if self._loop is None:
-            self._run_alone(self._running[0])
+            self._run_alone()
         else:
             self._run(self._loop)
 
-    def _run_alone(self, device: _Device) -> None:
+    def _run_alone(self) -> None:
         """One device without collectives, from the beginning to the end."""
-        device.begin()
+        self._running[0].begin()
         self._call_helpers()
-        answer = device.advance(self._step)
+        answer = self._advance(0)
         if answer != DONE:
             raise self._wrong([answer])
 
@@ -169,7 +171,24 @@ class Driver(StepDriver):
         return False
 
     def _advance(self, place: int) -> int:
-        return self._running[place].advance(self._step)
+        """One device to its next stop, and past its calls of Python."""
+        device = self._running[place]
+        answer = device.advance(self._step)
+        while is_host(answer):
+            self._hosts.make(answer, device.row())
+            answer = device.advance(self._step)
+        return answer
+
+    def _call_python(self, loop: Prepared) -> None:
+        """Call by call, in each the devices in turn."""
+        try:
+            while stopped := [k for k, row in enumerate(loop.rows) if is_host(row.answer)]:
+                for k in stopped:
+                    self._hosts.make(loop.rows[k].answer, loop.rows[k])
+                for k in stopped:
+                    loop.rows[k].answer = self._running[k].advance(self._step)
+        except RunError as error:
+            raise self._failed(error) from error.__cause__
 
     def _call_helpers(self) -> None:
         """Let as many threads help as this driver may use; others of the process may use more or fewer."""
