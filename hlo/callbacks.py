@@ -7,7 +7,6 @@ device's own shards (`LOCAL`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.lapack import attributes_of
 
-__all__ = ["EACH", "LOCAL", "ORDERED", "TITLE", "calls_of", "first_callback", "is_callback", "marks", "need_none", "title_of"]
+__all__ = ["EACH", "LOCAL", "ORDERED", "PURE", "TITLE", "calls_of", "first_callback", "is_callback", "marks", "need_none", "title_of"]
 
 #: The target of a callback that every device makes with its own shards.
 LOCAL = "xla_ffi_partitioned_python_cpu_callback"
@@ -28,6 +27,8 @@ _TARGETS = ("xla_ffi_python_cpu_callback", LOCAL)
 #: Frontend attributes: what people call it; every device of a manual computation makes it; its function takes a token
 #: before its operands and gives it back.
 TITLE, EACH, ORDERED = "callback", "each_device", "ordered"
+#: What people call the callbacks without effects.
+PURE = "jax.pure_callback"
 
 
 def is_callback(i: Instruction) -> bool:

@@ -7,7 +7,7 @@ changed once built; a pass makes new ones through a `Builder` and keeps what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -255,6 +255,7 @@ def rebuild_computation(
     change: Change | None,
     called: Mapping[Computation, Computation] | None = None,
     only: Set[str] | None = None,
+    inlined: Mapping[Instruction, Sequence[Instruction]] = NO_ATTRS,
 ) -> Computation:
     """Map every instruction, operands first; returns the same object when nothing changed.
 
@@ -263,7 +264,8 @@ def rebuild_computation(
     opcodes ``only`` if these are given. ``called`` maps computations that were rebuilt before; what calls one of them
     calls the new one, also in a replacement. Instructions that
     a replacement needs in addition are found through its operands; those that become dead are dropped, except
-    parameters and what has side effects.
+    parameters and what has side effects, which keeps its order: ``inlined`` has what else has some in a replacement, by
+    what it replaces, and may be filled by ``change``.
     """
     from shardc.hlo.opset import has_side_effect
 
@@ -292,7 +294,11 @@ def rebuild_computation(
     if not new:
         return computation
     root = new.get(computation.root, computation.root)
-    keep = [new.get(i, i) for i in computation if i.opcode == "parameter" or has_side_effect(i)]
+    keep: list[Instruction] = []
+    for i in computation:
+        keep += inlined.get(i, ())
+        if i.opcode == "parameter" or has_side_effect(i):
+            keep.append(new.get(i, i))
     return Computation(computation.name, topological([*keep, root]), root)
 
 

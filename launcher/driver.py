@@ -137,6 +137,8 @@ class Driver(StepDriver):
         return {d.number: d.arena for d in self._running}
 
     def _step_once(self) -> None:
+        if self._hosts.calling:
+            raise RunError(f"{self.executable.name} is called by Python that it calls", fix="take the inner call out")
         if self._loop is None:
             self._run_alone()
         else:

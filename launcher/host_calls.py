@@ -35,15 +35,23 @@ class HostCalls:
 
     def __init__(self, executable: Executable, custom_calls: CustomCalls) -> None:
         self._calls = executable.hosts
+        #: Is a function being called?
+        self.calling = False
         self._functions = [_function(executable, call, custom_calls) for call in executable.hosts]
 
     def make(self, answer: int, row: Row) -> None:
         """The call that the device of ``row`` has stopped for."""
         number = answer & (HOST - 1)
-        call = self._calls[number]
+        self.calling = True
+        try:
+            self._make(self._calls[number], self._functions[number], row)
+        finally:
+            self.calling = False
+
+    def _make(self, call: HostCall, function: _Function, row: Row) -> None:
         given = [_array(row, a).copy() for a in call.operands]
         try:
-            made = self._functions[number](given)
+            made = function(given)
         except Exception as e:
             raise RunError(
                 f"{call.title} raised {type(e).__name__}: {e}", where=call.place, fix="see the exception before this one"

@@ -40,11 +40,14 @@ def with_callbacks(traced: Any) -> Lower:
 @cache
 def _primitives() -> Mapping[str, Any]:
     """Stand-ins for the primitives that JAX lowers only for devices that are there, by name."""
+    from jax._src import callback
     from jax.extend.core import Primitive
 
     made = {name: Primitive(name) for name in ("io_callback", "pure_callback")}
     for primitive in made.values():
         primitive.multiple_results = True
+    made["io_callback"].def_effectful_abstract_eval(callback.io_callback_abstract_eval)
+    made["pure_callback"].def_abstract_eval(callback.pure_callback_abstract_eval)
     return made
 
 
@@ -81,8 +84,9 @@ class _Rewrite:
         """A jaxpr, or a parameter that may have some inside."""
         if isinstance(value, tuple | list):
             parts = [self.rewritten(v) for v in value]
-            same = all(a is b for a, b in zip(parts, value, strict=True))
-            return value if same else type(value)(parts)
+            if all(a is b for a, b in zip(parts, value, strict=True)):
+                return value
+            return value._make(parts) if hasattr(value, "_make") else type(value)(parts)
         if not (hasattr(value, "eqns") or hasattr(value, "jaxpr")):
             return value
         if id(value) not in self._made:
