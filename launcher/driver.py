@@ -182,13 +182,15 @@ class Driver(StepDriver):
         return answer
 
     def _call_python(self, loop: Prepared) -> None:
-        """Call by call, in each the devices in turn."""
+        """Call by call, in each the devices in turn; who is further on waits for the others."""
+        rows = loop.rows
         try:
-            while stopped := [k for k, row in enumerate(loop.rows) if is_host(row.answer)]:
+            while waiting := [row.answer for row in rows if is_host(row.answer)]:
+                stopped = [k for k, row in enumerate(rows) if row.answer == min(waiting)]
                 for k in stopped:
-                    self._hosts.make(loop.rows[k].answer, loop.rows[k])
+                    self._hosts.make(rows[k].answer, rows[k])
                 for k in stopped:
-                    loop.rows[k].answer = self._running[k].advance(self._step)
+                    rows[k].answer = self._running[k].advance(self._step)
         except RunError as error:
             raise self._failed(error) from error.__cause__
 
