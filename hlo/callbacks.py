@@ -18,7 +18,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.lapack import attributes_of
 
-__all__ = ["EACH", "LOCAL", "ORDERED", "PURE", "TITLE", "calls_of", "first_callback", "is_callback", "marks", "need_none", "title_of"]
+__all__ = ["EACH", "LOCAL", "ORDERED", "PURE", "TITLE", "calls_of", "is_callback", "marks", "need_none", "title_of"]
 
 #: The target of a callback that every device makes with its own shards.
 LOCAL = "xla_ffi_partitioned_python_cpu_callback"
@@ -45,15 +45,10 @@ def title_of(i: Instruction) -> str:
     return marks(i).get(TITLE, f"custom call {i.attrs['custom_call_target']!r}")
 
 
-def first_callback(module: Module) -> Instruction | None:
-    return next((i for i in module.instructions() if is_callback(i)), None)
-
-
 def need_none(module: Module, where: str, fix: str) -> None:
     """Raise `UnsupportedError` if ``module``, which is to run ``where``, calls Python."""
-    found = first_callback(module)
-    if found is not None:
-        raise UnsupportedError(f"{title_of(found)} calls Python, which cannot be done {where}", where=found.place, fix=fix)
+    for i in filter(is_callback, module.instructions()):
+        raise UnsupportedError(f"{title_of(i)} calls Python, which cannot be done {where}", where=i.place, fix=fix)
 
 
 def calls_of(functions: Sequence[Callable[..., Any]]) -> Mapping[str, CustomCall]:

@@ -255,7 +255,7 @@ def rebuild_computation(
     change: Change | None,
     called: Mapping[Computation, Computation] | None = None,
     only: Set[str] | None = None,
-    inlined: Mapping[Instruction, Sequence[Instruction]] = NO_ATTRS,
+    inlined: Mapping[Instruction, Sequence[Instruction]] | None = None,
 ) -> Computation:
     """Map every instruction, operands first; returns the same object when nothing changed.
 
@@ -296,7 +296,7 @@ def rebuild_computation(
     root = new.get(computation.root, computation.root)
     keep: list[Instruction] = []
     for i in computation:
-        keep += inlined.get(i, ())
+        keep += inlined.get(i, ()) if inlined else ()
         if i.opcode == "parameter" or has_side_effect(i):
             keep.append(new.get(i, i))
     return Computation(computation.name, topological([*keep, root]), root)

@@ -1,4 +1,4 @@
-"""Calls of Python from a step: where one stands still, its operands are read, the function is called, its results written.
+"""Calls of Python from a step: it stands still, operands are read, the function is called, its results are written.
 
 Functions have copies of the operands, which they may keep. What they give must have the shapes and element types that
 the call promises. Whatever they raise ends the step: `RunError`, with the exception as its cause.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.compiler.executable import HOST, Executable, HostArray, HostCall
+from shardc.compiler.executable import HOST, WAIT, Executable, HostArray, HostCall
 from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir import Instruction
@@ -27,7 +27,7 @@ _Function = Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
 
 def is_host(answer: int) -> bool:
     """Does a step that answers so call Python?"""
-    return answer >= 0 and bool(answer & HOST)
+    return HOST <= answer < WAIT
 
 
 class HostCalls:
@@ -41,7 +41,7 @@ class HostCalls:
 
     def make(self, answer: int, row: Row) -> None:
         """The call that the device of ``row`` has stopped for."""
-        number = answer & (HOST - 1)
+        number = answer - HOST
         self.calling = True
         try:
             self._make(self._calls[number], self._functions[number], row)
@@ -54,7 +54,7 @@ class HostCalls:
             made = function(given)
         except Exception as e:
             raise RunError(
-                f"{call.title} raised {type(e).__name__}: {e}", where=call.place, fix="see the exception before this one"
+                f"{call.title} raised {type(e).__name__}: {e}", where=call.place, fix="see the exception above this one"
             ) from e
         found = [(x.shape, x.dtype) for x in made]
         if found != [(a.shape.dims, a.shape.dtype.numpy) for a in call.results]:
@@ -72,7 +72,7 @@ def _function(executable: Executable, call: HostCall, custom_calls: CustomCalls)
         raise InputError(
             f"{executable.name} calls Python ({call.title}), and its functions are not here",
             where=call.place,
-            fix=f"compile the function itself, or give custom_calls={{{call.target!r}: shardc.CustomCall(evaluate=...)}}",
+            fix=f"compile the function itself, or give {call.target!r} by custom_calls, with evaluate",
         )
     attrs = {"custom_call_target": call.target, "backend_config": call.config, "frontend_attributes": call.marks}
     operands = [Instruction("parameter", a.shape, attrs={"index": k}) for k, a in enumerate(call.operands)]
@@ -104,5 +104,5 @@ def _array(row: Row, array: HostArray) -> NDArray[Any]:
     if not shape.nbytes:
         return np.empty(shape.dims, shape.dtype.numpy)
     start = _BASES[array.place.space](row, array.place.index) + array.place.offset
-    data = np.frombuffer((ctypes.c_uint8 * shape.nbytes).from_address(start), np.uint8)
+    data: NDArray[Any] = np.frombuffer(memoryview((ctypes.c_uint8 * shape.nbytes).from_address(start)), np.uint8)
     return data.view(shape.dtype.numpy).reshape(shape.dims)

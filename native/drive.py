@@ -13,8 +13,9 @@ be worth it), and hands the collective to the performer::
 for others (it is called again with the same arguments), a negative number when it failed. The loop returns `FINISHED`,
 `WAITING` (look at signals and at the other processes, then call again), `ANSWERED` (the rows' answers say what
 happened: they differ, a check is false, or there is no such collective), `FAILED` (`Job.code` says why), between two
-collectives of a long step `PAUSED` (look at signals, then call again) or, where some devices call Python, `HOSTED`: these
-answer with `HOST`; let them go on to where they stop for something else, write that answer to their rows, call again.
+collectives of a long step `PAUSED` (look at signals, then call again) or, where some devices call Python, `HOSTED`:
+these answer with `HOST`; let them go on to where they stop for something else, write that answer to their rows, call
+again.
 
 What a phase took the last times is remembered in ``Job.expected``: 2 * n + 1 numbers, for what follows the beginning,
 each collective (or its start), and each done. The newest `RING` collectives are in ``Job.events``, sums in
@@ -260,7 +261,7 @@ def drive_ir(target: Target | None = None) -> str:
         "HEADER": _HEADER,
         "INDEX": WAIT - 1,
         "WAIT": WAIT,
-        "HOST": HOST,
+        "HOST_SHIFT": HOST.bit_length() - 1,
         "WAIT_SHIFT": WAIT.bit_length() - 1,
         "UNKNOWN": _UNKNOWN,
         "TINY": _TINY,

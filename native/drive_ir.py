@@ -56,10 +56,8 @@ loop:
   %k = phi i64 [ 0, %entry ], [ %next, %more ]
   %answer.p = getelementptr %row, ptr %rows, i64 %k, i32 5
   %answer = load i64, ptr %answer.p, align 8
-  %bit = and i64 %answer, $HOST$
-  %marked = icmp ne i64 %bit, 0
-  %known = icmp sge i64 %answer, 0
-  %this = and i1 %marked, %known
+  %kind = ashr i64 %answer, $HOST_SHIFT$
+  %this = icmp eq i64 %kind, 1
   br i1 %this, label %yes, label %more
 more:
   %next = add i64 %k, 1

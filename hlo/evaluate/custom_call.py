@@ -74,7 +74,8 @@ def _own(m: Machine, i: Instruction, operands: Sequence[Value], evaluate: Callab
     results = tuple(np.asarray(x) for x in (given if isinstance(given, (tuple, list)) else (given,)))
     shapes = tuple(s for s in i.shape.leaves() if s.is_array)
     if is_callback(i) and len(results) == len(shapes):  # it knows no wider types
-        results = tuple(x.astype(m.stored(s.dtype)) if x.dtype == s.dtype.numpy else x for x, s in zip(results, shapes))
+        pairs = zip(results, shapes, strict=True)
+        results = tuple(x.astype(m.stored(s.dtype)) if x.dtype == s.dtype.numpy else x for x, s in pairs)
     found = [(x.shape, x.dtype) for x in results]
     if found != [(s.dims, m.stored(s.dtype)) for s in shapes]:
         text = ", ".join(f"{x.dtype}{list(x.shape)}" for x in results)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from shardc.hlo.callbacks import EACH, LOCAL, marks, title_of
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Origin
-from shardc.hlo.types import DTYPES, Shape, array_shape, tuple_shape
+from shardc.hlo.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.partitioner.emitter import Emitter
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.values import Tree, Value
@@ -34,23 +34,23 @@ def partition_callback(body: Body, op: Instruction) -> Tree:
     if EACH in marks(op) or op.attrs["custom_call_target"] == LOCAL or table.mesh.size == 1:
         made = body.em.append(op.replace(operands=tuple(operands), sharding=None), own=True)
         return body.disassemble(op, op.shape, made, iter([table.replicated(s.rank) for s in shapes]))
-    made = _on_first(body, op, operands)
-    parts = [made]
-    if op.shape.is_tuple:
-        parts = [body.em.add("get-tuple-element", s, made, index=k) for k, s in enumerate(op.shape.elements)]
-    given = [_given(body, op, x) for x in parts]
+    words = iter([_everywhere(body, op, x) for x in _on_first(body, op, operands)])
+    given: list[Tree] = [
+        Value(op.name, s, table.replicated(s.rank), _from_words(body.em, s, words), metadata=op.metadata)
+        for s in shapes
+    ]
     return given if op.shape.is_tuple else given[0]
 
 
-def _given(body: Body, op: Instruction, x: Instruction) -> Value:
-    """A result on all devices: the sum of the first one's and of what the others have."""
-    em, table = body.em, body.context.table
-    before, atoms = em.origin, tuple(range(table.count))
+def _everywhere(body: Body, op: Instruction, word: Instruction) -> Instruction:
+    """What the first device has, where the others have zero."""
+    em, atoms = body.em, tuple(range(body.context.table.count))
+    before = em.origin
     reason = f"{title_of(op)} %{op.name} is called by the first device, and the others have its results from there"
-    em.origin = Origin(reason, "callback", op.name, table.axis_names(atoms))
-    whole = em.all_reduce(x, atoms, "max" if x.shape.dtype.kind == "pred" else "sum")
+    em.origin = Origin(reason, "callback", op.name, em.table.axis_names(atoms))
+    whole = em.all_reduce(word, atoms, "max" if word.shape.dtype.kind == "pred" else "sum")
     em.origin = before
-    return Value(op.name, x.shape, table.replicated(x.shape.rank), whole, metadata=op.metadata)
+    return whole
 
 
 def _even(body: Body, value: Value) -> Layout:
@@ -61,26 +61,32 @@ def _even(body: Body, value: Value) -> Layout:
     return table.layout(dims)
 
 
-def _on_first(body: Body, op: Instruction, operands: list[Instruction]) -> Instruction:
-    """The results on the first device of the mesh, and what adds nothing to them on the others."""
+def _on_first(body: Body, op: Instruction, operands: list[Instruction]) -> list[Instruction]:
+    """The results as words on the first device of the mesh, and zeros on the others."""
     em = body.em
     first = em.add(
         "compare", array_shape("pred"), em.coordinate(tuple(range(em.table.count))), em.index(0), direction="EQ"
     )
     given = em.add("tuple", tuple_shape(*(x.shape for x in operands)), *operands)
     inside = _branch(body, op, given.shape)
-    elements = [inside.add("get-tuple-element", x.shape, inside.instructions[0], index=k) for k, x in enumerate(operands)]
-    call = inside.append(op.replace(operands=tuple(elements), sharding=None), own=True)
+    (whole,) = inside.instructions
+    elements = tuple(inside.add("get-tuple-element", x.shape, whole, index=k) for k, x in enumerate(operands))
+    call = inside.append(op.replace(operands=elements, sharding=None), own=True)
+    parts = [call]
+    if op.shape.is_tuple:
+        parts = [inside.add("get-tuple-element", s, call, index=k) for k, s in enumerate(op.shape.elements)]
+    words = [w for x in parts for w in _words(inside, op, x)]
+    shape = tuple_shape(*(w.shape for w in words))
     outside = _branch(body, op, given.shape)
-    nothing = [outside.splat(outside.scalar(_nothing(s), s.dtype), s.dims) for s in op.shape.leaves()]
-    root = outside.add("tuple", op.shape.plain, *nothing) if op.shape.is_tuple else nothing[0]
-    branches = tuple(
-        Computation(body.context.computation_names.own(f"{word}.{op.name}"), e.instructions, e_root)
-        for word, e, e_root in (("call", inside, call), ("skip", outside, root))
-    )
-    return em.add(
-        "conditional", op.shape.plain, first, given, given, true_computation=branches[0], false_computation=branches[1]
-    )
+    zeros = [outside.splat(outside.scalar(0, w.shape.dtype), w.shape.dims) for w in words]
+    branches = {
+        f"{case}_computation": Computation(
+            body.context.computation_names.own(f"{word}.{op.name}"), em_.instructions, em_.add("tuple", shape, *values)
+        )
+        for case, word, em_, values in (("true", "call", inside, words), ("false", "skip", outside, zeros))
+    }
+    made = em.add("conditional", shape, first, given, given, **branches)
+    return [em.add("get-tuple-element", w.shape, made, index=k) for k, w in enumerate(words)]
 
 
 def _branch(body: Body, op: Instruction, shape: Shape) -> Emitter:
@@ -90,11 +96,30 @@ def _branch(body: Body, op: Instruction, shape: Shape) -> Emitter:
     return made
 
 
-def _nothing(shape: Shape) -> Any:
-    """What changes no bit of a number that it is added to: zero, the negative one where there is one."""
-    kind = shape.dtype.numpy.type
-    if shape.dtype.kind == "pred":
-        return False
-    zero = np.asarray(-0.0, np.float64).astype(shape.dtype.numpy)[()] if shape.dtype.is_float else kind(0)
-    return kind(complex(-0.0, -0.0)) if shape.dtype in (DTYPES["c64"], DTYPES["c128"]) else zero
+def _words(em: Emitter, op: Instruction, x: Instruction) -> list[Instruction]:
+    """A result as integers of its bits: added to zeros, they are the same."""
+    shape = x.shape
+    if shape.dtype.is_complex:
+        parts = [em.add(part, shape.with_dtype(_half(shape.dtype)), x) for part in ("real", "imag")]
+        return [w for part in parts for w in _words(em, op, part)]
+    if not shape.dtype.is_float:
+        return [x]
+    word = DTYPES.get(f"u{shape.dtype.bits}")
+    if word is None:
+        raise UnsupportedError(
+            f"{title_of(op)} gives {shape} on several devices", where=op.place, fix="give another element type"
+        )
+    return [em.add("bitcast-convert", shape.with_dtype(word), x)]
 
+
+def _from_words(em: Emitter, shape: Shape, words: Iterator[Instruction]) -> Instruction:
+    """The result whose `_words` these are."""
+    if shape.dtype.is_complex:
+        part = shape.with_dtype(_half(shape.dtype))
+        return em.add("complex", shape, *(_from_words(em, part, words) for _ in range(2)))
+    word = next(words)
+    return em.add("bitcast-convert", shape, word) if shape.dtype.is_float else word
+
+
+def _half(dtype: DType) -> DType:
+    return DTYPES[f"f{dtype.bits // 2}"]

@@ -9,13 +9,13 @@ from typing import Any
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from jax import lax  # noqa: E402
-from jax.experimental import io_callback  # noqa: E402
-from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding, PartitionSpec
 
-import shardc  # noqa: E402
+import shardc
 
 D = PartitionSpec("d")
 
@@ -29,7 +29,7 @@ def cases(log: list[str], mesh: Any) -> Mapping[str, Callable[[Any], Any]]:
         return called
 
     def on_each(f: Callable[[Any], Any], **options: Any) -> Callable[[Any], Any]:
-        return lambda x: jax.shard_map(f, mesh=mesh, in_specs=D, out_specs=D, check_vma=False, **options)(x)
+        return jax.shard_map(f, mesh=mesh, in_specs=D, out_specs=D, check_vma=False, **options)
 
     def like(x: Any) -> Any:
         return jax.ShapeDtypeStruct(x.shape, x.dtype)

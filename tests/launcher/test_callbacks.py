@@ -83,7 +83,7 @@ def local_calls(log: list[Any]) -> Any:
 
     mesh = Mesh({"d": 4})
     spec = jax.sharding.PartitionSpec("d")
-    return mesh, lambda x: jax.shard_map(local, mesh=mesh.to_jax(), in_specs=spec, out_specs=spec, check_vma=False)(x)
+    return mesh, jax.shard_map(local, mesh=mesh.to_jax(), in_specs=spec, out_specs=spec, check_vma=False)
 
 
 def test_each_device_calls_in_a_manual_computation() -> None:

@@ -30,8 +30,8 @@ def is_called_back(target: str) -> bool:
 
 
 def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
-    """A custom call with the backend ``config`` that stays where it is among the others: in the order of the program, which tokens would only
-    repeat. One without side effects whose results nobody reads is left out, as JAX may.
+    """A custom call with the backend ``config``, in its place among the others: tokens would only repeat that order.
+    One without side effects whose results nobody reads is left out, as JAX may.
 
     Raises UnsupportedError for calls that belong to other platforms, or that look into XLA.
     """
@@ -46,9 +46,12 @@ def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
     if pure and not any(op.scope.converter.is_used(n) for n in range(op.first, op.first + len(op.shapes))):
         return [op.emit("constant", s, literal=Literal.full(s, 0)) for s in op.shapes]
     whole = shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
-    made = op.emit("custom-call", whole, *(o for o in op.operands if o not in tokens), **_attributes(op, config, bool(tokens)))
-    elements = iter([made] if len(shapes) == 1 else [op.emit("get-tuple-element", s, made, index=k) for k, s in enumerate(shapes)])
-    token = tokens[0] if tokens else None
+    operands = [o for o in op.operands if o not in tokens]
+    made = op.emit("custom-call", whole, *operands, **_attributes(op, config, bool(tokens)))
+    parts = [made]
+    if len(shapes) != 1:
+        parts = [op.emit("get-tuple-element", s, made, index=k) for k, s in enumerate(shapes)]
+    elements, token = iter(parts), tokens[0] if tokens else None
     return [(token or op.emit("after-all", s)) if s.is_token else next(elements) for s in op.shapes]
 
 
