@@ -35,10 +35,8 @@ def partition_callback(body: Body, op: Instruction) -> Tree:
         made = body.em.append(op.replace(operands=tuple(operands), sharding=None), own=True)
         return body.disassemble(op, op.shape, made, iter([table.replicated(s.rank) for s in shapes]))
     words = iter([_everywhere(body, op, x) for x in _on_first(body, op, operands)])
-    given: list[Tree] = [
-        Value(op.name, s, table.replicated(s.rank), _from_words(body.em, s, words), metadata=op.metadata)
-        for s in shapes
-    ]
+    made = [_from_words(body.em, s, words) for s in shapes]
+    given: list[Tree] = [Value(op.name, x.shape, table.replicated(x.shape.rank), x, metadata=op.metadata) for x in made]
     return given if op.shape.is_tuple else given[0]
 
 
@@ -76,16 +74,12 @@ def _on_first(body: Body, op: Instruction, operands: list[Instruction]) -> list[
     if op.shape.is_tuple:
         parts = [inside.add("get-tuple-element", s, call, index=k) for k, s in enumerate(op.shape.elements)]
     words = [w for x in parts for w in _words(inside, op, x)]
-    shape = tuple_shape(*(w.shape for w in words))
     outside = _branch(body, op, given.shape)
     zeros = [outside.splat(outside.scalar(0, w.shape.dtype), w.shape.dims) for w in words]
-    branches = {
-        f"{case}_computation": Computation(
-            body.context.computation_names.own(f"{word}.{op.name}"), em_.instructions, em_.add("tuple", shape, *values)
-        )
-        for case, word, em_, values in (("true", "call", inside, words), ("false", "skip", outside, zeros))
-    }
-    made = em.add("conditional", shape, first, given, given, **branches)
+    called, skipped = _ended(body, f"call.{op.name}", inside, words), _ended(body, f"skip.{op.name}", outside, zeros)
+    made = em.add(
+        "conditional", called.root.shape, first, given, given, true_computation=called, false_computation=skipped
+    )
     return [em.add("get-tuple-element", w.shape, made, index=k) for k, w in enumerate(words)]
 
 
@@ -94,6 +88,11 @@ def _branch(body: Body, op: Instruction, shape: Shape) -> Emitter:
     made.metadata, made.origin = op.metadata, body.em.origin
     made.add("parameter", shape, index=0)
     return made
+
+
+def _ended(body: Body, name: str, em: Emitter, results: list[Instruction]) -> Computation:
+    root = em.add("tuple", tuple_shape(*(x.shape for x in results)), *results)
+    return Computation(body.context.computation_names.own(name), em.instructions, root)
 
 
 def _words(em: Emitter, op: Instruction, x: Instruction) -> list[Instruction]:

@@ -23,7 +23,7 @@ from shardc.hlo.evaluate import evaluate, evaluate_spmd  # noqa: E402
 from shardc.launcher import programs  # noqa: E402
 from shardc.launcher.compiled import Compiled  # noqa: E402
 from shardc.launcher.verify import verify_program  # noqa: E402
-from tests.launcher.callback_cases import CASES, X  # noqa: E402
+from tests.launcher.callback_cases import CASES, X, like  # noqa: E402
 from tests.launcher.test_job import mpiexec  # noqa: E402
 
 MESHES = [None, Mesh({"d": 2}), Mesh({"d": 2, "m": 2})]
@@ -112,6 +112,17 @@ def test_the_evaluator_calls_once_for_all_devices() -> None:
     for device in evaluate_spmd(module, [[X[:2]], [X[2:]]], custom_calls=calls):
         np.testing.assert_array_equal(device[0], want)
     same(log[3:], log[:3])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float8_e5m2", "float8_e8m0fnu", "bfloat16", "float16", "float32", "complex64", "int8"]
+)
+def test_results_arrive_to_the_bit(dtype: str) -> None:
+    bits = np.random.default_rng(7).integers(0, 256, 64 * np.dtype(jnp.dtype(dtype)).itemsize, np.uint8)
+    values = bits.view(jnp.dtype(dtype))
+    f = lambda x: jax.pure_callback(lambda x: values, like(values), x)  # noqa: E731
+    got = np.asarray(shardc.jit(f, mesh=Mesh({"d": 2, "m": 2}), in_shardings=P("d"))(X))
+    np.testing.assert_array_equal(got.view(np.uint8), bits)
 
 
 def test_shards_are_looked_at_where_they_are() -> None:
