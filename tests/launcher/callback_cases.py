@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,9 +47,13 @@ def _debug(log: Log) -> Callable[..., Any]:
 
 def _nothing(log: Log) -> Callable[..., Any]:
     def f(x: Any) -> Any:
-        jax.debug.callback(log)
-        io_callback(log, None, ordered=True)
-        return x + io_callback(told(log, lambda: np.float32(2)), scalar())
+        @jax.jit
+        def inner(x: Any) -> Any:
+            jax.debug.callback(log)
+            io_callback(log, None, ordered=True)
+            return x + io_callback(told(log, lambda: np.float32(2)), scalar())
+
+        return inner(inner(x))
 
     return f
 
@@ -243,3 +248,46 @@ CASES: Mapping[str, Make] = {
     "constants": _constants,
     "between": _between,
 }
+
+
+def random_program(seed: int, log: Log) -> Callable[..., Any]:
+    """Loops, branches and functions around ordered calls of two kinds, and what needs all devices between them."""
+    rng = np.random.default_rng(seed)
+    number = iter(range(1000))
+
+    def drawn(depth: int) -> list[Any]:
+        """A kind, a number and what is inside, for each part; JAX may trace a part more than once."""
+        kinds = rng.integers(0, 7 if depth else 3, int(rng.integers(1, 4)))
+        inside = [[drawn(depth - 1), drawn(depth - 1)] if k > 2 else [] for k in kinds]
+        return [(int(k), next(number), i) for k, i in zip(kinds, inside, strict=True)]
+
+    def look(x: Any, k: int) -> Any:
+        io_callback(lambda: log(k), None, ordered=True)
+        return x
+
+    def ask(x: Any, k: int) -> Any:
+        answer = told(log, lambda k, s: np.float32(np.asarray(s) % 7))
+        return (x + io_callback(answer, scalar(), k, x.sum(), ordered=True)) % 13
+
+    def mix(x: Any, k: int) -> Any:
+        return (x @ jnp.ones((2, 2), x.dtype) + jnp.flip(x, 0)) % 11
+
+    def run(parts: list[Any], x: Any) -> Any:
+        for kind, k, inside in parts:
+            bodies = [functools.partial(run, i) for i in inside]
+            if kind < 3:
+                x = (look, ask, mix)[kind](x, k)
+            elif kind == 3:
+                x = lax.fori_loop(0, 1 + k % 3, lambda _, y, body=bodies[0]: body(y), x)
+            elif kind == 4:
+                x = lax.cond(x.sum() % 2 < 1, *bodies, x)
+            elif kind == 5:
+                inner = jax.jit(bodies[0])
+                x = inner(inner(x))
+            else:
+                x, extra = lax.scan(lambda y, row, body=bodies[0]: (body(y), row.sum()), x, x)
+                x = (x + extra[:, None]) % 13
+        return x
+
+    parts = [(1, 998, []), *drawn(3), (0, 999, [])]
+    return lambda x: run(parts, x)

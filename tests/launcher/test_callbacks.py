@@ -23,7 +23,7 @@ from shardc.hlo.evaluate import evaluate, evaluate_spmd  # noqa: E402
 from shardc.launcher import programs  # noqa: E402
 from shardc.launcher.compiled import Compiled  # noqa: E402
 from shardc.launcher.verify import verify_program  # noqa: E402
-from tests.launcher.callback_cases import CASES, X, like  # noqa: E402
+from tests.launcher.callback_cases import CASES, X, like, random_program  # noqa: E402
 from tests.launcher.test_job import mpiexec  # noqa: E402
 
 MESHES = [None, Mesh({"d": 2}), Mesh({"d": 2, "m": 2})]
@@ -65,6 +65,29 @@ def test_as_jax_calls(case: str, mesh: Mesh | None) -> None:
         same(step(x), expected)
         same(streams(ours, case), streams(theirs, case))
     assert case == "unused" or ours
+
+
+def same_order(seed: int) -> None:
+    ours: list[Any] = []
+    theirs: list[Any] = []
+    want = jax.jit(random_program(seed, logged(theirs)))(X)
+    jax.effects_barrier()
+    for mesh in (None, Mesh({"d": 2})):
+        del ours[:]
+        step = shardc.jit(random_program(seed, logged(ours)), mesh=mesh, in_shardings=P("d") if mesh else None)
+        np.testing.assert_array_equal(np.asarray(step(X)), np.asarray(want))
+        assert list(map(repr, ours)) == list(map(repr, theirs))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs_keep_the_order_of_calls(seed: int) -> None:
+    same_order(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(3, 40))
+def test_more_random_programs_keep_the_order_of_calls(seed: int) -> None:
+    same_order(seed)
 
 
 def local_calls(log: list[Any]) -> Any:
@@ -207,13 +230,14 @@ def test_wrong_results_are_told() -> None:
 
 
 def test_a_step_inside_itself() -> None:
-    def f(x: Any) -> Any:
-        jax.debug.callback(lambda x: step(np.asarray(x)), x)
-        return x
+    def again(x: Any) -> Any:
+        with pytest.raises(RunError, match="is called by Python that it calls"):
+            step(np.asarray(x) + 1)
+        return np.asarray(x)
 
-    step = shardc.jit(f)
-    with pytest.raises(RunError, match="is called by Python that it calls"):
-        step(np.ones(2, np.float32))
+    step = shardc.jit(lambda x: jax.pure_callback(again, x, x) + x)
+    x = np.ones(2, np.float32)
+    np.testing.assert_array_equal(np.asarray(step(x)), 2 * x)
 
 
 def test_another_step_inside() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shardc.hlo.callbacks import EACH, ORDERED, TITLE
+from shardc.hlo.callbacks import EACH, ORDERED, PURE, TITLE
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
 from shardc.hlo.stablehlo.scope import Op
@@ -16,11 +16,10 @@ __all__ = ["convert_callback", "is_called_back"]
 
 _TARGET = re.compile(r"xla_ffi_(partitioned_)?python_cpu_callback")
 _ELSEWHERE = re.compile(r"xla_(ffi_)?(partitioned_)?python_\w*callback|InspectSharding")
-#: Names in JAX's traces of functions that call back, and how users write them.
+#: Names in JAX's traces of functions that call back with effects, and how users write them.
 _NAMES = {
     "debug_print": "jax.debug.print",
     "debug_callback": "jax.debug.callback",
-    "pure_callback": "jax.pure_callback",
     "io_callback": "jax.experimental.io_callback",
 }
 
@@ -47,7 +46,7 @@ def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
         return [op.emit("constant", s, literal=Literal.full(s, 0)) for s in op.shapes]
     whole = shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
     operands = [o for o in op.operands if o not in tokens]
-    made = op.emit("custom-call", whole, *operands, **_attributes(op, config, bool(tokens)))
+    made = op.emit("custom-call", whole, *operands, **_attributes(op, config, _title(op, pure), bool(tokens)))
     parts = [made]
     if len(shapes) != 1:
         parts = [op.emit("get-tuple-element", s, made, index=k) for k, s in enumerate(shapes)]
@@ -55,9 +54,16 @@ def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
     return [(token or op.emit("after-all", s)) if s.is_token else next(elements) for s in op.shapes]
 
 
-def _attributes(op: Op, config: str, ordered: bool) -> dict[str, Any]:
-    trace = op.metadata.op_name if op.metadata else ""
-    marks = {TITLE: next((user for traced, user in _NAMES.items() if traced in trace), "a callback")}
+def _title(op: Op, pure: bool) -> str:
+    """What people call it."""
+    if pure:
+        return PURE
+    primitive = op.metadata.op_name.rpartition("/")[2] if op.metadata else ""
+    return next((user for traced, user in _NAMES.items() if traced in primitive), "a callback")
+
+
+def _attributes(op: Op, config: str, title: str, ordered: bool) -> dict[str, Any]:
+    marks = {TITLE: title}
     if _on_each_device(op):
         marks[EACH] = "true"
     if ordered:
