@@ -35,8 +35,11 @@ def partition_callback(body: Body, op: Instruction) -> Tree:
         made = body.em.append(op.replace(operands=tuple(operands), sharding=None), own=True)
         return body.disassemble(op, op.shape, made, iter([table.replicated(s.rank) for s in shapes]))
     words = iter([_everywhere(body, op, x) for x in _on_first(body, op, operands)])
-    made = [_from_words(body.em, s, words) for s in shapes]
-    given: list[Tree] = [Value(op.name, x.shape, table.replicated(x.shape.rank), x, metadata=op.metadata) for x in made]
+    whole = [table.replicated(s.rank) for s in shapes]
+    results = [_from_words(body.em, s, words) for s in shapes]
+    given: list[Tree] = [
+        Value(op.name, x.shape, w, x, metadata=op.metadata) for x, w in zip(results, whole, strict=True)
+    ]
     return given if op.shape.is_tuple else given[0]
 
 

@@ -26,8 +26,9 @@ from shardc.launcher.verify import verify_program  # noqa: E402
 from tests.launcher.callback_cases import CASES, X, like, random_program  # noqa: E402
 from tests.launcher.test_job import mpiexec  # noqa: E402
 
-MESHES = [None, Mesh({"d": 2}), Mesh({"d": 2, "m": 2})]
-NAMES = ["one device", "two", "four"]
+#: What differs on several devices; `make test-full` has all.
+SEVERAL = ("pure", "signs", "while", "cond", "nested", "between")
+MESHES = {"one": None, "two": Mesh({"d": 2}), "four": Mesh({"d": 2, "m": 2})}
 
 
 def logged(log: list[Any]) -> Any:
@@ -52,9 +53,16 @@ def streams(log: list[Any], case: str) -> list[Any]:
     return sorted(log, key=lambda operands: [o.shape for o in operands])
 
 
-@pytest.mark.parametrize("mesh", MESHES, ids=NAMES)
-@pytest.mark.parametrize("case", CASES)
-def test_as_jax_calls(case: str, mesh: Mesh | None) -> None:
+def _cases() -> list[Any]:
+    def marks(case: str, devices: str) -> Any:
+        return () if devices == "one" or (devices == "four" and case in SEVERAL) else pytest.mark.full
+
+    return [pytest.param(c, d, marks=marks(c, d), id=f"{c}-{d}") for c in CASES for d in MESHES]
+
+
+@pytest.mark.parametrize(("case", "devices"), _cases())
+def test_as_jax_calls(case: str, devices: str) -> None:
+    mesh = MESHES[devices]
     ours: list[Any] = []
     theirs: list[Any] = []
     step = shardc.jit(CASES[case](logged(ours)), mesh=mesh, in_shardings=P("d") if mesh else None)
