@@ -18,11 +18,23 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.lapack import attributes_of
 
-__all__ = ["EACH", "LOCAL", "ORDERED", "PURE", "TITLE", "calls_of", "is_callback", "marks", "need_none", "title_of"]
+__all__ = [
+    "EACH",
+    "LOCAL",
+    "ORDERED",
+    "PURE",
+    "TARGETS",
+    "TITLE",
+    "calls_of",
+    "is_callback",
+    "marks",
+    "need_none",
+    "title_of",
+]
 
 #: The target of a callback that every device makes with its own shards.
 LOCAL = "xla_ffi_partitioned_python_cpu_callback"
-_TARGETS = ("xla_ffi_python_cpu_callback", LOCAL)
+TARGETS = ("xla_ffi_python_cpu_callback", LOCAL)
 
 #: Frontend attributes: what people call it; every device of a manual computation makes it; its function takes a token
 #: before its operands and gives it back.
@@ -32,7 +44,7 @@ PURE = "jax.pure_callback"
 
 
 def is_callback(i: Instruction) -> bool:
-    return i.opcode == "custom-call" and i.attrs["custom_call_target"] in _TARGETS
+    return i.opcode == "custom-call" and i.attrs["custom_call_target"] in TARGETS
 
 
 def marks(i: Instruction) -> Mapping[str, str]:
@@ -53,7 +65,7 @@ def need_none(module: Module, where: str, fix: str) -> None:
 
 def calls_of(functions: Sequence[Callable[..., Any]]) -> Mapping[str, CustomCall]:
     """The meaning of callbacks whose indices are places in ``functions``, which take and give arrays."""
-    return dict.fromkeys(_TARGETS, CustomCall(evaluate=partial(_called, functions)))
+    return dict.fromkeys(TARGETS, CustomCall(evaluate=partial(_called, functions)))
 
 
 def _called(functions: Sequence[Callable[..., Any]], call: Instruction, *operands: Any) -> tuple[Any, ...]:

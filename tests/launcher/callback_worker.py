@@ -85,7 +85,7 @@ def main() -> None:
         want += [("local", (X + k)[2 * d : 2 * d + 2].tolist()) for d in mine]
         want += [("end", float((X + k + 10).sum()))] if rank == 0 else []
     assert log == want, (rank, log, want)
-    print("done", rank)
+    sys.stdout.write(f"done {rank}\n")
 
 
 main()

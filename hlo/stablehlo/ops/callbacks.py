@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,8 @@ from shardc.hlo.literal import Literal
 from shardc.hlo.stablehlo.scope import Op
 from shardc.hlo.types import tuple_shape
 
-__all__ = ["convert_callback", "is_called_back"]
+__all__ = ["convert_callback"]
 
-_TARGET = re.compile(r"xla_ffi_(partitioned_)?python_cpu_callback")
-_ELSEWHERE = re.compile(r"xla_(ffi_)?(partitioned_)?python_\w*callback|InspectSharding")
 #: Names in JAX's traces of functions that call back with effects, and how users write them.
 _NAMES = {
     "debug_print": "jax.debug.print",
@@ -24,21 +21,10 @@ _NAMES = {
 }
 
 
-def is_called_back(target: str) -> bool:
-    return _TARGET.fullmatch(target) is not None or _ELSEWHERE.fullmatch(target) is not None
-
-
 def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
     """A custom call with the backend ``config``, in its place among the others: tokens would only repeat that order.
     One without side effects whose results nobody reads is left out, as JAX may.
-
-    Raises UnsupportedError for calls that belong to other platforms, or that look into XLA.
     """
-    target: str = op.get("call_target_name")
-    if target == "InspectSharding":
-        raise op.unsupported("jax.debug.inspect_array_sharding asks XLA", "remove it: `shardc explain` tells shardings")
-    if _TARGET.fullmatch(target) is None:
-        raise op.unsupported(f"{target} calls Python by another way than CPU programs", "lower the function for CPU")
     tokens = [o for o in op.operands if o.shape.is_token]
     shapes = tuple(s for s in op.shapes if not s.is_token)
     pure = not op.get("has_side_effect")
