@@ -13,6 +13,9 @@ the resume point lies. ``device`` is the partition id.
 
 An asynchronous call is returned twice: ``index`` where it may start, ``index | WAIT`` where its results are needed.
 Between the two the step neither writes its operands nor touches its results.
+
+Where a device calls Python, the step returns `HOST` with the number of the `HostCall`, and goes on in the same way once
+the call's results are there. Devices stop for that each by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.collectives.call import CollectiveCall, SharedSection
+from shardc.collectives.call import BufferRef, CollectiveCall, SharedSection
 from shardc.collectives.memory import PASSED_BY
 from shardc.collectives.schedule import Schedule
 from shardc.compiler.gpu.program import GpuProgram
@@ -33,11 +36,14 @@ from shardc.hlo.types import Shape
 __all__ = [
     "ARENA_HEADER",
     "DONE",
+    "HOST",
     "PASSED_BY",
     "WAIT",
     "ArraySpec",
     "CheckSite",
     "Executable",
+    "HostArray",
+    "HostCall",
     "check_error",
     "custom_call_symbol",
     "failed_check",
@@ -52,6 +58,9 @@ DONE = -1
 
 #: Added to the number of an asynchronous collective where the step needs its results.
 WAIT = 1 << 30
+
+#: Added to the number of a call of Python.
+HOST = 1 << 29
 
 
 def failed_check(number: int) -> int:
@@ -71,6 +80,34 @@ class CheckSite:
     target: str
     name: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostArray:
+    """An operand or a result of a call of Python, and where it lies."""
+
+    place: BufferRef
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A call of Python in the step: its custom call (target, ``config``, frontend attributes ``marks``, ``shape``), and
+    for errors what people call it, the instruction, the source line."""
+
+    target: str
+    config: str
+    marks: tuple[tuple[str, str], ...]
+    shape: Shape
+    operands: tuple[HostArray, ...]
+    results: tuple[HostArray, ...]
+    title: str
+    name: str
+    source: str
+
+    @property
+    def place(self) -> str:
+        return f"%{self.name}, {self.source}" if self.source else f"%{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +137,7 @@ class Executable:
     the arena may be one memory for a group of devices. ``schedule`` is the order of the collectives, without what has
     none. With ``gpu`` the step is that program: there is no native step, ``objects`` and ``symbol`` are empty, and
     ``target`` is the text of a `GpuTarget`. ``meaning`` is a digest of the program that it was made of, constants and
-    all, the same for any processor.
+    all, the same for any processor. ``hosts`` are the calls of Python, by number.
     """
 
     name: str
@@ -128,6 +165,7 @@ class Executable:
     schedule: Schedule = ()
     gpu: GpuProgram | None = None
     meaning: str = ""
+    hosts: tuple[HostCall, ...] = ()
 
 
 def check_error(executable: Executable, answer: int) -> RunError | None:

@@ -19,7 +19,7 @@ from shardc.hlo.plain import from_plain, to_plain
 __all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
-FORMAT = 9
+FORMAT = 10
 
 _MANIFEST = "manifest.json"
 

@@ -27,7 +27,7 @@ def site_of(step: Step, plan: BufferPlan, kernel: str = "") -> Site:
     i = step.instruction
     kind = "kernel" if isinstance(step, Kernel) else "collective"
     op_name = i.metadata.op_name if i.metadata is not None else ""
-    dtype = next(i.shape.leaves()).dtype.name
+    dtype = next((s.dtype.name for s in i.shape.leaves()), "")
     return Site(
         kind, kernel or i.opcode, i.name, holds(i), op_name, i.source, dtype, traffic.read, traffic.written,
         traffic.flops,

@@ -8,11 +8,12 @@ from typing import Any
 from shardc.collectives.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.schedule import check_schedule
 from shardc.compiler.cache import module_key
-from shardc.compiler.executable import ArraySpec, CheckSite, Executable
+from shardc.compiler.executable import ArraySpec, CheckSite, Executable, HostArray, HostCall
 from shardc.compiler.lower.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.linearise import array_leaves
-from shardc.compiler.lower.lowered import Collective, Lowered, memory_analysis
+from shardc.compiler.lower.lowered import Collective, Kernel, Lowered, memory_analysis
 from shardc.compiler.schedule_of import schedule_of
+from shardc.hlo.callbacks import title_of
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.opset import COLLECTIVES
 from shardc.hlo.sharding import Sharding
@@ -43,12 +44,25 @@ def described(module: Module, lowered: Lowered, **code: Any) -> Executable:
         "result_classes": lowered.once.results,
         "sections": lowered.plan.sections,
         "meaning": module_key(module, None),
+        "hosts": tuple(_host_call(k, lowered) for k in lowered.hosts),
     }
     return Executable(**{**facts, **code})
 
 
 def _check_site(i: Instruction) -> CheckSite:
     return CheckSite(i.attrs["custom_call_target"], i.name, i.source)
+
+
+def _host_call(step: Kernel, lowered: Lowered) -> HostCall:
+    i = step.instruction
+    sides = ((step.operands, [o.shape for o in i.operands]), (step.results, array_leaves(i.shape)))
+    operands, results = (
+        tuple(HostArray(lowered.plan.ref(b), s.plain) for b, s in zip(buffers, shapes, strict=True))
+        for buffers, shapes in sides
+    )
+    config, marks = i.attrs.get("backend_config", ""), i.attrs.get("frontend_attributes", ())
+    target = i.attrs["custom_call_target"]
+    return HostCall(target, config, marks, i.shape.plain, operands, results, title_of(i), i.name, i.source)
 
 
 def _num_devices(module: Module) -> int:

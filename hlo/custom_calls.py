@@ -239,6 +239,8 @@ def need_computable(module: Module, custom_calls: CustomCalls) -> None:
             continue
         target = i.attrs["custom_call_target"]
         own = custom_calls.get(target)
+        if _CALLBACK.match(target) and own is not None and own.evaluate is not None:
+            continue  # called where the program stops
         if own is not None and not own.address:
             raise unknown_call(i, custom_calls, "compiled")
         if own is None and not is_known(target):
@@ -267,6 +269,8 @@ _ELSEWHERE = re.compile(
     r"__(cu|cudnn|onednn|gpu|triton|mosaic|custom)\w*\$?|cu[a-z]*_|cu(blas|dnn|solver|sparse|fft)|hip|roc|miopen|"
     r"tpu_custom_call|Mosaic|mosaic|triton|xla\.gpu|gpu_|magma|LuDecomposition|Eigh|Svd|Schur",
 )
+_OUTSIDE = "pass the jitted function itself, compute it outside the function"
+_EVALUATED = "shardc.CustomCall(evaluate=...)"
 _CALLBACK = re.compile(r"xla_(ffi_)?(python|partitioned_python)\w*callback")
 
 
@@ -278,8 +282,10 @@ def unknown_call(
     if needs:
         return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=_WAYS)
     if _CALLBACK.match(target):
-        fix = "a Python callback cannot be compiled: compute it outside the function, or with JAX's own operations"
-        return UnsupportedError(f"custom call {target!r} calls back into Python", where=call.place, fix=fix)
+        title = dict(call.attrs.get("frontend_attributes", ())).get("callback")
+        called = f" ({title})" if title else ""
+        fix = f"no file holds its function: {_OUTSIDE}, or program.with_custom_calls({{{target!r}: {_EVALUATED}}})"
+        return UnsupportedError(f"custom call {target!r} calls back into Python{called}", where=call.place, fix=fix)
     if _ELSEWHERE.match(target):
         fix = "pass the jitted function (or its jax.export for CPU) instead of a program lowered for that platform"
         return UnsupportedError(f"custom call {target!r} belongs to another platform", where=call.place, fix=fix)

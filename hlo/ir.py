@@ -272,6 +272,7 @@ def rebuild_computation(
     change: Change | None,
     called: Mapping[Computation, Computation] | None = None,
     only: Set[str] | None = None,
+    inlined: Mapping[Instruction, Sequence[Instruction]] | None = None,
 ) -> Computation:
     """Map every instruction, operands first; returns the same object when nothing changed.
 
@@ -280,7 +281,8 @@ def rebuild_computation(
     opcodes ``only`` if these are given. ``called`` maps computations that were rebuilt before; what calls one of them
     calls the new one, also in a replacement. Instructions that
     a replacement needs in addition are found through its operands; those that become dead are dropped, except
-    parameters and what has side effects.
+    parameters and what has side effects, which keeps its order: ``inlined`` has what else has some in a replacement, by
+    what it replaces, and may be filled by ``change``.
     """
     from shardc.hlo.opset import has_side_effect
 
@@ -309,7 +311,11 @@ def rebuild_computation(
     if not new:
         return computation
     root = new.get(computation.root, computation.root)
-    keep = [new.get(i, i) for i in computation if i.opcode == "parameter" or has_side_effect(i)]
+    keep: list[Instruction] = []
+    for i in computation:
+        keep += inlined.get(i, ()) if inlined else ()
+        if i.opcode == "parameter" or has_side_effect(i):
+            keep.append(new.get(i, i))
     return Computation(computation.name, topological([*keep, root]), root)
 
 

@@ -36,13 +36,15 @@ def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") 
     from shardc.compiler.kernels import emit_kernel
     from shardc.compiler.tune import choose
     from shardc.compiler.tuning import DEFAULT
+    from shardc.hlo.callbacks import need_none
     from shardc.native.target import host_target
 
     chosen = identifier(name or partitioned.module.name)
     if name and chosen != name:
         raise InputError(f"{name!r} is not a name in C", where="the program's name", fix=f"{chosen!r} is one")
-    config = _with_functions_elsewhere(partitioned)
     module = partitioned.compiled_module
+    need_none(module, "where there is no Python", "return the values and do this outside the function")
+    config = _with_functions_elsewhere(partitioned)
     kernels, tuning, words = partial(emit_kernel, target=target), DEFAULT, {}
     if config.tune:
         if target != host_target():

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from shardc.hlo.callbacks import PURE
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError, ShardcError
+from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.types import Shape
 from shardc.launcher.affinity import local_place, processors_here
 from shardc.launcher.making import PATIENCE, Making, handed_out
@@ -127,6 +128,11 @@ class Compiled:
         from shardc.launcher.checked import StepCheck, Unpartitioned
 
         first = transport.process_index == 0
+        effect = next((h for h in executable.hosts if h.title != PURE), None)
+        if effect is not None:
+            if first:
+                log.warning("SHARDC_CHECK: %s has effects (%s): steps are not compared", executable.name, effect.title)
+            return None
         program = Unpartitioned.of(self._source().propagated) if first and self._source is not None else None
         if transport.exchange_objects(program is not None, patience=PATIENCE)[0]:
             return StepCheck(program, executable, transport)
@@ -236,5 +242,12 @@ class Compiled:
         from shardc.compiler.serialize import save
         from shardc.launcher.atomic import check_writable
 
+        calls = self.executable.hosts
+        if calls:
+            raise UnsupportedError(
+                f"{calls[0].title} calls Python, whose functions no file holds",
+                where=calls[0].place,
+                fix="compile the function where it runs: executables are kept in the cache",
+            )
         check_writable(Path(path))
         save(self.executable, Path(path))

@@ -24,6 +24,8 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.groups import groups_grid
 from shardc.launcher.apart import finish_apart
+from shardc.launcher.array import Array
+from shardc.launcher.host_calls import HostCalls, is_host
 from shardc.launcher.step_driver import StepDriver
 from shardc.launcher.step_tables import StepTables
 from shardc.native.drive import WAIT, Prepared
@@ -112,6 +114,7 @@ class Driver(StepDriver):
             _Device(d, tables.arguments.of(i), tables.results.of(i), self._constants, arena(d), mask)
             for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
         ]
+        self._hosts = HostCalls(executable, config.custom_calls)
         threads = config.num_threads or _cores()
         # The same answer on all ranks, of which some may have one device and others two: connecting is collective.
         if executable.num_devices > transport.process_count or self._calls:
@@ -140,17 +143,22 @@ class Driver(StepDriver):
         """Each device's arena, by its number."""
         return {d.number: d.arena for d in self._running}
 
+    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+        if self._hosts.calling:
+            raise RunError(f"{self.executable.name} is called by Python that it calls", fix="take the inner call out")
+        return super().__call__(arguments)
+
     def _step_once(self) -> None:
         if self._loop is None:
-            self._run_alone(self._running[0])
+            self._run_alone()
         else:
             self._run(self._loop)
 
-    def _run_alone(self, device: _Device) -> None:
+    def _run_alone(self) -> None:
         """One device without collectives, from the beginning to the end."""
-        device.begin()
+        self._running[0].begin()
         self._call_helpers()
-        answer = device.advance(self._step)
+        answer = self._advance(0)
         if answer != DONE:
             raise self._wrong([answer])
 
@@ -175,7 +183,26 @@ class Driver(StepDriver):
         return False
 
     def _advance(self, place: int) -> int:
-        return self._running[place].advance(self._step)
+        """One device to its next stop, and past its calls of Python."""
+        device = self._running[place]
+        answer = device.advance(self._step)
+        while is_host(answer):
+            self._hosts.make(answer, device.row())
+            answer = device.advance(self._step)
+        return answer
+
+    def _call_python(self, loop: Prepared) -> None:
+        """Call by call, in each the devices in turn; who is further on waits for the others."""
+        rows = loop.rows
+        try:
+            while waiting := [row.answer for row in rows if is_host(row.answer)]:
+                stopped = [k for k, row in enumerate(rows) if row.answer == min(waiting)]
+                for k in stopped:
+                    self._hosts.make(rows[k].answer, rows[k])
+                for k in stopped:
+                    rows[k].answer = self._running[k].advance(self._step)
+        except RunError as error:
+            raise self._failed(error) from error.__cause__
 
     def _call_helpers(self) -> None:
         """Let as many threads help as this driver may use; others of the process may use more or fewer."""

@@ -7,21 +7,21 @@ from typing import Any
 
 from shardc.hlo.errors import ShardcError, UnsupportedError
 
-__all__ = ["lowering_refused"]
+__all__ = ["equations", "lowering_refused"]
 
+_SEVERAL = " in a program for several devices"
+_PARTLY = " in a shard_map over some of the mesh's axes"
 #: Part of JAX's message -> primitives to blame.
 _REASONS = {
-    "require devices to be present": ("pure_callback", "io_callback", "inspect_sharding", "custom_partitioning"),
-    "effects are not supported for more than 1 device": ("debug_callback", "debug_print", "io_callback"),
+    "require devices to be present": ("inspect_sharding", "custom_partitioning"),
+    "all mesh axes are partitioned manually": ("pure_callback", "io_callback"),
 }
-#: Primitive -> how users write it, and what to do instead.
+#: Primitive -> how users write it, what is the matter, and what to do instead.
 _ADVICE = {
-    "pure_callback": ("jax.pure_callback", "write it with jax.numpy, or call Python between two jitted functions"),
-    "io_callback": ("jax.experimental.io_callback", "return the values and do this outside the jitted function"),
-    "inspect_sharding": ("jax.debug.inspect_array_sharding", "remove it: `shardc explain` tells shardings"),
-    "custom_partitioning": ("custom_partitioning", "call the plain function: shardc partitions it itself"),
-    "debug_callback": ("an ordered debug callback", "leave ordered=True out"),
-    "debug_print": ("an ordered jax.debug.print", "leave ordered=True out"),
+    "inspect_sharding": ("jax.debug.inspect_array_sharding" + _SEVERAL, "remove it: `shardc explain` tells shardings"),
+    "custom_partitioning": ("custom_partitioning" + _SEVERAL, "call the plain function: shardc partitions it itself"),
+    "pure_callback": ("jax.pure_callback" + _PARTLY, "call it outside, or let axis_names name all axes of the mesh"),
+    "io_callback": ("io_callback" + _PARTLY, "call it outside, or let axis_names name all axes of the mesh"),
 }
 
 
@@ -30,23 +30,28 @@ def lowering_refused(traced: Any, error: Exception) -> ShardcError | None:
     names = next((names for words, names in _REASONS.items() if words in str(error)), ())
     if not names:
         return None
-    for equation in _equations(traced.jaxpr):
+    for equation in equations(traced.jaxpr):
         name = equation.primitive.name
         if name in names:
             what, fix = _ADVICE[name]
-            return UnsupportedError(f"{what} in a program for several devices", where=_place(equation), fix=fix)
+            return UnsupportedError(what, where=_place(equation), fix=fix)
     return UnsupportedError(str(error))
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations of a jaxpr, and of those inside it."""
-    inner = getattr(jaxpr, "jaxpr", jaxpr)
-    for equation in getattr(inner, "eqns", ()):
-        yield equation
-        for value in equation.params.values():
-            for part in value if isinstance(value, (tuple, list)) else (value,):
-                if hasattr(part, "eqns") or hasattr(part, "jaxpr"):
-                    yield from _equations(part)
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, and of those inside it, each once."""
+    waiting, seen = [jaxpr], set()
+    while waiting:
+        closed = waiting.pop()
+        inner = getattr(closed, "jaxpr", closed)
+        if id(inner) in seen:
+            continue
+        seen.add(id(inner))
+        for equation in inner.eqns:
+            yield equation
+            for value in equation.params.values():
+                parts = value if isinstance(value, tuple | list) else (value,)
+                waiting += [p for p in parts if hasattr(p, "eqns") or hasattr(p, "jaxpr")]
 
 
 def _place(equation: Any) -> str | None:

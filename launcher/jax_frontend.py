@@ -22,6 +22,7 @@ from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.refine import refine_shapes
 from shardc.hlo.types import array_shape, dtype_of
 from shardc.launcher.accelerators import keep_jax_on_cpu
+from shardc.launcher.jax_callbacks import with_callbacks
 from shardc.launcher.jax_effects import lowering_refused
 from shardc.launcher.jax_program import JaxLeaf, JaxProgram, JaxSignature
 from shardc.launcher.meshes import as_mesh
@@ -37,13 +38,14 @@ class JaxLowering:
     """What JAX lowered, not read yet: an ``ir.Module`` of jaxlib and how its values belong to pytrees.
 
     ``kept`` are the arguments that jit kept, None where this JAX does not tell. ``mesh`` is the one that was asked
-    for.
+    for. ``callbacks`` are the Python functions that the program calls, by the index in its calls.
     """
 
     mlir: Any
     signature: JaxSignature
     kept: Any
     mesh: Mesh | None = None
+    callbacks: tuple[Callable[..., Any], ...] = ()
 
     def content(self) -> str:
         """A digest that tells the program from all others, shardings, names and source lines included; to be asked
@@ -64,7 +66,7 @@ class JaxLowering:
         constants, count = len(self.signature.constants), len(self.signature.arguments)
         kept = _kept(self.kept, count, module, constants)
         module = _named_by_position(module, kept, constants)
-        program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir))
+        program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir, self.callbacks))
         if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
             raise AnnotationError(
                 f"the function shards values over {module.mesh}, and mesh= is {self.mesh}",
@@ -102,7 +104,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
             )
         if isinstance(obj, jax.stages.Traced):
             keep_jax_on_cpu()
-            obj = obj.lower(lowering_platforms=("cpu",))
+            obj = with_callbacks(obj)()
         return _lowering(jax, obj).read()
     if not callable(obj):
         raise InputError(
@@ -241,7 +243,7 @@ def _lower_jitted(
     traced = None
     try:
         traced = jitted.trace(*positional, **named)
-        lowered = traced.lower(lowering_platforms=("cpu",))
+        lowered = with_callbacks(traced)()
     except Exception as e:
         refused = lowering_refused(traced, e) if traced is not None else None
         if refused is not None:
@@ -276,9 +278,10 @@ def _lowering(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, 
     outputs = tuple(_leaf(jax, o) for o in jax.tree_util.tree_leaves(lowered.out_info))
     inner = getattr(lowered, "_lowering", None)
     constants = tuple(np.asarray(c) for c in getattr(inner, "const_args", None) or ())
-    kept = getattr(inner, "compile_args", {}).get("kept_var_idx")
+    given = getattr(inner, "compile_args", {})
+    kept, callbacks = given.get("kept_var_idx"), tuple(given.get("host_callbacks") or ())
     signature = JaxSignature(lowered.in_tree, lowered.out_tree, arguments, outputs, (), constants, *static)
-    return JaxLowering(lowered.compiler_ir("stablehlo"), signature, kept)
+    return JaxLowering(lowered.compiler_ir("stablehlo"), signature, kept, callbacks=callbacks)
 
 
 def _from_exported(
@@ -337,14 +340,14 @@ def _named_by_position(module: Module, kept: Sequence[int], constants: int) -> M
 
 
 def _checked(program: JaxProgram) -> JaxProgram:
-    """Side effects show up as tokens, callbacks of other kinds as extra parameters: neither is supported."""
+    """What JAX hands in and out besides the function's own values, shardc knows nothing of."""
     module = program.module
     tokens = any(p.shape.is_token for p in module.parameters) or any(s.is_token for s in module.results)
     expected = len(program.constants) + len(program.kept)
     if tokens or len(module.parameters) != expected or len(module.results) != len(program.results):
         raise UnsupportedError(
-            "this function has ordered side effects (callbacks, prints)",
-            fix="take ordered callbacks out of the jitted function",
+            "this function has parameters or results besides its own",
+            fix="pass the function itself, and take effects that JAX orders by tokens out of it",
         )
     return program
 

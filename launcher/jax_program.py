@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -123,10 +123,12 @@ class JaxSignature:
 
 @dataclass(frozen=True, slots=True)
 class JaxProgram(JaxSignature):
-    """A signature with its module. ``mlir`` is what the module was read from: an ``ir.Module`` of jaxlib, or bytes."""
+    """A signature with its module. ``mlir`` is what the module was read from: an ``ir.Module`` of jaxlib, or bytes.
+    ``callbacks`` are the Python functions that the program calls, by index."""
 
     module: Module = field(kw_only=True)
     mlir: Any = field(default=None, kw_only=True)
+    callbacks: tuple[Callable[..., Any], ...] = field(default=(), kw_only=True)
 
     def original(self) -> bytes:
         """The MLIR that the module was read from, as bytecode or text."""
@@ -137,10 +139,12 @@ class JaxProgram(JaxSignature):
         return bytecode(self.mlir)
 
     @staticmethod
-    def of(signature: JaxSignature, module: Module, mlir: Any = None) -> JaxProgram:
+    def of(
+        signature: JaxSignature, module: Module, mlir: Any = None, callbacks: tuple[Callable[..., Any], ...] = ()
+    ) -> JaxProgram:
         """The program that ``signature`` is of."""
         parts = {f.name: getattr(signature, f.name) for f in fields(JaxSignature)}
-        return JaxProgram(**{**parts, "names": module.arg_names}, module=module, mlir=mlir)
+        return JaxProgram(**{**parts, "names": module.arg_names}, module=module, mlir=mlir, callbacks=callbacks)
 
 
 def _fits(leaf: Any, spec: JaxLeaf) -> bool:

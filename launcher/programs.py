@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardc.hlo.callbacks import calls_of
+from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
 from shardc.launcher.making import making_of
@@ -58,7 +60,8 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
 
     start = time.perf_counter()
     program = module_from_jax(function, *args, **kwargs)
-    return Program(program.module, program, seconds=since("read", start))
+    config = _calling(job_config(), program.callbacks)
+    return Program(program.module, program, config=config, seconds=since("read", start))
 
 
 def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
@@ -69,7 +72,8 @@ def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     lowering = lower(function, args=args, kwargs=kwargs, **options)
     content = lowering.content()
     program = lowering.read()
-    return Program(program.module, program, seconds=since("read", start), content=content)
+    config = _calling(job_config(), lowering.callbacks)
+    return Program(program.module, program, config=config, seconds=since("read", start), content=content)
 
 
 def compile_function(
@@ -78,9 +82,9 @@ def compile_function(
     """`from_function`, compiled for ``target``; what is in the cache is not even read."""
     from shardc.launcher.jax_frontend import lower
 
-    config = job_config()
     start = time.perf_counter()
     lowering = lower(function, args=args, kwargs=kwargs, **options)
+    config = _calling(job_config(), lowering.callbacks)
     content = lowering.content()
     lowered = time.perf_counter() - start
 
@@ -115,6 +119,11 @@ def _called(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> st
     ]
     more = [f"... ({len(leaves)} arrays)"] if len(leaves) > _SHOWN else []
     return f"{getattr(function, '__name__', 'a function')}({', '.join([*shown, *more])})"
+
+
+def _calling(config: Config, functions: Sequence[Callable[..., Any]]) -> Config:
+    """``config`` for a program that calls these Python functions."""
+    return replace(config, custom_calls=calls_of(functions)) if functions else config
 
 
 def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:

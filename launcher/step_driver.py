@@ -24,7 +24,7 @@ from shardc.launcher.neighbours import Neighbours, connects_all
 from shardc.launcher.standing import Plan
 from shardc.launcher.step_tables import StepTables
 from shardc.launcher.watchdog import Watchdog, start_watchdog
-from shardc.native.drive import FAILED, FINISHED, JOB_BYTES, PAUSED, START, WAITING, Prepared
+from shardc.native.drive import FAILED, FINISHED, HOSTED, JOB_BYTES, PAUSED, START, WAITING, Prepared
 from shardc.native.pool import Pool, Row
 
 if TYPE_CHECKING:
@@ -137,15 +137,21 @@ class StepDriver(ABC):
         """All devices from the beginning to the end; None, or their answers where they came to something else."""
         state = loop.run()
         try:
-            while state in (WAITING, PAUSED):
+            while state in (WAITING, PAUSED, HOSTED):
                 if state == WAITING:
                     self._look_after(loop)
+                elif state == HOSTED:
+                    self._call_python(loop)
                 state = loop.run()
         finally:
             loop.abandon()
         if state == FAILED:
             raise self._failed(self._performer.failure(loop.job.code, loop.job.stop & ~WAIT))
         return None if state == FINISHED else [row.answer for row in loop.rows]
+
+    def _call_python(self, loop: Prepared) -> None:
+        """Make the calls of Python that devices have stopped for, and let these go on to stops of another kind."""
+        raise AssertionError(f"{self.executable.name} calls no Python")
 
     def _look_after(self, loop: Prepared) -> None:
         """A collective waits: is there still hope?"""
@@ -228,6 +234,7 @@ def program_parts(executable: Executable) -> dict[str, str]:
         "shardings": (executable.arguments, executable.results),
         "collectives": executable.collectives,
         "memory": executable.arena_bytes,
+        "calls of Python": executable.hosts,
         "constants and operations, which also mean values that the function takes from outside": executable.meaning,
     }
     digests = {name: hashlib.sha256(repr(part).encode()).hexdigest()[:12] for name, part in told.items()}

@@ -12,8 +12,10 @@ be worth it), and hands the collective to the performer::
 ``phase`` is `WHOLE`, `START` or `DONE_PHASE`. It answers 0 when that is done, 1 when it waited ``deadline`` nanoseconds
 for others (it is called again with the same arguments), a negative number when it failed. The loop returns `FINISHED`,
 `WAITING` (look at signals and at the other processes, then call again), `ANSWERED` (the rows' answers say what
-happened: they differ, a check is false, or there is no such collective), `FAILED` (`Job.code` says why) or, between two
-collectives of a long step, `PAUSED` (look at signals, then call again).
+happened: they differ, a check is false, or there is no such collective), `FAILED` (`Job.code` says why), between two
+collectives of a long step `PAUSED` (look at signals, then call again) or, where some devices call Python, `HOSTED`:
+these answer with `HOST`; let them go on to where they stop for something else, write that answer to their rows, call
+again.
 
 What a phase took the last times is remembered in ``Job.expected``: 2 * n + 1 numbers, for what follows the beginning,
 each collective (or its start), and each done. The newest `RING` collectives are in ``Job.events``, sums in
@@ -42,6 +44,8 @@ __all__ = [
     "EVENTS_OFFSET",
     "FAILED",
     "FINISHED",
+    "HOST",
+    "HOSTED",
     "JOB_BYTES",
     "PAUSED",
     "PERFORM_TYPE",
@@ -66,10 +70,12 @@ DRIVE, CLAIM = "shardc_drive", "shardc_claim"
 
 #: What the step returns at the done of collective ``index``: ``index | WAIT``.
 WAIT = 1 << 30
+#: What the step returns where it calls Python: the number of the call and this bit.
+HOST = 1 << 29
 #: What a performer is asked for: a whole collective, its start, its done.
 WHOLE, START, DONE_PHASE = 0, 1, 2
 #: What the loop returns.
-FINISHED, WAITING, ANSWERED, FAILED, PAUSED = range(5)
+FINISHED, WAITING, ANSWERED, FAILED, PAUSED, HOSTED = range(6)
 #: Events that are kept.
 RING = 256
 
@@ -255,6 +261,7 @@ def drive_ir(target: Target | None = None) -> str:
         "HEADER": _HEADER,
         "INDEX": WAIT - 1,
         "WAIT": WAIT,
+        "HOST_SHIFT": HOST.bit_length() - 1,
         "WAIT_SHIFT": WAIT.bit_length() - 1,
         "UNKNOWN": _UNKNOWN,
         "TINY": _TINY,

@@ -48,6 +48,27 @@ no:
   ret i1 false
 }
 
+; Has a device stopped to call Python?
+define internal i1 @calls(ptr %rows, i64 %count) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %more ]
+  %answer.p = getelementptr %row, ptr %rows, i64 %k, i32 5
+  %answer = load i64, ptr %answer.p, align 8
+  %kind = ashr i64 %answer, $HOST_SHIFT$
+  %this = icmp eq i64 %kind, 1
+  br i1 %this, label %yes, label %more
+more:
+  %next = add i64 %k, 1
+  %left = icmp ult i64 %next, %count
+  br i1 %left, label %loop, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; All devices to their next stop, on the pool's threads if what lies before it takes longer than calling them.
 ; ``stop`` is where they stand. Returns the time.
 define internal i64 @advance(ptr %job, i64 %stop, i64 %begin) {
@@ -221,7 +242,8 @@ entry:
   %entered = call i64 @now()
   %python.due = add i64 %entered, %deadline
   switch i64 %waiting, label %fresh [ i64 1, label %resume
-                                      i64 2, label %continue ]
+                                      i64 2, label %continue
+                                      i64 3, label %arrive ]
 fresh:
   call void @rewind(ptr %rows, i64 %count)
   call void @show(ptr %job, i64 1)
@@ -237,7 +259,10 @@ phase:
   %from = phi i64 [ -1, %fresh ], [ %stop.done, %continue ], [ %stop, %finished ]
   %begin = phi i64 [ %entered, %fresh ], [ %entered, %continue ], [ %end, %finished ]
   store i64 1, ptr %where.p, align 8
-  %arrived = call i64 @advance(ptr %job, i64 %from, i64 %begin)
+  %advanced = call i64 @advance(ptr %job, i64 %from, i64 %begin)
+  br label %arrive
+arrive:
+  %arrived = phi i64 [ %advanced, %phase ], [ %entered, %entry ]
   %answer = load i64, ptr %first.row, align 8
   %same = call i1 @agree(ptr %rows, i64 %count, i64 %answer)
   br i1 %same, label %look, label %python
@@ -304,6 +329,12 @@ failed:
   store i64 %code.wide, ptr %code.p, align 8
   ret i32 3
 python:
+  %called = call i1 @calls(ptr %rows, i64 %count)
+  br i1 %called, label %host, label %answered
+host:
+  store i64 3, ptr %waiting.p, align 8
+  ret i32 5
+answered:
   store i64 0, ptr %where.p, align 8
   call void @show(ptr %job, i64 0)
   ret i32 2

@@ -14,7 +14,7 @@ from llvmlite import ir
 from shardc.collectives.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
-from shardc.compiler.executable import DONE, PASSED_BY, WAIT, failed_check
+from shardc.compiler.executable import DONE, HOST, PASSED_BY, WAIT, failed_check
 from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.native.vector import I8, I32, I64, PTR
 
@@ -54,6 +54,7 @@ class _StepEmitter:
         self._memmove = module.globals.get("memmove") or ir.Function(module, move, "memmove")
         self._builder: Any = ir.IRBuilder(self._function.append_basic_block("entry"))
         self._resume: list[tuple[int, Any]] = []
+        self._hosts = {step: number for number, step in enumerate(lowered.hosts)}
 
     def emit(self) -> ir.Function:
         b = self._builder
@@ -129,6 +130,9 @@ class _StepEmitter:
         if step.instruction.opcode in ("partition-id", "replica-id"):
             self._identity(step)
             return
+        if step in self._hosts:
+            self._stop(step, self._hosts[step] | HOST)
+            return
         function = self._kernels.function(step.instruction)
         places = [self._address(b) for b in (*step.operands, *step.results)]
         self._builder.call(function, [*places, self._device])
@@ -155,9 +159,9 @@ class _StepEmitter:
         self._builder.call(self._memmove, [self._address(step.target), self._address(step.source), size])
         self._passed(step, "memmove")
 
-    def _stop(self, step: Collective | Await, answer: int) -> None:
+    def _stop(self, step: Collective | Await | Kernel, answer: int) -> None:
         """Return ``answer``; the next call goes on behind it, at the resume point ``answer + 1``."""
-        after = self._function.append_basic_block(f"after_collective_{answer}")
+        after = self._function.append_basic_block(f"after_{answer}")
         self._leave(answer + 1, answer)
         self._resume.append((answer + 1, after))
         self._builder.position_at_end(after)

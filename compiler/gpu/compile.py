@@ -17,6 +17,7 @@ from shardc.compiler.profile import ProfilePlan
 from shardc.compiler.sites import EVENTS, site_of
 from shardc.compiler.specs import described
 from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.hlo.callbacks import need_none
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import need_computable
 from shardc.hlo.ir import Module
@@ -39,6 +40,7 @@ def build_gpu_executable(
     """Lower and compile ``module`` for GPUs of ``target``, without the cache; what has no GPU code is compiled for the
     processor ``machine``. Without ``fold`` nothing is computed before the program runs; ``tuning`` is by default what
     ``config`` says; with ``profile`` drivers time the steps. Raises `UnsupportedError` for what neither can do."""
+    need_none(module, "in a step for GPUs", "compile it for cpu, or return the values and do this outside the function")
     need_computable(module, config.custom_calls)
     emulated = target.kind == "emulated"
     machine = host_target() if emulated or machine is None else machine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardc.compiler.lower.expansions import EXPANSIONS
 from shardc.hlo.expand_batch_norm import expand_batch_norm
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
-from shardc.hlo.simplify.make import inline, keep_reachable, with_effects
+from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["ExpandOps", "expansion_of"]
 
@@ -34,16 +34,15 @@ class ExpandOps:
 
     def run(self, module: Module) -> Module:
         new: dict[Computation, Computation] = {}
-        kept: list[Instruction] = []
+        kept: dict[Instruction, list[Instruction]] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             expand = expansion_of(old.opcode, batch_norm=self.batch_norm)
             if expand is None:
                 return None
             attrs = {k: new.get(v, v) if isinstance(v, Computation) else v for k, v in old.attrs.items()}
-            return inline(expand(old.replace(attrs=attrs)), operands, kept)
+            return inline(expand(old.replace(attrs=attrs)), operands, kept.setdefault(old, []))
 
         for c in module.computations:
-            kept.clear()
-            new[c] = with_effects(rebuild_computation(c, change, new), kept)
+            new[c] = rebuild_computation(c, change, new, inlined=kept)
         return keep_reachable(module, new[module.entry])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
-from shardc.hlo.simplify.make import inline, keep_reachable, with_effects
+from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["InlineCalls"]
 
@@ -24,14 +24,13 @@ class InlineCalls:
 
     def run(self, module: Module) -> Module:
         new: dict[Computation, Computation] = {}
-        kept: list[Instruction] = []
+        kept: dict[Instruction, list[Instruction]] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             if old.opcode in _CALLS:
-                return inline(new[old.attrs[_CALLS[old.opcode]]], operands, kept)
+                return inline(new[old.attrs[_CALLS[old.opcode]]], operands, kept.setdefault(old, []))
             return operands[0] if old.opcode in ("async-update", "async-done") else None
 
         for c in module.computations:
-            kept.clear()
-            new[c] = with_effects(rebuild_computation(c, change, new), kept)
+            new[c] = rebuild_computation(c, change, new, inlined=kept)
         return keep_reachable(module, new[module.entry])

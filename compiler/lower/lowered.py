@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.collectives.call import BufferRef, SharedSection
+from shardc.hlo.callbacks import is_callback
 from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.types import Shape
@@ -222,6 +223,11 @@ class Lowered:
     @property
     def checks(self) -> tuple[Check, ...]:
         return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Check))
+
+    @property
+    def hosts(self) -> tuple[Kernel, ...]:
+        """The calls of Python: steps at which the program stops, by number."""
+        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Kernel) and is_callback(s.instruction))
 
 
 def memory_analysis(lowered: Lowered) -> dict[str, int]:

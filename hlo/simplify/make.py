@@ -35,7 +35,6 @@ __all__ = [
     "splat_source",
     "step_computations",
     "transpose",
-    "with_effects",
 ]
 
 
@@ -97,18 +96,16 @@ def scalar_value(instruction: Instruction) -> Any:
 def inline(
     computation: Computation, operands: tuple[Instruction, ...], kept: list[Instruction] | None = None
 ) -> Instruction:
-    """The computation's root with its parameters replaced by ``operands``; ``kept`` gets what has side effects."""
+    """The computation's root with its parameters replaced by ``operands``; ``kept`` gets what has side effects, which
+    is never the same instruction a second time."""
     new: dict[Instruction, Instruction] = {}
     for i in computation:
         if i.opcode == "parameter":
             new[i] = operands[i.attrs["index"]]
         else:
             args = tuple(new[o] for o in i.operands)
-            new[i] = (
-                i
-                if not args or all(a is b for a, b in zip(args, i.operands, strict=True))
-                else i.replace(operands=args)
-            )
+            same = all(a is b for a, b in zip(args, i.operands, strict=True)) and not has_side_effect(i)
+            new[i] = i if same else i.replace(operands=args)
     if kept is not None:
         kept.extend(new[i] for i in effects(computation))
     return new[computation.root]
@@ -152,14 +149,6 @@ def with_order(computation: Computation, root: Instruction, extra: Iterable[Inst
     """A computation that returns ``root`` with the parameters of ``computation``."""
     keep = [i for i in computation if i.opcode == "parameter"]
     return Computation(computation.name, topological([*keep, *extra, root]), root)
-
-
-def with_effects(computation: Computation, extra: Iterable[Instruction]) -> Computation:
-    """The computation, holding ``extra`` and what they need as well."""
-    missing = [i for i in extra if i not in set(computation.instructions)]
-    if not missing:
-        return computation
-    return Computation(computation.name, topological([*computation.instructions, *missing]), computation.root)
 
 
 def effects(computation: Computation) -> list[Instruction]:

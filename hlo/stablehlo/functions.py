@@ -42,8 +42,6 @@ class Converter:
         #: Whether calls without shardings of their own take those of the function's results.
         self.called_results = True
         self.made: dict[int, tuple[str, ...]] | None = None  # names by first value, where the writer wants them
-        #: What a callback was called and where it stood, for those that were left out.
-        self.removed_callbacks: list[tuple[str, Location]] = []
         self._names: dict[str, int] = {}
         self._called: dict[str, Computation] = {}
         self._open: set[str] = set()  # functions under conversion

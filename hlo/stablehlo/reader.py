@@ -108,15 +108,7 @@ def module_from_plain(
         callees = dict.fromkeys(c for root in others for c in reachable_computations(root))
         more = [c for c in callees if c not in module.computations]
         module = module.with_(computations=(*more, *module.computations))
-    _tell_removed(converter)
     return module, tables.found_user_source
-
-
-def _tell_removed(converter: Converter) -> None:
-    """One warning for all callbacks that were left out."""
-    if converter.removed_callbacks:
-        places = dict.fromkeys(f"{name} at {place}" for name, place in converter.removed_callbacks)
-        log.warning("left out, as compiled programs do not call Python: %s", ", ".join(places))
 
 
 def _entry_name(plain: dict[str, Any], file: str, *, several: bool = False) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardc.hlo.callbacks import is_callback
 from shardc.hlo.custom_calls import (
     DATA_FLOW_EDGE,
     ENTER_MANUAL,
@@ -28,6 +29,7 @@ from shardc.partitioner.callees import callee
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.manual import enter, leave
 from shardc.partitioner.moved import result_moved
+from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
 from shardc.partitioner.values import Tree, Value, leaves
 from shardc.sharding.factors import FactorKind, FactorRule
@@ -194,6 +196,8 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
         return enter(body, op)
     if target in LEAVE_MANUAL:
         return leave(body, op)
+    if is_callback(op):
+        return partition_callback(body, op)
     if any(o.shape.is_tuple for o in op.operands):
         return _whole_call(body, op)
     return body.partition_locally(op, _PLAIN_CALL)

@@ -12,6 +12,8 @@ from shardc.native.drive import (
     ANSWERED,
     FAILED,
     FINISHED,
+    HOST,
+    HOSTED,
     PAUSED,
     PERFORM_TYPE,
     RING,
@@ -169,3 +171,23 @@ def test_what_a_phase_took_is_expected_the_next_time() -> None:
     program.loop.expected[0] = 1 << 40  # what a phase once took is forgotten slowly
     assert program.loop.run() == FINISHED
     assert program.loop.expected[0] == ((1 << 40) - (1 << 37)) | 1
+
+
+def test_devices_that_call_python_are_waited_for() -> None:
+    scripts = [[0, HOST | 4, 1, HOST, -1], [0, 1, HOST | 2, -1]]
+    program = Program(lambda device, place: scripts[device][place], 2)
+    rows, seen = program.loop.rows, []
+    state = program.loop.run()
+    while state == HOSTED:
+        seen.append([row.answer for row in rows])
+        for device, row in enumerate(rows):
+            if row.answer & HOST:
+                row.answer = scripts[device][scripts[device].index(row.answer) + 1]
+                ctypes.c_int64.from_address(row.arena).value += 1
+        state = program.loop.run()
+    assert state == FINISHED
+    assert seen == [[HOST | 4, 1], [HOST, HOST | 2]]
+    assert program.performed == [(0, 0), (1, 0)]
+    assert program.loop.run() == HOSTED
+    program.loop.abandon()
+    assert program.loop.run() == HOSTED and program.performed[2:] == [(0, 0), (0, 0)]

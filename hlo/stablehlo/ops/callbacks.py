@@ -1,52 +1,72 @@
-"""Calls back into Python, which a compiled program cannot make: those that only look on are left out."""
+"""Calls of Python: JAX's custom calls become callbacks (`shardc.hlo.callbacks`)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import Any
 
+from shardc.hlo.callbacks import EACH, ORDERED, PURE, TITLE
 from shardc.hlo.ir import Instruction
 from shardc.hlo.literal import Literal
 from shardc.hlo.stablehlo.scope import Op
+from shardc.hlo.types import tuple_shape
 
-__all__ = ["convert_callback", "is_callback"]
+__all__ = ["convert_callback"]
 
-_TARGET = re.compile(r"xla_(ffi_)?(partitioned_)?python_(cpu|gpu|tpu)_callback|InspectSharding")
-#: Names in JAX's traces of functions that call back, and how users write them.
+#: Names in JAX's traces of functions that call back with effects, and how users write them.
 _NAMES = {
     "debug_print": "jax.debug.print",
     "debug_callback": "jax.debug.callback",
-    "pure_callback": "jax.pure_callback",
     "io_callback": "jax.experimental.io_callback",
-    "inspect_sharding": "jax.debug.inspect_array_sharding",
 }
 
 
-def is_callback(target: str) -> bool:
-    return _TARGET.fullmatch(target) is not None
-
-
-def convert_callback(op: Op) -> Sequence[Instruction]:
-    """Nothing, when nobody uses the call's results; a token stays the token that was passed in.
-
-    Raises UnsupportedError where results are used.
+def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
+    """A custom call with the backend ``config``, in its place among the others: tokens would only repeat that order.
+    One without side effects whose results nobody reads is left out, as JAX may.
     """
-    converter = op.scope.converter
-    trace = op.metadata.op_name if op.metadata else ""
-    name = next((user for traced, user in _NAMES.items() if traced in trace), "a callback")
-    used = [s for number, s in enumerate(op.shapes, op.first) if not s.is_token and converter.is_used(number)]
-    if used:
-        raise op.unsupported(
-            f"{name} needs Python in the middle of the program",
-            "write it with jax.numpy, or call Python between two jitted functions",
-        )
-    converter.removed_callbacks.append((name, op.place))
     tokens = [o for o in op.operands if o.shape.is_token]
-    return [_stand_in(op, k, tokens) for k in range(len(op.shapes))]
+    shapes = tuple(s for s in op.shapes if not s.is_token)
+    pure = not op.get("has_side_effect")
+    if pure and not any(op.scope.converter.is_used(n) for n in range(op.first, op.first + len(op.shapes))):
+        return [op.emit("constant", s, literal=Literal.full(s, 0)) for s in op.shapes]
+    whole = shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
+    operands = [o for o in op.operands if o not in tokens]
+    made = op.emit("custom-call", whole, *operands, **_attributes(op, config, _title(op, pure), bool(tokens)))
+    parts = [made]
+    if len(shapes) != 1:
+        parts = [op.emit("get-tuple-element", s, made, index=k) for k, s in enumerate(shapes)]
+    elements, token = iter(parts), tokens[0] if tokens else None
+    return [(token or op.emit("after-all", s)) if s.is_token else next(elements) for s in op.shapes]
 
 
-def _stand_in(op: Op, index: int, tokens: Sequence[Instruction]) -> Instruction:
-    shape = op.shapes[index]
-    if shape.is_token:
-        return tokens[0] if tokens else op.emit("after-all", shape)
-    return op.emit("constant", shape, literal=Literal.full(shape, 0))
+def _title(op: Op, pure: bool) -> str:
+    """What people call it."""
+    if pure:
+        return PURE
+    primitive = op.metadata.op_name.rpartition("/")[2] if op.metadata else ""
+    return next((user for traced, user in _NAMES.items() if traced in primitive), "a callback")
+
+
+def _attributes(op: Op, config: str, title: str, ordered: bool) -> dict[str, Any]:
+    marks = {TITLE: title}
+    if _on_each_device(op):
+        marks[EACH] = "true"
+    if ordered:
+        marks[ORDERED] = "true"
+    return {
+        "custom_call_target": op.get("call_target_name"),
+        "custom_call_has_side_effect": True,
+        "backend_config": config,
+        "api_version": "API_VERSION_TYPED_FFI",
+        "frontend_attributes": tuple(sorted(marks.items())),
+    }
+
+
+def _on_each_device(op: Op) -> bool:
+    """JAX says where a callback runs: on one device, or in a manual computation on all."""
+    if "sdy.sharding" in op.raw:
+        given = op.get("sdy.sharding")
+        first = given[0] if isinstance(given, tuple) else given
+        return not getattr(getattr(first, "mesh", None), "is_maximal", True)
+    return "manual" in str(op.get("mhlo.sharding", ""))

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from shardc.hlo.callbacks import TARGETS
 from shardc.hlo.errors import InputError
 from shardc.hlo.groups import ListGroups
 from shardc.hlo.ir import Instruction
 from shardc.hlo.stablehlo.constants import literal_from_text
-from shardc.hlo.stablehlo.ops.callbacks import convert_callback, is_callback
+from shardc.hlo.stablehlo.ops.callbacks import convert_callback
 from shardc.hlo.stablehlo.scope import Op
 from shardc.hlo.stablehlo.tables import literal_ints
 from shardc.hlo.text.shapes import with_layout
@@ -32,13 +33,15 @@ _API_VERSIONS = {
 def convert_custom_call(op: Op) -> Sequence[Instruction]:
     """One instruction; several results are elements of its tuple."""
     target = op.get("call_target_name")
-    if is_callback(target):
-        return convert_callback(op)
+    if target in TARGETS:
+        return convert_callback(op, _config(op))
     if target == _SHAPE_ASSERTION:
         return _shape_assertion(op)
     if target == _CUSTOM_PARTITIONING:
         why = "custom_partitioning hands XLA Python functions, which are not in the module"
         raise op.unsupported(why, "call the plain function: shardc partitions it itself")
+    if target == "InspectSharding":
+        raise op.unsupported("jax.debug.inspect_array_sharding asks XLA", "remove it: `shardc explain` tells shardings")
     if target == "ragged_all_to_all":
         return _ragged_all_to_all(op)
     if target == "xla.sdy.FuncResultSharding":
