@@ -56,9 +56,7 @@ class RegionNetwork:
     ``thrift`` is what an element costs that is computed in addition, in bytes to send; infinite: there are none.
     """
 
-    def __init__(
-        self, costs: Costs, region: Region, options: Sequence[tuple[Option, ...]], thrift: float
-    ) -> None:
+    def __init__(self, costs: Costs, region: Region, options: Sequence[tuple[Option, ...]], thrift: float) -> None:
         self.costs = costs
         self.thrift = thrift
         self.region, self.options = region, options

@@ -58,8 +58,9 @@ def in_natural_order(
         count = math.prod(t.tile)
         if (
             "manual" in t.subgroups
-            or sorted(device_list(t)) != list(range(count))
-            or len(order or range(count)) != count
+            or not t.is_permutation
+            or t.num_devices != count
+            or (order is not None and len(order) != count)
         ):
             return module
         if fits([*kept, t]):
