@@ -246,8 +246,8 @@ class Wire:
 class Region:
     """Some nodes, in order, and what can be seen of a program from them.
 
-    ``readers`` are those of each wire: the nodes of the region, and of others the first that asks for each layout. Costs
-    depend on no more. It holds for the options that the nodes outside have at present.
+    ``readers`` are those of each wire: the nodes of the region, and of others the first that asks for each layout;
+    costs depend on no more. It holds for the options that the nodes outside have at present.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
