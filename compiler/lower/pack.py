@@ -124,8 +124,8 @@ def _aligned(offset: int) -> int:
 class _Taken:
     """Byte ranges that are taken, each during the bits of a mask (-1: always); as arrays, because there may be many.
 
-    Time is cut into pages. Most ranges are short and stand in the lists of the few pages that they touch; who asks about
-    a short time looks at these, and at the ranges that touch many pages.
+    Time is cut into pages. Most ranges are short and stand in the lists of the few pages that they touch. Who asks
+    about a short time looks at these, and at the ranges that touch many pages.
     """
 
     def __init__(self, capacity: int) -> None:
