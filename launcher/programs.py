@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
+from shardc.hlo.progress import stage
 from shardc.launcher.making import making_of
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.stages import Compiled, Program, job_config, since
@@ -35,6 +36,7 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
     return program_of(read_file(path), str(path), args, kwargs, start)
 
 
+@stage("read")
 def program_of(
     data: bytes, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, start: float = 0.0
 ) -> Program:

@@ -1,4 +1,4 @@
-"""Live ranges of nested loops and branches, against data flow over the control-flow graph; their cost does not explode."""
+"""Live ranges of nested loops and branches, against data flow over the graph; their cost does not explode."""
 
 from __future__ import annotations
 
