@@ -100,7 +100,7 @@ class Options:
         table, problem = self.context.table, way.problem
         present = [*node.option.operands, *node.option.results]
         carries: list[_Carry] = [((), (), "sum"), *_carries(way, pools)]
-        tensors = [t for t, pool in enumerate(pools) if pool and present[t].dims]
+        tensors = _different(way, present, pools)
         for carry in carries:
             for t in tensors:
                 rest = tuple(u for u in tensors if u != t)
@@ -124,6 +124,17 @@ class Options:
             choice = Choice(factors, operands, results, carry[1], (0.0, 0))
             found = self._settled[key] = settled(self.context, way, number, choice, wished)
         return found
+
+
+def _different(way: Way, present: Sequence[Layout], pools: Sequence[tuple[Layout, ...]]) -> list[int]:
+    """Tensors whose layouts have a say: two of those that are alike, since what a third one says was said before."""
+    alike: dict[object, list[int]] = {}
+    for t, pool in enumerate(pools):
+        if pool and present[t].dims:
+            same = alike.setdefault((way.problem.rule.tensors[t], present[t], pool), [])
+            if len(same) < 2:
+                same.append(t)
+    return sorted(t for same in alike.values() for t in same)
 
 
 def _first(context: Context, wire: Wire) -> list[Layout]:
