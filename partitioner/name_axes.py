@@ -33,8 +33,8 @@ def name_axes(module: Module, mesh: Mesh) -> Module:
                 pairs = pairs_of_devices(old, partitions, replicas)
                 known[about] = axis_pairs(mesh, pairs) if pairs else None
             else:
-                named = named_groups(old, mesh) if replicas == 1 else None
-                known[about] = named or axis_groups(mesh, groups_of_devices(old, partitions, replicas))
+                whole = named_groups(old, mesh) if replicas == 1 else None
+                known[about] = whole or axis_groups(mesh, groups_of_devices(old, partitions, replicas))
         named = known[about]
         attrs = MappingProxyType({**old.attrs, key: named})
         return None if named is None else old.replace(operands=operands, attrs=attrs)
