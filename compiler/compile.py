@@ -24,12 +24,14 @@ from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import need_computable
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Module
+from shardc.hlo.progress import stage
 from shardc.native.jit import Compilation, new_module
 from shardc.native.target import Target, host_target
 
 __all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run_single"]
 
 
+@stage("compile")
 def compile_module(
     module: Module,
     config: Config | None = None,

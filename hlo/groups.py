@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.mesh import Mesh, check_listed
 from shardc.hlo.sharding import AxisRef
 
 __all__ = [
@@ -79,8 +79,13 @@ class IotaGroups:
     reshape: tuple[int, ...]
     transpose: tuple[int, ...] = ()
 
+    @property
+    def num_devices(self) -> int:
+        return self.num_groups * self.group_size
+
     def expand(self) -> tuple[tuple[int, ...], ...]:
-        ids = np.arange(self.num_groups * self.group_size).reshape(self.reshape)
+        check_listed(self.num_devices, "groups")
+        ids = np.arange(self.num_devices).reshape(self.reshape)
         if self.transpose:
             ids = ids.transpose(self.transpose)
         return tuple(tuple(int(d) for d in row) for row in ids.reshape(self.num_groups, self.group_size))

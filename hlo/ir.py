@@ -26,6 +26,7 @@ __all__ = [
     "Metadata",
     "Module",
     "Origin",
+    "Rebuilt",
     "called_computations",
     "names_of_one",
     "rebuild_computation",
@@ -264,6 +265,22 @@ def users_of(computation: Computation) -> dict[Instruction, list[Instruction]]:
     return users
 
 
+class Rebuilt(dict[Computation, Computation]):
+    """New computations by those before them, as they are made; ``moved`` are those that became others.
+
+    A rebuilt computation asks only for the latter, of which there may be none among thousands.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: dict[Computation, Computation] = {}
+
+    def __setitem__(self, before: Computation, after: Computation) -> None:
+        super().__setitem__(before, after)
+        if after is not before:
+            self.moved[before] = after
+
+
 Change = Callable[[Instruction, tuple[Instruction, ...]], Instruction | None]
 
 
@@ -286,7 +303,10 @@ def rebuild_computation(
     """
     from shardc.hlo.opset import has_side_effect
 
-    moved = {k: v for k, v in called.items() if k is not v} if called else {}
+    if isinstance(called, Rebuilt):
+        moved: Mapping[Computation, Computation] = called.moved
+    else:
+        moved = {k: v for k, v in called.items() if k is not v} if called else {}
     if not moved and (change is None or (only is not None and all(i.opcode not in only for i in computation))):
         return computation
     new: dict[Instruction, Instruction] = {}
@@ -367,9 +387,9 @@ def rebuild_computations(
 
     ``called`` has the new computations by those before them: what ``rebuilt`` gives must call these.
     """
-    called: dict[Computation, Computation] = {}
+    called = Rebuilt()
     for c in module.computations:
         called[c] = rebuilt(c, called)
-    if all(k is v for k, v in called.items()):
+    if not called.moved:
         return module
     return module.with_(computations=tuple(called.values()), entry=called[module.entry])

@@ -9,9 +9,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.errors import AnnotationError
+from shardc.hlo.errors import AnnotationError, UnsupportedError
 
-__all__ = ["Mesh"]
+__all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listed"]
+
+#: Programs tell devices apart by numbers of 32 bits with a sign.
+MOST_DEVICES = 1 << 31
+#: Devices that are ever listed one by one: more than any machine has.
+MOST_LISTED = 1 << 20
+
+
+def check_listed(count: int, what: str) -> None:
+    """Raise `UnsupportedError` where ``what`` has to be told device by device for too many of them."""
+    if count > MOST_LISTED:
+        fix = f"use at most {MOST_LISTED:,} devices, or device orders that follow the axes of one mesh"
+        raise UnsupportedError(f"{what} of {count:,} devices would be listed one by one", fix=fix)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -41,6 +53,8 @@ class Mesh:
             if s < 1:
                 raise AnnotationError(f"mesh axis {n!r} has size {s}", fix="sizes are at least 1")
         count = math.prod(s for _, s in items)
+        if count > MOST_DEVICES:
+            raise AnnotationError(f"a mesh of {count:,} devices", fix=f"there are at most {MOST_DEVICES:,} devices")
         if device_ids is not None:
             if len(device_ids) != count:
                 raise AnnotationError(f"mesh of {count} positions has {len(device_ids)} device ids")
@@ -80,6 +94,7 @@ class Mesh:
 
     def grid(self) -> NDArray[np.int64]:
         """Device ids as an array with one dimension per axis."""
+        check_listed(self.size, "the grid")
         ids = np.arange(self.size) if self.device_ids is None else np.asarray(self.device_ids)
         return ids.reshape([s for _, s in self.axes]).astype(np.int64)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 
-from shardc.hlo.errors import AnnotationError
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.errors import AnnotationError, UnsupportedError
+from shardc.hlo.iota import iota_of_strides
+from shardc.hlo.mesh import Mesh, check_listed
 from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.text.scanner import STRING, Scanner, unquote
 
@@ -52,7 +53,7 @@ def parse_mesh(scanner: Scanner) -> Mesh:
     start = scanner.pos
     try:
         return Mesh(tuple(axes), _device_ids(scanner))
-    except AnnotationError as e:
+    except (AnnotationError, UnsupportedError) as e:
         raise scanner.error(e.what, at=start, fix=e.fix) from None
 
 
@@ -68,6 +69,9 @@ def _device_ids(scanner: Scanner) -> tuple[int, ...] | None:
     if sorted(order) != list(range(len(reshape))):
         raise scanner.error(f"T{tuple(order)} is not a permutation of the iota's dimensions")
     strides = [math.prod(reshape[i + 1 :]) for i in range(len(reshape))]
+    if not iota_of_strides([reshape[d] for d in order], [strides[d] for d in order]).transpose:
+        return None
+    check_listed(math.prod(reshape), "an order")
     ids = [0]
     for d in reversed(order):
         ids = [v + i * strides[d] for i in range(reshape[d]) for v in ids]

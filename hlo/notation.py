@@ -19,6 +19,7 @@ from functools import lru_cache
 from shardc.hlo.errors import Location, ParseError
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, Pairs, ReplicaGroups
 from shardc.hlo.iota import device_order, remaining_axes
+from shardc.hlo.mesh import MOST_DEVICES
 from shardc.hlo.mesh_notation import parse_mesh, parse_mesh_axes, parse_mesh_sharding, print_mesh_sharding
 from shardc.hlo.sharding import AnySharding, AxisRef, Sharding, TileSharding
 from shardc.hlo.text.scanner import Scanner, moved
@@ -143,6 +144,8 @@ class _TileFields:
 
     def _check(self, scanner: Scanner) -> None:
         count = math.prod(self.tile)
+        if count > MOST_DEVICES:
+            raise scanner.error(f"a sharding over {count:,} devices", fix=f"there are at most {MOST_DEVICES:,} devices")
         if len(self.subgroups) > len(self.tile):
             raise scanner.error(f"{len(self.subgroups)} subgroups need as many tile dimensions, found {self.tile}")
         if 0 in self.tile:
@@ -355,6 +358,9 @@ def _groups(scanner: Scanner) -> ReplicaGroups:
         return AxisGroups(mesh, parse_mesh_axes(scanner, mesh))
     if start == "[":
         dims = _ints(scanner.take(_DIMS, "[groups,size]").group(1))
+        if math.prod(dims) > MOST_DEVICES:
+            what = f"replica groups over {math.prod(dims):,} devices"
+            raise scanner.error(what, fix=f"there are at most {MOST_DEVICES:,} devices")
         scanner.expect("<=", "in iota replica groups")
         reshape, transpose = _iota(scanner)
         if len(dims) != 2 or math.prod(dims) != math.prod(reshape):

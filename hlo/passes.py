@@ -16,6 +16,7 @@ from typing import Protocol
 
 from shardc.hlo.config import Config
 from shardc.hlo.ir import Module
+from shardc.hlo.progress import stage
 
 __all__ = ["Pass", "PassTimes", "collector_paused", "run_pipeline"]
 
@@ -75,7 +76,7 @@ def run_pipeline(
 
     for number, step in enumerate(passes):
         start = time.perf_counter()
-        with collector_paused():
+        with collector_paused(), stage(step.name):
             after = step.run(module)
         if times is not None:
             times.add(step.name, time.perf_counter() - start)

@@ -7,6 +7,7 @@ text without a named mesh says; `shardc.sharding` converts one into the other. N
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -169,6 +170,16 @@ class TileSharding:
     subgroups: tuple[str, ...] = ()
     last_tile_dim_replicate: bool = False
     suffix: str = ""
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices it names."""
+        return len(self.devices) or math.prod(self.reshape)
+
+    @property
+    def is_permutation(self) -> bool:
+        """Does it name the devices 0, 1, ... each once?"""
+        return bool(self.reshape) or sorted(self.devices) == list(range(len(self.devices)))
 
 
 #: What an instruction can carry: nothing, one sharding, or one entry per leaf of a tuple.

@@ -137,6 +137,10 @@ def _verify_devices(module: Module, computation: Computation) -> None:
             if limit is not None and groups.mesh.size != limit:
                 _fail(i, f"groups over a mesh of {groups.mesh.size} devices in a program for {limit}")
             continue
+        if isinstance(groups, IotaGroups):
+            if limit is not None and groups.num_devices > limit:
+                _fail(i, f"device {limit} does not exist, the program is for {limit}")
+            continue
         pairs = isinstance(groups, ListPairs)
         for ids in zip(*groups.expand(), strict=True) if pairs else [tuple(chain(*groups.expand()))]:
             bad = next((d for d in ids if d < 0 or (limit is not None and d >= limit)), None)

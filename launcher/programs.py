@@ -13,6 +13,7 @@ from shardc.hlo.callbacks import calls_of
 from shardc.hlo.config import Config
 from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
+from shardc.hlo.progress import stage
 from shardc.launcher.making import making_of
 from shardc.launcher.meshes import as_mesh
 from shardc.launcher.stages import Compiled, Program, job_config, since
@@ -37,6 +38,7 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
     return program_of(read_file(path), str(path), args, kwargs, start)
 
 
+@stage("read")
 def program_of(
     data: bytes, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, start: float = 0.0
 ) -> Program:

@@ -20,6 +20,7 @@ from shardc.hlo.custom_calls import CustomCall, need_new
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.progress import stage
 from shardc.launcher.compiled import Compiled, job_config
 from shardc.launcher.making import making_of, making_of_partitioned
 from shardc.launcher.meshes import as_mesh
@@ -103,6 +104,7 @@ class Program:
         config = replace(self.config, custom_calls={**self.config.custom_calls, **custom_calls})
         return replace(self, module=module, config=config, content="")
 
+    @stage("propagate")
     def propagate(self, *, conservative: bool = False) -> Propagated:
         """Give every value a sharding; annotations are kept, the rest follows from the operations.
 
@@ -249,6 +251,7 @@ class Propagated:
     def __repr__(self) -> str:
         return outline("Propagated", self.module)
 
+    @stage("partition")
     def partition(
         self,
         *,
@@ -357,6 +360,7 @@ class Partitioned(Reported):
 
         return build_report(self.module, seconds=dict(self.seconds))
 
+    @stage("explain")
     def explanation(
         self,
         machine: str | Path | None = None,
@@ -388,6 +392,7 @@ class Partitioned(Reported):
 
         return difference(self, other, None if machine is None else str(machine))
 
+    @stage("report")
     def write_report(
         self,
         path: str | Path,
@@ -413,6 +418,7 @@ class Partitioned(Reported):
         """What `compile` compiles: the per-device program, or for one device the program itself."""
         return self.program.module if self.program.for_one_device else self.module
 
+    @stage("compile")
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
 
@@ -431,6 +437,7 @@ class Partitioned(Reported):
         making = making_of_partitioned(self, profile=profile, target=target)
         return Compiled(making, self.program.jax, self.program.config, self.seconds, lambda: self)
 
+    @stage("compile")
     def compile_ahead(
         self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
     ) -> tuple[AheadProgram, list[Path]]:
@@ -445,6 +452,7 @@ class Partitioned(Reported):
         program = compile_ahead(self, name=name, cpu=cpu, system=system)
         return program, write_ahead(program, folder)
 
+    @stage("simulate")
     def simulate(
         self,
         machine: str | Path | None = None,

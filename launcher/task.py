@@ -20,6 +20,7 @@ from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.files import target_of
+from shardc.hlo.progress import stage
 from shardc.launcher.array import gather
 from shardc.launcher.checked import Unpartitioned, need_agreement
 from shardc.launcher.communication import communication_summary, communication_times, counts
@@ -93,7 +94,8 @@ def run_task(
     if task.steps:
         return {**outcome, **_time_steps(compiled, arguments, task)}
     start = time.perf_counter()
-    results = _completed(compiled.run(arguments))
+    with stage("run"):
+        results = _completed(compiled.run(arguments))
     seconds = time.perf_counter() - start
     values = [gather(r) for r in results]
     if task.outputs and transport.process_index == 0:
@@ -125,6 +127,7 @@ def _summaries(executable: Executable, values: Sequence[NDArray[Any]]) -> list[d
     return out
 
 
+@stage("run")
 def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
     """Times of steps on the same inputs, which lie on the devices; donated ones are put there anew every time."""
     driver = compiled.driver

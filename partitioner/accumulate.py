@@ -46,7 +46,7 @@ def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -
     """
     if not any(x.unreduced for x in results):
         return {}
-    spread = Spread(body.rules, body.context.partial, body.context.layouts)
+    spread = _spread(body)
     sources = spread.sources(body.computation, _given(body))
     asked: dict[Instruction, list[Partial | None]] = {}
     root = body.computation.root
@@ -69,6 +69,12 @@ def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -
         for n, o in enumerate(op.operands):
             asked.setdefault(o, []).append(wish if n in group else None)
     return found
+
+
+def _spread(body: Body) -> Spread:
+    """How partial values spread as far as the program is partitioned."""
+    context = body.context
+    return Spread(body.rules, context.partial, context.layouts, context.linear)
 
 
 def _held(body: Body, op: Instruction, wish: Partial) -> bool:
@@ -167,7 +173,7 @@ def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
 
 def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
     """Elements of a loop's state that could be partial, and how."""
-    spread = Spread(body.rules, body.context.partial, body.context.layouts)
+    spread = _spread(body)
     found: dict[int, Partial] = {}
     for k, partial in spread.of_loop(op).items():
         shape = op.shape.elements[k]
@@ -258,7 +264,7 @@ def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]
     operands = [body.wanted(b.parameters[0]) for b in branches]
     results = body.wanted(op)
     base = _branches_cost(body, op, operands, results)
-    spread = Spread(body.rules, body.context.partial, body.context.layouts)
+    spread = _spread(body)
     given = [_passed_partial(body, o, b, spread) for o, b in zip(op.operands[1:], branches, strict=True)]
     partial = _partial_results(body, op, spread, given)
     if not partial:

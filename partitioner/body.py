@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Computation, Instruction, Origin, topological
 from shardc.hlo.opset import COLLECTIVES, has_side_effect
+from shardc.hlo.progress import detail
 from shardc.hlo.types import Shape, tuple_shape
 from shardc.partitioner.accumulate import wishes
 from shardc.partitioner.cause import Cause, Decided
@@ -24,6 +25,8 @@ from shardc.sharding.factors import FactorKind, FactorRule
 
 __all__ = ["REDUCIBLE_LATER", "Body", "partition_computation"]
 
+#: After how many instructions it is told how far the walk is.
+_TOLD = 500
 #: Reductions that can be put off.
 REDUCIBLE_LATER = ("sum", "max", "min")
 
@@ -74,7 +77,9 @@ class Body:
         self.needs = needs(self, self.rules, live, results)
         self.wishes = wishes(self, live, results)
         self.needs = {**self.needs, **self.wishes}
-        for instruction in live:
+        for number, instruction in enumerate(live):
+            if number % _TOLD == 0 and number:
+                detail("%d of %d instructions", number, len(live))
             self.visit(instruction)
 
     def live(self) -> list[Instruction]:

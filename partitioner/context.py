@@ -14,6 +14,7 @@ from shardc.partitioner.choose import Choice, Problem, choose
 from shardc.partitioner.emitter import Reducers
 from shardc.partitioner.invariants import repetitions
 from shardc.partitioner.layout import AxisTable, Layout
+from shardc.partitioner.linear import Linear
 from shardc.partitioner.manual import has_manual
 from shardc.partitioner.moves import Cost
 from shardc.partitioner.names import Names
@@ -40,7 +41,7 @@ class Context:
     ``manual``: the program has manual computations. ``partial``: how values were partial when they were made last.
     ``spent``: what local computations send. ``states``: the layouts of loops, conditionals and their parameters, by
     the computation that they are in. ``plan``: what was decided for the whole program at once.
-    ``repetitions`` are those of `repetitions` in `invariants`.
+    ``linear``: what operations pass on of partial values. ``repetitions`` are those of `repetitions` in `invariants`.
     """
 
     table: AxisTable
@@ -56,6 +57,7 @@ class Context:
     loops: dict[tuple[Instruction, tuple[Layout, ...]], Instruction] = field(default_factory=dict)
     states: dict[tuple[Signature, Instruction], tuple[Layout, ...]] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
+    linear: Linear = field(default_factory=Linear)
     _choices: dict[Problem, Choice] = field(default_factory=dict)
 
     @staticmethod
@@ -77,6 +79,7 @@ class Context:
             self.reducers,
             partial=dict(self.partial),
             plan=plan,
+            linear=self.linear,
             _choices=self._choices,
         )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from shardc.hlo.build import reachable_computations
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation
 from shardc.hlo.opset import has_side_effect
 from shardc.partitioner.manual import is_manual
 
@@ -30,7 +30,7 @@ class InlineCalls:
     why: str = "a call's border would reduce and reshard what only passes through"
 
     def run(self, module: Module) -> Module:
-        called: dict[Computation, Computation] = {}
+        called = Rebuilt()
         calls = [i.attrs[_CALLS[i.opcode]] for i in module.instructions() if i.opcode in _CALLS]
         if not calls:
             return module

@@ -7,7 +7,7 @@ answered with the rows' own groups of operands (`Local.linear`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardc.hlo.infer.control import branches_of
@@ -19,7 +19,7 @@ from shardc.sharding.factors import FactorKind
 if TYPE_CHECKING:
     from shardc.partitioner.rules.rule import Local, Row
 
-__all__ = ["Spread", "merged"]
+__all__ = ["Linear", "Spread", "merged"]
 
 
 #: Operations outside the tables of local ones that pass partial values on.
@@ -41,9 +41,20 @@ def merged(found: Iterable[Partial | None]) -> Partial | None:
     return first
 
 
+@dataclass(slots=True)
+class Linear:
+    """What operations are by themselves, whatever is known of values: kept while a program is partitioned.
+
+    ``groups`` of operands by operation and reduction, and how operations that reduce are partial (`Spread`).
+    """
+
+    groups: dict[tuple[Instruction, str], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    reducing: dict[Instruction, Partial | None] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Answers for one partitioning.
+    """Answers about one state of a partitioning, each computation looked at once.
 
     ``known`` are the values that were partial when they were made; ``layouts`` gives the propagated layouts of an
     instruction, by which others would be partial if they were made where their operands lie.
@@ -52,9 +63,19 @@ class Spread:
     rules: Mapping[str, Row]
     known: Mapping[Instruction, Partial]
     layouts: Callable[[Instruction], Sequence[Layout]]
+    linear: Linear
+    _loops: dict[Instruction, dict[int, Partial]] = field(default_factory=dict)
+    _branches: dict[Computation, dict[Instruction, Partial]] = field(default_factory=dict)
+    _through: dict[tuple[Instruction, frozenset[int], str], frozenset[int] | None] = field(default_factory=dict)
 
     def groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
         """The groups of operands in which ``op`` is jointly linear."""
+        found = self.linear.groups.get((op, reduction))
+        if found is None:
+            found = self.linear.groups[op, reduction] = self._groups(op, reduction)
+        return found
+
+    def _groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
         ways: tuple[Local, ...] = getattr(self.rules[op.opcode], "ways", ())
         if ways:
             return tuple(dict.fromkeys(g for way in ways for g in way.linear(op, reduction)))
@@ -87,6 +108,12 @@ class Spread:
 
     def _reducing(self, op: Instruction) -> Partial | None:
         """How ``op`` gives partial values where its operands are split along what it reduces."""
+        known = self.linear.reducing
+        if op not in known:
+            known[op] = self._reduced(op)
+        return known[op]
+
+    def _reduced(self, op: Instruction) -> Partial | None:
         ways: tuple[Local, ...] = getattr(self.rules[op.opcode], "ways", ())
         rule = ways[0].rule(op) if ways and op.shape.is_array else None
         if rule is None or rule.reduction not in _LATER:
@@ -107,11 +134,19 @@ class Spread:
         found = []
         for c in branches_of(op.attrs):
             ends = c.root if index is None else c.root.operands[index] if c.root.opcode == "tuple" else None
-            found.append(self.sources(c, {}).get(ends) if ends is not None else None)
+            if ends is not None and c not in self._branches:
+                self._branches[c] = self.sources(c, {})
+            found.append(self._branches[c].get(ends) if ends is not None else None)
         return merged(found)
 
     def of_loop(self, op: Instruction) -> dict[int, Partial]:
         """The elements of a loop's result that could be left partial, because of other elements too."""
+        known = self._loops.get(op)
+        if known is None:
+            known = self._loops[op] = self._of_loop(op)
+        return known
+
+    def _of_loop(self, op: Instruction) -> dict[int, Partial]:
         body: Computation = op.attrs["body"]
         out: dict[int, Partial] = {}
         while body.root.opcode == "tuple":
@@ -162,6 +197,12 @@ class Spread:
 
     def through_loop(self, op: Instruction, given: frozenset[int], reduction: str) -> frozenset[int] | None:
         """The elements of a loop's result that follow linearly from elements of its initial state."""
+        key = (op, given, reduction)
+        if key not in self._through:
+            self._through[key] = self._through_loop(*key)
+        return self._through[key]
+
+    def _through_loop(self, op: Instruction, given: frozenset[int], reduction: str) -> frozenset[int] | None:
         body, condition = op.attrs["body"], op.attrs["condition"]
         while True:
             if any(e in given for e in _read(condition)):

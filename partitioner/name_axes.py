@@ -9,7 +9,7 @@ from shardc.hlo.groups import AxisGroups, AxisPairs, ListPairs
 from shardc.hlo.ir import Instruction, Module, rebuild_module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.participants import groups_of_devices, pairs_of_devices
-from shardc.partitioner.rules.collective import axis_groups, axis_pairs
+from shardc.partitioner.rules.collective import axis_groups, axis_pairs, named_groups
 
 __all__ = ["name_axes"]
 
@@ -33,7 +33,8 @@ def name_axes(module: Module, mesh: Mesh) -> Module:
                 pairs = pairs_of_devices(old, partitions, replicas)
                 known[about] = axis_pairs(mesh, pairs) if pairs else None
             else:
-                known[about] = axis_groups(mesh, groups_of_devices(old, partitions, replicas))
+                whole = named_groups(old, mesh) if replicas == 1 else None
+                known[about] = whole or axis_groups(mesh, groups_of_devices(old, partitions, replicas))
         named = known[about]
         attrs = MappingProxyType({**old.attrs, key: named})
         return None if named is None else old.replace(operands=operands, attrs=attrs)

@@ -9,6 +9,7 @@ region makes a program dearer. Equal regions, such as those of equal layers, are
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ from shardc.partitioner.layout import Layout
 from shardc.partitioner.plan import Plan, Planned
 from shardc.partitioner.price import Bytes
 from shardc.partitioner.region_budget import Budget
-from shardc.partitioner.region_graph import Costs, Node, Option, Wire, ends
+from shardc.partitioner.region_graph import Costs, Node, Option, Region, Wire, ends
 from shardc.partitioner.region_network import RegionNetwork
 from shardc.partitioner.region_options import Options
 from shardc.partitioner.region_rehearse import Script, rehearse
@@ -78,6 +79,7 @@ class Search:
     budget: Budget = field(init=False)
     options: Options = field(init=False)
     _known: dict[object, tuple[Option, ...] | None] = field(default_factory=dict)
+    _crowds: dict[Wire, list[Node]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.context.resharder)
@@ -93,8 +95,8 @@ class Search:
             for wire in work:
                 if wire in settled or not self._pays(wire):
                     continue
-                nodes, inner = _region(wire)
-                changed = self._improve(nodes) if nodes else []
+                nodes, inner = self._region(wire)
+                changed = self._improve(Region(nodes)) if nodes else []
                 settled.add(wire)
                 if not changed:
                     settled.update(w for n in inner for w in n.wires if inner.issuperset(ends(w)))
@@ -110,57 +112,98 @@ class Search:
         own = wire.producer is not None and wire.producer.option.own[1] > 0
         return own or self.costs.present(wire)[1] > 0
 
-    def _improve(self, nodes: Sequence[Node]) -> list[Node]:
+    def _improve(self, region: Region) -> list[Node]:
         """Decide a region anew, within the budget; the nodes that changed."""
-        signature = _signature(nodes)
+        signature = _signature(region)
         for thrift in _THRIFT:
             key = (signature, thrift)
             if key not in self._known:
-                self._known[key] = self.decided(nodes, thrift)
+                self._known[key] = self.decided(region, thrift)
             found = self._known[key]
-            changed = self._take(nodes, found) if found is not None else []
+            changed = self._take(region, found) if found is not None else []
             if changed or found is None:
                 return changed
         return []
 
-    def _take(self, nodes: Sequence[Node], options: Sequence[Option]) -> list[Node]:
+    def _take(self, region: Region, options: Sequence[Option]) -> list[Node]:
         """Take ``options`` if the budget allows, and tell why; the nodes that changed."""
-        wires = list(dict.fromkeys(w for n in nodes for w in n.wires))
+        nodes, wires = region.nodes, region.wires
         spans = [s for w in wires for s in self.budget.spans(w)]
-        cost, present = self._cost(nodes), [n.option for n in nodes]
+        cost, present = self._cost(region), [n.option for n in nodes]
         work = sum((o.work - n.option.work) * n.times for n, o in zip(nodes, options, strict=True) if n.counts)
         _set(nodes, options)
         if not self.budget.spend(spans, [s for w in wires for s in self.budget.spans(w)], work):
             _set(nodes, present)
             return []
         unit = "B" if isinstance(self.context.resharder.price, Bytes) else "s"
-        told = Regional(len(nodes), self._cost(nodes)[0], cost[0], unit)
+        told = Regional(len(nodes), self._cost(region)[0], cost[0], unit)
         changed = [n for n, o in zip(nodes, present, strict=True) if n.option is not o]
         self.why.update(dict.fromkeys(changed, told))
         return changed
 
-    def _cost(self, nodes: Sequence[Node]) -> tuple[float, float]:
-        return self.costs.total(nodes, dict.fromkeys(w for n in nodes for w in n.wires))
+    def _cost(self, region: Region) -> tuple[float, float]:
+        return self.costs.total(region.nodes, region.wires)
 
-    def decided(self, nodes: Sequence[Node], thrift: float) -> tuple[Option, ...] | None:
+    def decided(self, region: Region, thrift: float) -> tuple[Option, ...] | None:
         """Options for a region that together cost less than the present ones; None if there are none.
 
         ``thrift`` is what an element costs that is computed in addition, in bytes to send.
         """
-        options = self.options.of_region(nodes, strict=thrift == math.inf)
+        options = self.options.of_region(region, strict=thrift == math.inf)
         if all(len(o) == 1 for o in options):
             return None
-        best = RegionNetwork(self.costs, nodes, options, thrift).solve()
+        best = RegionNetwork(self.costs, region, options, thrift).solve()
         if best is None:
             return None
-        present = tuple(n.option for n in nodes)
-        before = self._cost(nodes)
-        _set(nodes, best)
-        after = self._cost(nodes)
-        _set(nodes, present)
+        present = tuple(n.option for n in region.nodes)
+        before = self._cost(region)
+        _set(region.nodes, best)
+        after = self._cost(region)
+        _set(region.nodes, present)
         if not isinstance(self.context.resharder.price, Bytes) and after[0] > _SAVING * before[0]:
             return None
         return best if _less(after, before) else None
+
+    # -- regions ---------------------------------------------------------------------------------------------
+
+    def _region(self, wire: Wire) -> tuple[list[Node], set[Node]]:
+        """The operations that can decide near ``wire``, in program order, and those of them that lie well inside."""
+        found: dict[Node, None] = {}
+        work = list(dict.fromkeys(ends(wire)))
+        for node in work:
+            if len(found) == _NODES:
+                break
+            if node in found or not (node.ways or node.free):
+                continue
+            found[node] = None
+            for w in node.wires:
+                if not w.made and (w.dims or w.start().unreduced):
+                    work.extend(self._near(w, node))
+        inner = set(list(found)[: _NODES // 2]) if len(found) == _NODES else set(found)
+        return sorted(found, key=lambda n: n.index), inner
+
+    def _near(self, wire: Wire, node: Node) -> Iterator[Node]:
+        """Who makes a wire and who reads it: of many, those nearest to ``node`` in the program."""
+        if wire.producer is not None and wire.producer is not node:
+            yield wire.producer
+        if len(wire.readers) > 2 * _SPREAD:
+            readers = self._nearest(wire, node)
+        else:
+            readers = [r.node for r in wire.readers if r.node is not None and r.node is not node]
+        if len(readers) > _SPREAD:
+            readers = sorted(readers, key=lambda n: (abs(n.index - node.index), n.index))[:_SPREAD]
+        yield from readers
+
+    def _nearest(self, wire: Wire, node: Node) -> list[Node]:
+        """Readers among which those are that are nearest to ``node``: enough on both sides of it."""
+        crowd = self._crowds.get(wire)
+        if crowd is None:
+            crowd = self._crowds[wire] = sorted(
+                (r.node for r in wire.readers if r.node is not None), key=lambda n: n.index
+            )
+        low = bisect_left(crowd, node.index, key=lambda n: n.index)
+        high = bisect_right(crowd, node.index, key=lambda n: n.index)
+        return [*crowd[max(0, low - _SPREAD) : low], *crowd[high : high + _SPREAD]]
 
 
 def _set(nodes: Sequence[Node], options: Sequence[Option]) -> None:
@@ -174,40 +217,11 @@ def _less(a: tuple[float, float], b: tuple[float, float]) -> bool:
     return a[0] < b[0] - slack or (a[0] <= b[0] + slack and a[1] < b[1] - 1e-6)
 
 
-# -- regions -----------------------------------------------------------------------------------------------------
-
-
-def _region(wire: Wire) -> tuple[list[Node], set[Node]]:
-    """The operations that can decide near ``wire``, in program order, and those of them that lie well inside."""
-    found: dict[Node, None] = {}
-    work = list(dict.fromkeys(ends(wire)))
-    for node in work:
-        if len(found) == _NODES:
-            break
-        if node in found or not (node.ways or node.free):
-            continue
-        found[node] = None
-        for w in node.wires:
-            if not w.made and (w.dims or w.start().unreduced):
-                work.extend(_near(w, node))
-    inner = set(list(found)[: _NODES // 2]) if len(found) == _NODES else set(found)
-    return sorted(found, key=lambda n: n.index), inner
-
-
-def _near(wire: Wire, node: Node) -> Iterator[Node]:
-    """Who makes a wire and who reads it: of many, those nearest to ``node`` in the program."""
-    if wire.producer is not None and wire.producer is not node:
-        yield wire.producer
-    readers = [r.node for r in wire.readers if r.node is not None and r.node is not node]
-    if len(readers) > _SPREAD:
-        readers = sorted(readers, key=lambda n: (abs(n.index - node.index), n.index))[:_SPREAD]
-    yield from readers
-
-
-def _signature(nodes: Sequence[Node]) -> object:
+def _signature(region: Region) -> object:
     """Equal for regions in which everything that decides is equal."""
+    nodes = region.nodes
     place = {n: k for k, n in enumerate(nodes)}
-    wires = {w: k for k, w in enumerate(dict.fromkeys(w for n in nodes for w in n.wires))}
+    wires = {w: k for k, w in enumerate(region.wires)}
     rows = tuple(
         (n.key, n.option, n.times, n.rate, n.free, n.heavy and n.work, bool(n.ways), tuple(wires[w] for w in n.wires))
         for n in nodes
@@ -222,7 +236,7 @@ def _signature(nodes: Sequence[Node]) -> object:
             w.wished,
             place.get(w.producer, w.start()) if w.producer is not None else w.given,
             w.slot,
-            tuple((place[r.node], r.slot) if r.node in place else r.want() for r in w.readers),
+            tuple((place[r.node], r.slot) if r.node in place else r.want() for r in region.readers[w]),
         )
         for w in wires
         if not w.made

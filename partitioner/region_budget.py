@@ -52,15 +52,10 @@ class Budget:
             return
         start = wire.start()
         if wire.producer is not None:
-            yield (wire.producer.index, max(r.at for r in wire.readers), self.nbytes(wire, start))
-        forms: dict[Layout, tuple[int, int]] = {}
-        for r in wire.readers:
-            want = r.want()
-            if want is not start:
-                low, high = forms.get(want, (r.at, r.at))
-                forms[want] = (min(low, r.at), max(high, r.at))
-        for layout, (low, high) in forms.items():
-            yield (low, high, self.nbytes(wire, layout))
+            yield (wire.producer.index, wire.last, self.nbytes(wire, start))
+        for layout, low, high in wire.wants.spans():
+            if layout is not start:
+                yield (low, high, self.nbytes(wire, layout))
 
     def spend(self, before: Sequence[_Span], after: Sequence[_Span], work: float) -> bool:
         """Is there room for ``after`` instead of ``before``, and so much more work? Then it is spent."""

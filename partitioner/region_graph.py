@@ -9,7 +9,9 @@ their arithmetic takes its time as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from shardc.hlo.ir import Instruction
@@ -20,7 +22,7 @@ from shardc.partitioner.moves import Cost
 from shardc.partitioner.reshard import Resharder
 from shardc.partitioner.rules.rule import Local
 
-__all__ = ["Costs", "Node", "Option", "Reader", "Way", "Wire", "ends"]
+__all__ = ["Costs", "Node", "Option", "Reader", "Region", "Wants", "Way", "Wire", "ends"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Node:
     """
 
     __slots__ = (
+        "_option",
         "counts",
         "free",
         "heavy",
@@ -69,9 +72,9 @@ class Node:
         "key",
         "op",
         "operands",
-        "option",
         "rate",
         "results",
+        "slots",
         "times",
         "ways",
         "work",
@@ -93,7 +96,7 @@ class Node:
     ) -> None:
         self.index = index
         self.op = op
-        self.option = option
+        self._option = option
         self.key = key
         self.ways = ways
         self.free = free
@@ -104,6 +107,25 @@ class Node:
         self.work = option.work
         self.operands: list[Wire] = []
         self.results: list[Wire] = []
+        self.slots: list[int] = []
+
+    @property
+    def option(self) -> Option:
+        return self._option
+
+    @option.setter
+    def option(self, option: Option) -> None:
+        for wire, number, old, new in zip(
+            self.operands, self.slots, self._option.operands, option.operands, strict=False
+        ):
+            if old is not new:
+                wire.wants.move(number, wire.readers[number].at, old, new)
+        self._option = option
+
+    def read(self, wire: Wire) -> None:
+        """Read ``wire`` next."""
+        self.slots.append(wire.ask(Reader(self, len(self.operands), at=self.index)))
+        self.operands.append(wire)
 
     @property
     def wires(self) -> list[Wire]:
@@ -130,14 +152,68 @@ class Reader:
         return self.layout
 
 
+class Wants:
+    """The layouts that readers of a wire ask for at present, and which readers: found without asking all of them."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        #: Numbers of readers and their places, by layout, both in order.
+        self._of: dict[Layout, tuple[list[int], list[int]]] = {}
+
+    def add(self, number: int, at: int, layout: Layout) -> None:
+        """Reader ``number``, which has ``at`` nodes before it, asks for ``layout``."""
+        for line, item in zip(self._of.setdefault(layout, ([], [])), (number, at), strict=True):
+            insort(line, item)
+
+    def move(self, number: int, at: int, old: Layout, new: Layout) -> None:
+        """It asks for ``new`` in place of ``old``."""
+        lines = self._of[old]
+        for line, item in zip(lines, (number, at), strict=True):
+            del line[bisect_left(line, item)]
+        if not lines[0]:
+            del self._of[old]
+        self.add(number, at, new)
+
+    def layouts(self) -> list[Layout]:
+        """What is asked for, in the order of those who ask first."""
+        return sorted(self._of, key=lambda x: self._of[x][0][0]) if len(self._of) > 1 else list(self._of)
+
+    def spans(self) -> Iterator[tuple[Layout, int, int]]:
+        """Each layout with the first and the last place where it is asked for."""
+        for layout in self.layouts():
+            places = self._of[layout][1]
+            yield layout, places[0], places[-1]
+
+    def first_without(self, some: Set[int]) -> Iterator[int]:
+        """For each layout the first reader that is not among ``some``."""
+        for numbers, _ in self._of.values():
+            yield from itertools.islice((n for n in numbers if n not in some), 1)
+
+
 class Wire:
     """One value of global ``dims``, made by result ``slot`` of ``producer`` or lying in ``given``.
 
     ``made``: it is made afresh in any layout, so that no move costs. ``times``: how often its moves run: that of the
     innermost loop in which it changes. ``wished`` is its propagated layout. ``pieces``: all that loops read of it.
+    ``wants`` follows what the ``readers`` ask for at present; ``last`` is the place of the last one.
     """
 
-    __slots__ = ("dims", "given", "index", "made", "nbytes", "pieces", "producer", "readers", "slot", "times", "wished")
+    __slots__ = (
+        "dims",
+        "given",
+        "index",
+        "last",
+        "made",
+        "nbytes",
+        "pieces",
+        "producer",
+        "readers",
+        "slot",
+        "times",
+        "wants",
+        "wished",
+    )
 
     def __init__(self, index: int, dims: tuple[int, ...], nbytes: int, given: Layout, wished: Layout) -> None:
         self.index = index
@@ -151,10 +227,43 @@ class Wire:
         self.times: float = 1
         self.pieces: Pieces | None = None
         self.readers: list[Reader] = []
+        self.wants = Wants()
+        self.last = 0
+
+    def ask(self, reader: Reader) -> int:
+        """``reader`` is the next one; its number."""
+        number = len(self.readers)
+        self.readers.append(reader)
+        self.wants.add(number, reader.at, reader.want())
+        self.last = max(self.last, reader.at)
+        return number
 
     def start(self) -> Layout:
         """The layout in which it is made at present."""
         return self.given if self.producer is None else self.producer.option.results[self.slot]
+
+
+class Region:
+    """Some nodes, in order, and what can be seen of a program from them.
+
+    ``readers`` are those of each wire: the nodes of the region, and of others the first that asks for each layout;
+    costs depend on no more. It holds for the options that the nodes outside have at present.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self.wires = list(dict.fromkeys(w for n in nodes for w in n.wires))
+        own: dict[Wire, set[int]] = {w: set() for w in self.wires}
+        for n in nodes:
+            for w, number in zip(n.operands, n.slots, strict=True):
+                own[w].add(number)
+        self.readers = {
+            w: [w.readers[k] for k in sorted((*mine, *w.wants.first_without(mine)))] for w, mine in own.items()
+        }
+
+    def ends(self, wire: Wire) -> Iterator[Node]:
+        """Who makes a wire and who reads it, as far as it is seen from here."""
+        return ends(wire, self.readers[wire])
 
 
 def moved(wire: Wire, layouts: Sequence[Layout]) -> tuple[tuple[int, ...], float]:
@@ -165,11 +274,11 @@ def moved(wire: Wire, layouts: Sequence[Layout]) -> tuple[tuple[int, ...], float
     return wire.dims, wire.times
 
 
-def ends(wire: Wire) -> Iterator[Node]:
-    """Who makes a wire, and who reads it."""
+def ends(wire: Wire, readers: Iterable[Reader] | None = None) -> Iterator[Node]:
+    """Who makes a wire, and who reads it: all, or some ``readers``."""
     if wire.producer is not None:
         yield wire.producer
-    yield from (r.node for r in wire.readers if r.node is not None)
+    yield from (r.node for r in (wire.readers if readers is None else readers) if r.node is not None)
 
 
 class Costs:
@@ -198,7 +307,7 @@ class Costs:
         if wire.made:
             return (0.0, 0)
         start = wire.start()
-        return self.of(wire, start, [r.want() for r in wire.readers])
+        return self.of(wire, start, wire.wants.layouts())
 
     def of(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[float, float]:
         """What it costs to bring a wire from ``start`` into all of ``wants``, in order."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardc.partitioner.layout import Layout
 from shardc.partitioner.price import Bytes
-from shardc.partitioner.region_graph import Costs, Node, Option, Wire, ends
+from shardc.partitioner.region_graph import Costs, Node, Option, Reader, Region, Wire
 from shardc.partitioner.region_solve import Factor, Network
 
 __all__ = ["RegionNetwork"]
@@ -51,17 +51,16 @@ class _Edge:
 
 
 class RegionNetwork:
-    """Decisions of ``nodes`` among ``options``, the present ones first.
+    """Decisions of a region's nodes among ``options``, the present ones first.
 
     ``thrift`` is what an element costs that is computed in addition, in bytes to send; infinite: there are none.
     """
 
-    def __init__(
-        self, costs: Costs, nodes: Sequence[Node], options: Sequence[tuple[Option, ...]], thrift: float
-    ) -> None:
+    def __init__(self, costs: Costs, region: Region, options: Sequence[tuple[Option, ...]], thrift: float) -> None:
         self.costs = costs
         self.thrift = thrift
-        self.nodes, self.options = nodes, options
+        self.region, self.options = region, options
+        nodes = region.nodes
         self.network = Network()
         self.choices = {n: o for n, o in zip(nodes, options, strict=True) if len(o) > 1}
         self.variable = {n: self.network.variable(len(o)) for n, o in self.choices.items()}
@@ -92,7 +91,7 @@ class RegionNetwork:
         if best is present:
             return None
         values = {n: best[v] for n, v in self.variable.items()}
-        return tuple(o[values.get(n, 0)] for n, o in zip(self.nodes, self.options, strict=True))
+        return tuple(o[values.get(n, 0)] for n, o in zip(self.region.nodes, self.options, strict=True))
 
     def _total(self, values: Sequence[int]) -> float:
         return math.fsum(float(f.table[tuple(values[v] for v in f.variables)]) for f in self.network.factors)
@@ -129,8 +128,9 @@ class RegionNetwork:
 
     def _add_wire(self, wire: Wire) -> None:
         """The costs of a wire between those of its ends that have a choice."""
-        here = [n for n in dict.fromkeys(ends(wire)) if n in self.choices]
-        views = [_views(wire, n, self.choices[n]) for n in here]
+        readers = self.region.readers[wire]
+        here = [n for n in dict.fromkeys(self.region.ends(wire)) if n in self.choices]
+        views = [_views(wire, readers, n, self.choices[n]) for n in here]
         if len(here) > _FORMS:
             self._add_forms(wire, dict(zip(here, views, strict=True)))
             return
@@ -141,7 +141,7 @@ class RegionNetwork:
             start = None if wire.producer not in place else kinds[place[wire.producer]][at[place[wire.producer]]][0]
             wants = [
                 (None if r.node not in place else kinds[place[r.node]][at[place[r.node]]][1][k]) or r.want()
-                for k, r in enumerate(wire.readers)
+                for k, r in enumerate(readers)
             ]
             return start or wire.start(), wants
 
@@ -167,7 +167,8 @@ class RegionNetwork:
 
     def _add_forms(self, wire: Wire, views: Mapping[Node, Sequence[_View]]) -> None:
         """Through the set of layouts into which the value is brought: each reader's must be one of them."""
-        readers = [n for n in views if any(r.node is n for r in wire.readers)]
+        seen = self.region.readers[wire]
+        readers = [n for n in views if any(r.node is n for r in seen)]
         asked = {n: [frozenset(x for x in v[1] if x is not None) for v in views[n]] for n in readers}
         layouts = list(dict.fromkeys(x for n in readers for v in views[n] for x in v[1] if x is not None))
         present = frozenset[Layout]().union(*(asked[n][0] for n in readers))
@@ -176,7 +177,7 @@ class RegionNetwork:
         producer = wire.producer if wire.producer in views else None
         given = [wire.start()] if producer is None else [o.results[wire.slot] for o in self.choices[producer]]
         starts = list(dict.fromkeys(given))
-        fixed = [r.want() for r in wire.readers if r.node not in views]
+        fixed = [r.want() for r in seen if r.node not in views]
 
         def entry(at: tuple[int, ...]) -> tuple[Layout, list[Layout]]:
             chosen = sets[at[-1]]
@@ -198,11 +199,11 @@ def _index(kinds: Sequence[object], values: Sequence[object]) -> NDArray[np.intp
     return np.array([kinds.index(v) for v in values], np.intp)
 
 
-def _views(wire: Wire, node: Node, options: Sequence[Option]) -> list[_View]:
+def _views(wire: Wire, readers: Sequence[Reader], node: Node, options: Sequence[Option]) -> list[_View]:
     return [
         (
             o.results[wire.slot] if wire.producer is node else None,
-            tuple(o.operands[r.slot] if r.node is node else None for r in wire.readers),
+            tuple(o.operands[r.slot] if r.node is node else None for r in readers),
         )
         for o in options
     ]

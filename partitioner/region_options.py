@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from shardc.partitioner.choose import Choice, assign, laid_out, moved_away
 from shardc.partitioner.context import Context
 from shardc.partitioner.layout import Atoms, Layout
-from shardc.partitioner.region_graph import Node, Option, Way, Wire, ends
+from shardc.partitioner.region_graph import Node, Option, Region, Way, Wire
 from shardc.partitioner.region_rehearse import settled
 
 __all__ = ["Options"]
@@ -34,16 +34,13 @@ class Options:
         self._made: dict[object, tuple[Option, ...]] = {}
         self._settled: dict[object, Option] = {}
 
-    def of_region(self, nodes: Sequence[Node], *, strict: bool = False) -> list[tuple[Option, ...]]:
+    def of_region(self, region: Region, *, strict: bool = False) -> list[tuple[Option, ...]]:
         """Options of each node of a region, the present one first.
 
         With ``strict`` only those that neither work more nor make larger values than the present ones.
         """
-        pools: dict[Wire, list[Layout]] = {}
-        for node in nodes:
-            for wire in node.wires:
-                if wire not in pools and not wire.made:
-                    pools[wire] = _first(self.context, wire)
+        nodes = region.nodes
+        pools = {wire: _first(self.context, wire) for wire in region.wires if not wire.made}
         found: dict[Node, tuple[Option, ...]] = {}
         changed = set(nodes)
         for _ in range(4):
@@ -56,7 +53,7 @@ class Options:
                     pool = pools.get(wire)
                     if pool is not None and layout not in pool and len(pool) < _POOL:
                         pool.append(layout)
-                        changed.update(n for n in ends(wire) if n in found)
+                        changed.update(n for n in region.ends(wire) if n in found)
             if not changed:
                 break
         return [self._thrifty(node, found[node]) if strict else found[node] for node in nodes]
@@ -103,7 +100,7 @@ class Options:
         table, problem = self.context.table, way.problem
         present = [*node.option.operands, *node.option.results]
         carries: list[_Carry] = [((), (), "sum"), *_carries(way, pools)]
-        tensors = [t for t, pool in enumerate(pools) if pool and present[t].dims]
+        tensors = _different(way, present, pools)
         for carry in carries:
             for t in tensors:
                 rest = tuple(u for u in tensors if u != t)
@@ -129,11 +126,21 @@ class Options:
         return found
 
 
+def _different(way: Way, present: Sequence[Layout], pools: Sequence[tuple[Layout, ...]]) -> list[int]:
+    """Tensors whose layouts have a say: two of those that are alike, since what a third one says was said before."""
+    alike: dict[object, list[int]] = {}
+    for t, pool in enumerate(pools):
+        if pool and present[t].dims:
+            same = alike.setdefault((way.problem.rule.tensors[t], present[t], pool), [])
+            if len(same) < 2:
+                same.append(t)
+    return sorted(t for same in alike.values() for t in same)
+
+
 def _first(context: Context, wire: Wire) -> list[Layout]:
     """Where a wire lies, what is asked for, what propagation gave."""
     start = wire.start()
-    wants = (r.want() for r in wire.readers)
-    pool = dict.fromkeys((start, wire.wished, context.table.reduced(start), *wants))
+    pool = dict.fromkeys((start, wire.wished, context.table.reduced(start), *wire.wants.layouts()))
     return list(pool)[:_POOL]
 
 

@@ -72,9 +72,7 @@ class Script:
 
     def read(self, node: Node, value: Value) -> None:
         """``node`` reads ``value`` next."""
-        w = self.wire_of[value]
-        w.readers.append(Reader(node, len(node.operands), at=node.index))
-        node.operands.append(w)
+        node.read(self.wire_of[value])
 
     def node(self, op: Instruction, option: Option, **what: object) -> Node:
         made = Node(len(self.nodes), op, option, **what)  # type: ignore[arg-type]
@@ -185,7 +183,7 @@ class Rehearsal(Body):
 
     def get(self, value: Value, layout: Layout, need: str) -> Instruction:
         """Note that ``value`` is wanted in ``layout`` whatever happens; something of that local shape."""
-        self.script.wire_of[value].readers.append(Reader(layout=layout, at=len(self.script.nodes)))
+        self.script.wire_of[value].ask(Reader(layout=layout, at=len(self.script.nodes)))
         self._form(value, layout)
         dims = self.context.table.local_dims(layout, value.shape.dims)
         return Instruction("parameter", value.shape.with_dims(dims) if value.shape.is_array else value.shape)
@@ -336,7 +334,7 @@ def _while(body: Rehearsal, op: Instruction) -> Tree:
     still = _still(loop)
     whole = (body.context.table.replicated(0),)
     for v in body.inner(condition, [nodes], whole, still):
-        script.wire_of[v].readers.append(Reader(layout=whole[0], at=len(script.nodes)))
+        script.wire_of[v].ask(Reader(layout=whole[0], at=len(script.nodes)))
     for node, v in zip(nodes, body.inner(loop, [nodes], carry, still), strict=False):
         script.read(node, v)
     for node in (nodes[n] for n in still):

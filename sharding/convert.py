@@ -25,7 +25,7 @@ from shardc.hlo.types import Shape, tuple_shape
 from shardc.sharding.axes import check_axes, merge, sub_axis
 from shardc.sharding.device_orders import on_named_devices, on_one_mesh
 from shardc.sharding.share import ShareGroup, mark_groups, share_group
-from shardc.sharding.tiles import Range, device_list, tile_ranges
+from shardc.sharding.tiles import Range, tile_ranges
 
 __all__ = ["derive_mesh", "device_count", "from_tile", "to_tile", "with_axis_shardings"]
 
@@ -86,7 +86,7 @@ def _as_tiles(module: Module) -> list[tuple[Instruction, TileSharding]]:
 def _any_mesh(tiles: Sequence[TileSharding]) -> Mesh | None:
     """A mesh that can express all of these."""
     devices = math.prod(tiles[0].tile)
-    pairs = [(_NOBODY, t) for t in tiles if math.prod(t.tile) == len(device_list(t)) == devices]
+    pairs = [(_NOBODY, t) for t in tiles if math.prod(t.tile) == t.num_devices == devices]
     return next((m for o in _device_orders(pairs) if (m := _mesh_for(pairs, devices, o)) is not None), None)
 
 
@@ -204,7 +204,7 @@ def derive_mesh(tiles: Sequence[tuple[Instruction, TileSharding]], num_partition
     tiled = [(i, t) for i, t in tiles if t.kind == "tiled"]
     devices = math.prod(tiled[0][1].tile) if tiled else num_partitions
     for i, t in tiled:
-        if math.prod(t.tile) != devices or len(device_list(t)) != devices:
+        if math.prod(t.tile) != devices or t.num_devices != devices:
             raise AnnotationError(
                 f"sharding of {math.prod(t.tile)} tiles, while others have {devices} devices", where=_where(i),
                 fix="all shardings of a program are over the same devices",
@@ -234,7 +234,7 @@ def _device_orders(tiled: Sequence[tuple[Instruction, TileSharding]]) -> Iterabl
     for _, t in tiled:
         if t.devices and t.devices not in seen:
             seen.add(t.devices)
-            if sorted(t.devices) == list(range(len(t.devices))):
+            if t.is_permutation:
                 yield np.asarray(t.devices, dtype=np.int64)
 
 

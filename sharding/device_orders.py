@@ -62,7 +62,7 @@ def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | N
     others: list[TileSharding] = []
     different = dict.fromkeys(t for _, t in _tiled(module))
     for t in sorted(different, key=lambda t: (t not in seen, tile_ranges(t) is None)):
-        if t.devices and sorted(t.devices) != list(range(math.prod(t.tile))):
+        if not t.is_permutation or t.num_devices != math.prod(t.tile):
             return module
         (others if mesh_of([*kept, t]) is None else kept).append(t)
     mesh = mesh_of(kept) if others else None

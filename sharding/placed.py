@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shardc.hlo.groups import ListGroups
 from shardc.hlo.ir import Instruction, Module, rebuild_computation
+from shardc.hlo.mesh import check_listed
 from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
 
 __all__ = ["from_their_devices"]
@@ -31,6 +32,7 @@ def from_their_devices(module: Module) -> Module:
             differing.add(old)
             return None
         own = old.replace(operands=operands, sharding=None)
+        check_listed(mesh.size, f"the readers of %{old.name}")
         groups = ListGroups(((device, *(d for d in range(mesh.size) if d != device)),))
         return Instruction(
             "collective-broadcast", old.shape, (own,), {"replica_groups": groups}, name=old.name, metadata=old.metadata

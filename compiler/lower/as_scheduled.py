@@ -17,7 +17,7 @@ from shardc.compiler.lower.linearise import Leaves, Rule, Walk, array_leaves, li
 from shardc.compiler.lower.lowered import Constants, Lowered, Step
 from shardc.hlo.asynchronous import is_done, is_start, joined
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
+from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.participants import groups_of_devices, pairs_of_devices, transfer_pairs
@@ -76,6 +76,8 @@ def _counted(module: Module) -> Module:
         groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
         if isinstance(groups, AxisGroups | AxisPairs):
             most = max(most, groups.mesh.size)
+        elif isinstance(groups, IotaGroups):
+            most = max(most, groups.num_devices)
         elif groups is not None:
             most = max([most, *(d + 1 for g in groups.expand() for d in g)])
     return module if most == devices else module.with_(num_partitions=most, replica_count=1)

@@ -105,7 +105,8 @@ class _Wish:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read.
+    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read. ``lead``
+    stands for all of them.
 
     ``held`` as in `Liveness`, of all members.
     """
@@ -113,18 +114,19 @@ class _Group:
     members: list[Buffer]
     live: int
     written: int
+    nbytes: int
     held: dict[Collective, int] = field(default_factory=dict)
     home: Buffer | None = None
     frozen: bool = False
     wishes: list[_Wish] = field(default_factory=list)
+    lead: Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lead = self.members[0]
 
     @property
     def mask(self) -> int:
         return reduce(or_, self.held.values(), self.live | self.written)
-
-    @property
-    def nbytes(self) -> int:
-        return max(b.nbytes for b in self.members)
 
 
 class _Groups:
@@ -133,7 +135,8 @@ class _Groups:
     def __init__(self, linear: Linear, liveness: Liveness) -> None:
         self.of: dict[Buffer, _Group] = {}
         for b in linear.buffers:
-            group = _Group([b], liveness.live.get(b, 0), liveness.written.get(b, 0), dict(liveness.held.get(b, {})))
+            times = liveness.live.get(b, 0), liveness.written.get(b, 0)
+            group = _Group([b], *times, b.nbytes, dict(liveness.held.get(b, {})))
             group.home = b if b.space == "result" else None
             group.frozen = b.space in ("argument", "constant")
             self.of[b] = group
@@ -152,7 +155,7 @@ class _Groups:
             return
         if a.live & b.live or a.written & b.written:
             return
-        if a.written & b.live & ~self._exempt(a, b) or b.written & a.live & ~self._exempt(b, a):
+        if self._overwrites(a, b) or self._overwrites(b, a):
             return
         if self._disturbs(a, b) or self._disturbs(b, a):
             return
@@ -167,21 +170,25 @@ class _Groups:
                 return True
         return False
 
-    def _exempt(self, writer: _Group, reader: _Group) -> int:
-        """Bits at which ``writer`` is written in place of an operand in ``reader`` that nobody reads afterwards."""
-        bits = 0
-        for w in writer.wishes:
+    def _overwrites(self, writer: _Group, reader: _Group) -> bool:
+        """Is ``writer`` written while ``reader`` holds a value, but for operands there that nobody reads afterwards?"""
+        bits = writer.written & reader.live
+        for w in writer.wishes if bits else ():
             if self.of[w.operand] is reader and not reader.live & (w.bit << 1):
-                bits |= w.bit
-        return bits
+                bits &= ~w.bit
+        return bits != 0
 
     def _merge(self, a: _Group, b: _Group) -> None:
+        """One place, led by what leads ``a``; the smaller one moves, so that chains cost no more than trees."""
+        lead, home = a.lead, a.home or b.home
+        if len(a.members) < len(b.members):
+            a, b = b, a
+        a.lead, a.home, a.nbytes = lead, home, max(a.nbytes, b.nbytes)
         a.members += b.members
         a.live |= b.live
         a.written |= b.written
         for collective, held in b.held.items():
             a.held[collective] = a.held.get(collective, 0) | held
-        a.home = a.home or b.home
         a.wishes += b.wishes
         for member in b.members:
             self.of[member] = a
@@ -193,11 +200,7 @@ class _Groups:
     def elsewhere(self, besides: Container[Buffer] = ()) -> list[_Group]:
         """Groups that need a place of their own, each once, in order of their first buffer."""
         unique = dict.fromkeys(self.of.values())
-        return [
-            g
-            for g in unique
-            if g.home is None and not g.frozen and g.members[0].is_arena and g.members[0] not in besides
-        ]
+        return [g for g in unique if g.home is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
 
 
 def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardc.compiler.lower.expansions import EXPANSIONS
 from shardc.hlo.expand_batch_norm import expand_batch_norm
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation
 from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["ExpandOps", "expansion_of"]
@@ -33,7 +33,7 @@ class ExpandOps:
     why: str = "one way to say it is enough for every target"
 
     def run(self, module: Module) -> Module:
-        new: dict[Computation, Computation] = {}
+        new = Rebuilt()
         kept: dict[Instruction, list[Instruction]] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir import Instruction, Module, Rebuilt, rebuild_computation
 from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["InlineCalls"]
@@ -23,7 +23,7 @@ class InlineCalls:
     why: str = "one function for the whole step, and nothing hidden from fusion"
 
     def run(self, module: Module) -> Module:
-        new: dict[Computation, Computation] = {}
+        new = Rebuilt()
         kept: dict[Instruction, list[Instruction]] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

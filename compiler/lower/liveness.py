@@ -45,11 +45,16 @@ def runs_of(mask: int) -> Iterator[tuple[int, int]]:
         start += zeros + ones
 
 
+#: What a block reads before it writes it, and what it writes whichever way it goes.
+_Effect = tuple[frozenset[Buffer], frozenset[Buffer]]
+
+
 @dataclass(slots=True)
 class Liveness:
     """Masks per buffer (absent: 0), and the position of every step (for loops and branches: of the test).
 
-    ``held`` are the masks of operands of asynchronous collectives behind their start, by collective.
+    ``held`` are the masks of operands of asynchronous collectives behind their start, by collective. ``effects`` are
+    those of loops and branches.
     """
 
     positions: dict[Step, int] = field(default_factory=dict)
@@ -57,6 +62,7 @@ class Liveness:
     written: dict[Buffer, int] = field(default_factory=dict)
     held: dict[Buffer, dict[Collective, int]] = field(default_factory=dict)
     end: int = 0
+    effects: dict[Step, _Effect] = field(default_factory=dict)
 
     def in_use(self, buffer: Buffer) -> int:
         """All bits at which the memory of ``buffer`` is not free."""
@@ -64,6 +70,37 @@ class Liveness:
         for held in self.held.get(buffer, {}).values():
             mask |= held
         return mask
+
+
+def _effect(steps: Sequence[Step], found: Liveness) -> _Effect:
+    reads: set[Buffer] = set()
+    writes: set[Buffer] = set()
+    for step in reversed(steps):
+        first, last = _effect_of(step, found)
+        reads -= last
+        reads |= first
+        writes |= last
+    return frozenset(reads), frozenset(writes)
+
+
+def _effect_of(step: Step, found: Liveness) -> _Effect:
+    """Of loops and branches it is kept, so that nesting them costs no more than writing them one after another."""
+    if not isinstance(step, Loop | Branch):
+        return frozenset(r for r in reads_of(step) if r.space != "constant"), frozenset(writes_of(step))
+    if step not in found.effects:
+        if isinstance(step, Loop):
+            reads, writes = _effect(step.condition, found)
+            body, _ = _effect(step.body, found)
+            found.effects[step] = reads | ((body | _asked(step.predicate)) - writes), writes
+        else:
+            parts = [_effect(b, found) for b in step.branches]
+            reads = _asked(step.selector).union(*(p[0] for p in parts))
+            found.effects[step] = reads, frozenset.intersection(*(p[1] for p in parts))
+    return found.effects[step]
+
+
+def _asked(selector: Buffer) -> frozenset[Buffer]:
+    return frozenset() if selector.space == "constant" else frozenset((selector,))
 
 
 #: Buffers that are live now, each with the bit (exclusive) up to which that was not yet written to its mask.
@@ -160,24 +197,19 @@ def _after(step: Step, found: Liveness) -> int:
 
 
 def _walk_loop(step: Loop, state: _State, found: Liveness) -> None:
-    """To a fixed point: what the next iteration reads is live at the end of the body."""
+    """What the next iteration reads is live at the end of the body."""
     test = found.positions[step]
     start, end = first_position(step, found), _after(step, found)
     _flush(state, 2 * end, found)
-    after = set(state)
-    before_body: set[Buffer] = set()
-    while True:
-        header: _State = dict.fromkeys(after | before_body, 2 * (test + 1))
-        if step.predicate.space != "constant":
-            header[step.predicate] = 2 * (test + 1)
-        _walk(step.condition, header, found)
-        _flush(header, 2 * start, found)
-        body: _State = dict.fromkeys(header, 2 * end)
-        _walk(step.body, body, found)
-        _flush(body, 2 * (test + 1), found)
-        if before_body >= set(body):
-            break
-        before_body |= set(body)
+    reads, writes = _effect(step.body, found)
+    again, _ = _effect(step.condition, found)
+    needed = (*state, *reads, *_asked(step.predicate), *(again - writes))
+    header: _State = dict.fromkeys(needed, 2 * (test + 1))
+    _walk(step.condition, header, found)
+    _flush(header, 2 * start, found)
+    body: _State = dict.fromkeys(header, 2 * end)
+    _walk(step.body, body, found)
+    _flush(body, 2 * (test + 1), found)
     state.clear()
     state.update(header)
 

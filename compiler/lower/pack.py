@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardc.compiler.lower.liveness import runs_of
 
@@ -23,6 +24,9 @@ ALIGNMENT = 64
 
 #: With more blocks than this only the first order is tried.
 _MANY = 4000
+#: Bits of time in a page, and how many pages a range may touch to stand in their lists.
+_PAGE = 256
+_FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +122,16 @@ def _aligned(offset: int) -> int:
 
 
 class _Taken:
-    """Byte ranges that are taken, each during the bits of a mask (-1: always); as arrays, because there may be many."""
+    """Byte ranges that are taken, each during the bits of a mask (-1: always); as arrays, because there may be many.
+
+    Time is cut into pages. Most ranges are short and stand in the lists of the few pages that they touch. Who asks
+    about a short time looks at these, and at the ranges that touch many pages.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._count = 0
+        self._pages: dict[int, list[int]] = {}
+        self._long: list[int] = []
         self._masks: list[int] = []
         self._first = np.zeros(capacity, np.int64)
         self._last = np.zeros(capacity, np.int64)
@@ -137,15 +147,20 @@ class _Taken:
         self._low[n], self._high[n] = low, high
         self._masks.append(mask)
         self._count += 1
+        pages = _pages(int(self._first[n]), int(self._last[n]))
+        if len(pages) > _FEW:
+            self._long.append(n)
+        else:
+            for page in pages:
+                self._pages.setdefault(page, []).append(n)
 
     def tightest_gap(self, mask: int, size: int, least: int) -> int:
         """The aligned start of the smallest gap of at least ``size`` bytes that is free during ``mask``.
 
         Else, and for what takes no memory, after all that is taken then, and not below ``least``.
         """
-        n = self._count
         first, last, gaps = _extent(mask)
-        near = np.flatnonzero((self._first[:n] <= last) & (self._last[:n] >= first))
+        near = self._during(first, last)
         if gaps or self._gaps[near].any():
             near = np.array([k for k in near if self._masks[k] & mask], np.int64)
         if not len(near) or not size:
@@ -156,6 +171,19 @@ class _Taken:
         free = self._low[near] - ends[:-1]
         fits = np.flatnonzero(free >= size)
         return max(int(ends[-1]), least) if not len(fits) else int(ends[fits[np.argmin(free[fits])]])
+
+    def _during(self, first: int, last: int) -> NDArray[np.intp]:
+        """Numbers of the ranges whose time touches that from ``first`` to ``last``, in order."""
+        n, pages = self._count, _pages(first, last)
+        if len(pages) > _FEW:
+            return np.flatnonzero((self._first[:n] <= last) & (self._last[:n] >= first))
+        found = sorted({*self._long, *(k for page in pages for k in self._pages.get(page, ()))})
+        near = np.array(found, np.intp)
+        return near[(self._first[near] <= last) & (self._last[near] >= first)]
+
+
+def _pages(first: int, last: int) -> range:
+    return range(first // _PAGE, last // _PAGE + 1)
 
 
 def _extent(mask: int) -> tuple[int, int, bool]:

@@ -14,6 +14,7 @@ from shardc.hlo.ir import (
     Computation,
     Instruction,
     Module,
+    Rebuilt,
     called_computations,
     rebuild_computation,
     topological,
@@ -123,7 +124,7 @@ def map_computations(
     module: Module, change: Callable[[Computation], Computation], *, only: Set[Computation] | None = None
 ) -> Module:
     """Apply ``change`` to every computation (or ``only`` some), callees first, calls already redirected."""
-    new: dict[Computation, Computation] = {}
+    new = Rebuilt()
     for c in reachable_computations(module.entry):
         redirected = rebuild_computation(c, None, new)
         new[c] = change(redirected) if only is None or c in only else redirected

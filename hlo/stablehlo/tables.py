@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from shardc.hlo.errors import Location, UnsupportedError
+from shardc.hlo.errors import AnnotationError, Location, UnsupportedError
 from shardc.hlo.groups import AxisGroups
 from shardc.hlo.ir import Metadata
 from shardc.hlo.literal import Literal
@@ -125,7 +125,7 @@ class Tables:
 
     @cached_property
     def meshes(self) -> Mapping[str, Mesh]:
-        return {name: _mesh(plain, name) for name, plain in self.plain["meshes"].items()}
+        return {name: _mesh(plain, name, self.file) for name, plain in self.plain["meshes"].items()}
 
     @cached_property
     def mesh(self) -> Mesh | None:
@@ -146,12 +146,15 @@ class Tables:
         )
 
     def _mesh_of(self, reference: Any) -> Mesh:
-        return self.meshes[reference] if isinstance(reference, str) else _mesh(reference, "mesh")
+        return self.meshes[reference] if isinstance(reference, str) else _mesh(reference, "mesh", self.file)
 
 
-def _mesh(plain: tuple[Any, ...], name: str) -> Mesh:
+def _mesh(plain: tuple[Any, ...], name: str, file: str) -> Mesh:
     axes, device_ids = plain
-    return Mesh(tuple(axes), tuple(device_ids) or None, name)
+    try:
+        return Mesh(tuple(axes), tuple(device_ids) or None, name)
+    except AnnotationError as e:
+        raise AnnotationError(e.what, where=f"{Location(file)}, mesh @{name}", fix=e.fix) from None
 
 
 def _mesh_names(plain: Any) -> Iterator[str]:

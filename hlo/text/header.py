@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.hlo.ir import Alias, Module
+from shardc.hlo.mesh import MOST_DEVICES
 from shardc.hlo.text.attributes import KINDS, read_attribute, without_shardings
 from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner
@@ -73,9 +74,9 @@ def read_header(scanner: Scanner) -> Header | None:
 
 def _read(scanner: Scanner, header: Header, name: str, at: int) -> None:
     if name == "num_partitions":
-        header.num_partitions = max(1, int(read_attribute(scanner, "int")))
+        header.num_partitions = _read_count(scanner, header.replica_count, at)
     elif name == "replica_count":
-        header.replica_count = max(1, int(read_attribute(scanner, "int")))
+        header.replica_count = _read_count(scanner, header.num_partitions, at)
     elif name == "entry_computation_layout":
         header.layout = _read_layout(scanner)
     elif name == "input_output_alias":
@@ -93,6 +94,15 @@ def _read(scanner: Scanner, header: Header, name: str, at: int) -> None:
     else:
         known = ["num_partitions", "replica_count", "entry_computation_layout", "input_output_alias", "buffer_donor"]
         raise scanner.error(f"unknown module attribute {name!r}", at=at, fix=f"known: {', '.join([*known, *_KEPT])}")
+
+
+def _read_count(scanner: Scanner, others: int, at: int) -> int:
+    """Partitions or replicas; with those of the other kind they make the devices."""
+    count = max(1, int(read_attribute(scanner, "int")))
+    if count * others > MOST_DEVICES:
+        fix = f"there are at most {MOST_DEVICES:,} devices"
+        raise scanner.error(f"a program for {count * others:,} devices", at=at, fix=fix)
+    return count
 
 
 def _read_layout(scanner: Scanner) -> tuple[tuple[Shape, ...], Shape]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.hlo.build import reachable_computations
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation, users_of
 from shardc.hlo.types import tuple_shape
 from shardc.partitioner.trips import trip_count
 
@@ -86,7 +86,7 @@ def change_loops(
     """
     if not any(i.opcode == "while" for i in module.instructions()):
         return module
-    called: dict[Computation, Computation] = {}
+    called = Rebuilt()
     for computation in module.computations:
         made: set[Instruction] = set()
 
@@ -111,7 +111,7 @@ def change_loops(
             return whole
 
         called[computation] = rebuild_computation(computation, rebuild, called)
-    if all(k is v for k, v in called.items()):
+    if not called.moved:
         return module
     entry = called[module.entry]
     return module.with_(computations=reachable_computations(entry), entry=entry)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.build import reachable_computations
 from shardc.hlo.groups import AxisPairs
-from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation
+from shardc.hlo.ir import Instruction, Module, Origin, Rebuilt, rebuild_computation
 from shardc.hlo.sharding import DimSharding, Sharding
 from shardc.hlo.types import array_shape
 from shardc.partitioner.emitter import Emitter, Reducers
@@ -41,7 +41,7 @@ class DecomposeRings:
         table = AxisTable(pairs[0].mesh, [Sharding(p.mesh, (DimSharding(p.axes),)) for p in pairs])
         names = Names(i.name for i in module.instructions())
         reducers = Reducers()
-        called: dict[Computation, Computation] = {}
+        called = Rebuilt()
         for c in module.computations:
             e = Emitter(table, reducers, names)
 

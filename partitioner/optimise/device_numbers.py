@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.mesh import MOST_LISTED
 
 __all__ = ["DeviceNumbers"]
 
@@ -48,7 +49,8 @@ _PASSED = ("reshape", "copy", "bitcast", "convert")
 
 
 class DeviceNumbers:
-    """Answers for one per-device program, remembered; an overflow of the element type has no answer."""
+    """Answers for one per-device program, remembered; none where the element type overflows, nor for more devices than
+    are ever listed."""
 
     def __init__(self, module: Module) -> None:
         self.devices = module.num_partitions
@@ -79,8 +81,8 @@ class DeviceNumbers:
 
     def _value(self, i: Instruction, given: list[Numbers | None]) -> Numbers | None:
         if i.opcode == "partition-id":
-            return np.arange(self.devices)
-        if i.opcode == "constant":
+            return np.arange(self.devices) if self.devices <= MOST_LISTED else None
+        if i.opcode == "constant" and self.devices <= MOST_LISTED:
             return np.full(self.devices, int(i.attrs["literal"].array.reshape(-1)[0]), np.int64)
         if i.opcode == "dynamic-slice":
             return self._looked_up(i, given)

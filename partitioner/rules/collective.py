@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
+from shardc.hlo.errors import AnnotationError, UnsupportedError
+from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.ir import Instruction
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.opset import OPS
 from shardc.hlo.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
-from shardc.hlo.sharding import AxisRef
+from shardc.hlo.sharding import AxisRef, TileSharding
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site, nothing
+from shardc.sharding.convert import from_tile
 from shardc.sharding.rules.signature import reducer
 
 if TYPE_CHECKING:
     from shardc.partitioner.body import Body
     from shardc.partitioner.values import Tree
 
-__all__ = ["RULES", "axis_groups", "axis_pairs"]
+__all__ = ["RULES", "axis_groups", "axis_pairs", "named_groups"]
 
 _OUTSIDE = "it speaks about devices: it belongs to a partitioned program or a manual computation"
 _PAIRS = "asynchronous pairs and transfers belong to a program that is partitioned already"
@@ -40,24 +41,25 @@ def _partition(body: Body, op: Instruction) -> Tree:
             fix="give the program without it, or an already partitioned one",
         )
     table = body.context.table
-    groups = _devices(op, table.mesh)
-    _need_fitting(op, groups)
-    across = set(table.atoms(_differing(table.mesh, *groups)))
+    named = named_groups(op, table.mesh)
+    groups = _devices(op, table.mesh) if named is None else ()
+    _need_fitting(op, named.group_size if named is not None else len(groups[0]) if groups else 0)
+    across = set(table.atoms(_differing(table.mesh, *groups) if named is None else named.axes))
     layouts = [*(body.value(o).layout for o in op.operands), *body.wanted(op)]
     apart = all(across.isdisjoint(x.used) for x in layouts)
     return body.partition_locally(op, _LOCAL if apart else _WHOLE)
 
 
-def _need_fitting(op: Instruction, groups: Groups) -> None:
-    """Shapes of gathers and scatters that were written for other groups."""
-    if op.opcode not in ("all-gather", "reduce-scatter") or len(op.operands) != 1 or not groups:
+def _need_fitting(op: Instruction, members: int) -> None:
+    """Shapes of gathers and scatters that were written for groups of another size than ``members``."""
+    if op.opcode not in ("all-gather", "reduce-scatter") or len(op.operands) != 1 or not members:
         return
     (dim,) = op.attrs["dimensions"]
     ends = (op.operands[0].shape.dims[dim], op.shape.dims[dim])
     small, large = ends if op.opcode == "all-gather" else ends[::-1]
-    if small * len(groups[0]) != large:
+    if small * members != large:
         raise UnsupportedError(
-            f"{op.opcode} of {op.operands[0].shape} to {op.shape} does not fit groups of {len(groups[0])} members",
+            f"{op.opcode} of {op.operands[0].shape} to {op.shape} does not fit groups of {members} members",
             where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
             fix="give the groups, or the program with the number of devices that it was written for",
         )
@@ -77,6 +79,9 @@ def _emit(site: Site) -> list[Instruction]:
 
 def _participants(op: Instruction, mesh: Mesh) -> dict[str, Any]:
     """The attributes that say who takes part: over axes of ``mesh`` where these say it, else as device numbers."""
+    named = named_groups(op, mesh)
+    if named is not None:
+        return {"replica_groups": named}
     groups = _devices(op, mesh)
     if op.opcode == "collective-permute":
         pairs = tuple((s, t) for s, t in groups)
@@ -100,6 +105,30 @@ def _devices(op: Instruction, mesh: Mesh) -> Groups:
     if listed or op.attrs.get("channel_id") or op.attrs.get("use_global_device_ids"):
         return groups_of_devices(op, mesh.size, 1)
     return tuple((d,) for d in range(mesh.size))
+
+
+def named_groups(op: Instruction, mesh: Mesh) -> AxisGroups | None:
+    """The groups of an operation as whole axes of ``mesh``, found without listing devices; None where they are not.
+
+    There is one replica, as in every program over a mesh.
+    """
+    groups = op.attrs.get("replica_groups", ListGroups())
+    if op.opcode == "collective-permute" or mesh.device_ids is not None:
+        return None
+    if groups == ListGroups():
+        everybody = bool(op.attrs.get("channel_id") or op.attrs.get("use_global_device_ids"))
+        return AxisGroups(mesh, tuple(AxisRef(n) for n in mesh.axis_names) if everybody else ())
+    if isinstance(groups, AxisGroups):
+        return groups if groups.mesh == mesh else None
+    if not isinstance(groups, IotaGroups) or groups.num_devices != mesh.size or mesh.size == 1:
+        return None
+    sizes = (groups.num_groups, groups.group_size)
+    try:
+        found = from_tile(TileSharding("tiled", sizes, (), groups.reshape, groups.transpose), mesh, 2)
+    except AnnotationError:
+        return None
+    axes = () if found is None else found.dims[1].axes
+    return AxisGroups(mesh, axes) if all(a.is_full for a in axes) else None
 
 
 def axis_groups(mesh: Mesh, groups: Groups) -> AxisGroups | None:

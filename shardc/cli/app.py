@@ -29,6 +29,7 @@ from shardc.cli import (
     verify,
     visualize,
 )
+from shardc.cli.progress import shown_progress
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 from shardc.launcher.interrupts import prompt_interrupts
@@ -83,7 +84,8 @@ app.command()(demo.demo)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
     try:
-        with prompt_interrupts(), _results_aside(sys.argv[1:] if arguments is None else arguments):
+        given = sys.argv[1:] if arguments is None else arguments
+        with prompt_interrupts(), shown_progress(given), _results_aside(given):
             code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

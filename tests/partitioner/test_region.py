@@ -20,6 +20,7 @@ from shardc.partitioner.context import Context
 from shardc.partitioner.partition import partition
 from shardc.partitioner.plan import Plan
 from shardc.partitioner.region import Search, make_plan
+from shardc.partitioner.region_graph import Region
 from shardc.partitioner.region_rehearse import Script, rehearse
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rules import RULES
@@ -118,7 +119,7 @@ def test_a_region_that_is_a_tree_gets_the_cheapest_decisions() -> None:
         context, script = rehearsed(annotated(seed, 3, tree=True))
         search = Search(context, script.nodes, script.wires)
         nodes = [n for n in script.nodes if n.ways]
-        options = search.options.of_region(nodes)
+        options = search.options.of_region(Region(nodes))
         present = tuple(n.option for n in nodes)
         if math.prod(map(len, options)) > 4000:
             continue
@@ -130,7 +131,7 @@ def test_a_region_that_is_a_tree_gets_the_cheapest_decisions() -> None:
         for n, o in zip(nodes, present, strict=True):
             n.option = o
         before = search.costs.total(script.nodes, script.wires)
-        best = search.decided(nodes, 0.0)
+        best = search.decided(Region(nodes), 0.0)
         assert (best is None) == (min(costs)[0] == before[0] and min(costs) == before), seed
         for n, o in zip(nodes, best or present, strict=True):
             n.option = o

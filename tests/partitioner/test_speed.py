@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from growing_programs import SHAPES
 from partition_support import layout
 
 from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.ir import Module
 from shardc.hlo.mesh import Mesh
+from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape
 from shardc.partitioner.partition import partition
+from shardc.sharding.convert import with_axis_shardings
 from shardc.sharding.propagate import propagate
 
 N = 1 << 15
@@ -66,3 +69,49 @@ def test_the_length_of_the_program_costs_in_proportion() -> None:
     mesh = Mesh({"x": 4096, "y": 4})
     short, long = layers(mesh, 8), layers(mesh, 64)
     assert calls(lambda: partition(long)) <= 9 * calls(lambda: partition(short))
+
+
+def whole(text: str) -> Module:
+    return propagate(with_axis_shardings(read_hlo(text))).module
+
+
+@pytest.mark.parametrize("shape", ["deep, one weight", "wide", "a loop with many readers"])
+def test_no_shape_of_program_costs_more_than_in_proportion(shape: str) -> None:
+    short, long = (whole(SHAPES[shape](n)) for n in (200, 400))
+    assert calls(lambda: partition(long)) <= 2.2 * calls(lambda: partition(short))
+
+
+@pytest.mark.full
+def test_many_readers_cost_no_more_than_in_proportion() -> None:
+    short, long = (whole(SHAPES["many readers"](n)) for n in (400, 800))
+    assert calls(lambda: partition(long)) <= 2.2 * calls(lambda: partition(short))
+
+
+def carried(depth: int, width: int = 8) -> Module:
+    """Loops within loops that hand on a state of many elements, as solvers with step control have them."""
+    state = f"(s32[], {', '.join(['f32[8]'] * width)})"
+    inner, text = "", ""
+    names = ", ".join(f"%n_{k}" for k in range(width))
+    for d in range(depth):
+        given = "".join(f" %e_{k} = f32[8] get-tuple-element(%p), index={k + 1}\n" for k in range(width))
+        made = "".join(f" %n_{k} = f32[8] add(%m_{k}, %m_{(k + 1) % width})\n" for k in range(width))
+        passed = inner or "".join(f" %m_{k} = f32[8] negate(%e_{k})\n" for k in range(width))
+        text += f"""%cond_{d} {{ %p = {state} parameter(0)\n %i = s32[] get-tuple-element(%p), index=0
+ %n = s32[] constant(3)\n ROOT %c = pred[] compare(%i, %n), direction=LT }}\n
+%body_{d} {{ %p = {state} parameter(0)\n %i = s32[] get-tuple-element(%p), index=0
+ %one = s32[] constant(1)\n %j = s32[] add(%i, %one)
+{given}{passed}{made} ROOT %q = {state} tuple(%j, {names}) }}\n\n"""
+        starts = ", ".join(f"%e_{k}" for k in range(width))
+        inner = f" %z = s32[] constant(0)\n %a = {state} tuple(%z, {starts})\n"
+        inner += f" %l = {state} while(%a), condition=%cond_{d}, body=%body_{d}\n"
+        inner += "".join(f" %m_{k} = f32[8] get-tuple-element(%l), index={k + 1}\n" for k in range(width))
+    given = "".join(f" %e_{k} = f32[8] parameter({k}), sharding={{devices=[4]<=[4]}}\n" for k in range(width))
+    results = f"({', '.join(['f32[8]'] * width)}) tuple({', '.join(f'%m_{k}' for k in range(width))})"
+    return whole(
+        f"HloModule carried, num_partitions=4\n\n{text}ENTRY %main {{\n{given}{inner} ROOT %r = {results}\n}}\n"
+    )
+
+
+def test_a_computation_is_asked_once_how_partial_values_spread() -> None:
+    """Not once for each element of the state, in each loop around it."""
+    assert calls(lambda: partition(carried(6))) <= 2.8 * calls(lambda: partition(carried(3)))
