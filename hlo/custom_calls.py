@@ -119,7 +119,7 @@ MARKERS = frozenset(
         "PinToDevice",
     }
 )
-#: Calls of Python for which compiled code stops (`shardc.hlo.callbacks`): with whole values, with a device's own shards.
+#: Calls of Python that compiled code stops for (`shardc.hlo.callbacks`): with whole values, with each device's shards.
 CALLBACKS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 #: Calls that compare their operands and fail the run where they differ.
 CHECKS = frozenset({"check.expect_eq", "check.expect_almost_eq", "check.expect_close"})
