@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.custom_calls import CustomCall
+from shardc.hlo.custom_calls import CALLBACKS, CustomCall
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.lapack import attributes_of
@@ -23,7 +23,6 @@ __all__ = [
     "LOCAL",
     "ORDERED",
     "PURE",
-    "TARGETS",
     "TITLE",
     "calls_of",
     "is_callback",
@@ -33,8 +32,7 @@ __all__ = [
 ]
 
 #: The target of a callback that every device makes with its own shards.
-LOCAL = "xla_ffi_partitioned_python_cpu_callback"
-TARGETS = ("xla_ffi_python_cpu_callback", LOCAL)
+LOCAL = CALLBACKS[1]
 
 #: Frontend attributes: what people call it; every device of a manual computation makes it; its function takes a token
 #: before its operands and gives it back.
@@ -44,7 +42,7 @@ PURE = "jax.pure_callback"
 
 
 def is_callback(i: Instruction) -> bool:
-    return i.opcode == "custom-call" and i.attrs["custom_call_target"] in TARGETS
+    return i.opcode == "custom-call" and i.attrs["custom_call_target"] in CALLBACKS
 
 
 def marks(i: Instruction) -> Mapping[str, str]:
@@ -65,7 +63,7 @@ def need_none(module: Module, where: str, fix: str) -> None:
 
 def calls_of(functions: Sequence[Callable[..., Any]]) -> Mapping[str, CustomCall]:
     """The meaning of callbacks whose indices are places in ``functions``, which take and give arrays."""
-    return dict.fromkeys(TARGETS, CustomCall(evaluate=partial(_called, functions)))
+    return dict.fromkeys(CALLBACKS, CustomCall(evaluate=partial(_called, functions)))
 
 
 def _called(functions: Sequence[Callable[..., Any]], call: Instruction, *operands: Any) -> tuple[Any, ...]:

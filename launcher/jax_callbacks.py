@@ -90,9 +90,10 @@ class _Rewrite:
         if not (hasattr(value, "eqns") or hasattr(value, "jaxpr")):
             return value
         if id(value) not in self._made:
-            closed = hasattr(value, "jaxpr")
-            inner = self._open(value.jaxpr if closed else value)
-            made = value if not _calls_python(value) else value.replace(jaxpr=inner) if closed else inner
+            made = value
+            if _calls_python(value):
+                closed = hasattr(value, "jaxpr")
+                made = value.replace(jaxpr=self._open(value.jaxpr)) if closed else self._open(value)
             self._made[id(value)] = value, made
         return self._made[id(value)][1]
 

@@ -47,7 +47,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
         if id(inner) in seen:
             continue
         seen.add(id(inner))
-        for equation in inner.eqns:
+        for equation in getattr(inner, "eqns", ()):
             yield equation
             for value in equation.params.values():
                 parts = value if isinstance(value, tuple | list) else (value,)

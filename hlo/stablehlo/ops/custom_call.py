@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shardc.hlo.callbacks import TARGETS
+from shardc.hlo.custom_calls import CALLBACKS
 from shardc.hlo.errors import InputError
 from shardc.hlo.groups import ListGroups
 from shardc.hlo.ir import Instruction
@@ -33,7 +33,7 @@ _API_VERSIONS = {
 def convert_custom_call(op: Op) -> Sequence[Instruction]:
     """One instruction; several results are elements of its tuple."""
     target = op.get("call_target_name")
-    if target in TARGETS:
+    if target in CALLBACKS:
         return convert_callback(op, _config(op))
     if target == _SHAPE_ASSERTION:
         return _shape_assertion(op)
