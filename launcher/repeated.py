@@ -31,8 +31,10 @@ def kinds_of(leaves: Sequence[Any]) -> list[Any]:
 def _kind(x: Any) -> Any:
     if isinstance(x, bool | int | float | complex):
         return type(x)
-    told = (getattr(x, name, None) for name in ("shape", "dtype", "weak_type", "sharding"))
-    return type(x), *told
+    if type(x) is np.ndarray:
+        return np.ndarray, x.shape, x.dtype
+    layout, weak = getattr(x, "sharding", None), getattr(x, "weak_type", False)
+    return type(x), getattr(x, "shape", None), getattr(x, "dtype", None), layout, weak
 
 
 @dataclass(frozen=True, slots=True)
