@@ -289,6 +289,8 @@ def _constraint_draw(d: Drawer) -> Step | None:
 
 
 def _constraint(context: Any, step: Step, x: Any) -> Any:
+    if context.whole:
+        return x
     spec = jax.sharding.PartitionSpec(*step.params["spec"])
     return lax.with_sharding_constraint(x, jax.sharding.NamedSharding(context.mesh, spec))
 

@@ -51,7 +51,7 @@ def _argument(rng: np.random.Generator, v: Value) -> np.ndarray:
 
 def theirs(case: Case, args: list[np.ndarray], widen: bool = False) -> list[np.ndarray]:
     """What JAX makes of it, on one device but for shard_map."""
-    context = Context(device_mesh(case.mesh), widen)
+    context = Context(device_mesh(case.mesh), widen, whole=True)
     if widen:
         args = [a.astype(context.dtype(v.dtype)) for a, v in zip(args, case.body.inputs, strict=True)]
     with jax.enable_x64(case.x64 or widen):

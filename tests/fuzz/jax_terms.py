@@ -72,10 +72,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Context:
-    """Where a program is traced: JAX's mesh, and whether floats are double (for a more exact result)."""
+    """Where a program is traced: JAX's mesh, and whether floats are double (for a more exact result). With ``whole``
+    all values are replicated outside of shard_map: XLA's partitioner, which ends the process on some, does nothing."""
 
     mesh: Any
     widen: bool = False
+    whole: bool = False
 
     def dtype(self, name: str) -> str:
         if not self.widen:

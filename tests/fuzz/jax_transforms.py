@@ -228,10 +228,15 @@ def _shard_map(context: Any, step: Step, *args: Any) -> Any:
         got = _apply(step.bodies[0], context, *a)
         return got if got.ndim else got[None]
 
+    def replicated(x: Any) -> Any:
+        sharding = jax.sharding.NamedSharding(context.mesh, whole)
+        return lax.with_sharding_constraint(x, sharding) if context.whole else x
+
     specs = tuple(part if s else whole for s in step.params["split"])
-    return jax.shard_map(
+    mapped = jax.shard_map(
         body, mesh=context.mesh, in_specs=specs, out_specs=part, axis_names=set(names), check_vma=False
-    )(*args)
+    )
+    return replicated(mapped(*map(replicated, args)))
 
 
 def _collective(name: str, function: Callable[..., Any], fits: Callable[[Value, int], bool], grows: bool = False) -> Op:
