@@ -43,7 +43,7 @@ _ERF_LARGE = (
     1.083003711852e-1, 6.333187889784e-1, 1.129532177413, -1.787780244142e-4,
 )  # fmt: skip
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
-_COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+_COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2, -0.5)
 #: ln 2 in two parts: a whole number of up to 15 bits times the first is exact.
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 #: Arguments up to here are reduced by pi/2 in double precision; larger ones are libm's.
@@ -167,18 +167,16 @@ def erf(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def _quadrant(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """(n mod 4 in integer lanes, sin r, cos r) for x = n pi/2 + r, |x| below the limit."""
-    t = x.type
-    wide = with_scalar(t, F64)
+    """(n mod 4 in integer lanes, sin r, cos r) for x = n pi/2 + r, |x| below the limit; both in double, not rounded."""
+    wide = with_scalar(x.type, F64)
     d = b.fpext(_clamped(b, x, -_REDUCIBLE, _REDUCIBLE), wide)
     n = whole(b, d, 2 / math.pi)
     r = fma(b, n, constant(wide, -1.5707963267341256), d)
     r = fma(b, n, constant(wide, -6.077100506506192e-11), r)
-    small = b.fptrunc(r, t)
-    z = b.fmul(small, small)
-    sine = fma(b, b.fmul(polynomial(b, z, _SIN), z), small, small)
-    cosine = fma(b, b.fmul(z, z), polynomial(b, z, _COS), fma(b, z, constant(t, -0.5), constant(t, 1.0)))
-    return b.fptosi(n, with_scalar(t, I32)), sine, cosine
+    z = b.fmul(r, r)
+    sine = fma(b, b.fmul(polynomial(b, z, _SIN), z), r, r)
+    cosine = fma(b, z, polynomial(b, z, _COS), constant(wide, 1.0))
+    return b.fptosi(n, with_scalar(x.type, I32)), sine, cosine
 
 
 def _trigonometric(name: str, fast: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Callable[..., ir.Value]:
@@ -191,23 +189,23 @@ def _trigonometric(name: str, fast: Callable[[ir.IRBuilder, ir.Value], ir.Value]
     return rule
 
 
-def _sine_of(b: ir.IRBuilder, n: ir.Value, sine: ir.Value, cosine: ir.Value) -> ir.Value:
-    """sin(n pi/2 + r) from sin r and cos r."""
+def _sine_of(b: ir.IRBuilder, x: ir.Value, n: ir.Value, sine: ir.Value, cosine: ir.Value) -> ir.Value:
+    """sin(n pi/2 + r) in x's type, from sin r and cos r."""
     one = constant(n.type, 1)
     odd = b.icmp_unsigned("==", b.and_(n, one), one)
-    value = b.select(odd, cosine, sine)
+    value = b.fptrunc(b.select(odd, cosine, sine), x.type)
     negative = b.icmp_unsigned("==", b.and_(n, constant(n.type, 2)), constant(n.type, 2))
     return b.select(negative, b.fneg(value), value)
 
 
 def _fast_sin(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    value = _sine_of(b, *_quadrant(b, x))
+    value = _sine_of(b, x, *_quadrant(b, x))
     return b.select(b.fcmp_ordered("==", x, constant(x.type, 0.0)), x, value)
 
 
 def _fast_cos(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     n, sine, cosine = _quadrant(b, x)
-    return _sine_of(b, b.add(n, constant(n.type, 1)), sine, cosine)
+    return _sine_of(b, x, b.add(n, constant(n.type, 1)), sine, cosine)
 
 
 def _fast_tan(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
@@ -215,7 +213,8 @@ def _fast_tan(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     one = constant(n.type, 1)
     odd = b.icmp_unsigned("==", b.and_(n, one), one)
     top, bottom = b.select(odd, b.fneg(cosine), sine), b.select(odd, sine, cosine)
-    return b.select(b.fcmp_ordered("==", x, constant(x.type, 0.0)), x, b.fdiv(top, bottom))
+    value = b.fptrunc(b.fdiv(top, bottom), x.type)
+    return b.select(b.fcmp_ordered("==", x, constant(x.type, 0.0)), x, value)
 
 
 sin = _trigonometric("sin", _fast_sin)

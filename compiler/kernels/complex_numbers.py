@@ -1,6 +1,6 @@
 """Elementwise rules for complex numbers, (real, imaginary) pairs of f32 or f64 lanes.
 
-Sums, products and exp stay in the parts' own type; everything else is computed in f64.
+Sums and products stay in the parts' own type; everything else is computed in f64 and rounded once.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ COMPLEX: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "subtract": _own(_subtract),
         "multiply": _own(functions.product),
         "negate": _own(_negate),
-        "exponential": _own(functions.exponential),
+        "exponential": _double(functions.exponential),
         "compare": _compare,
         "maximum": _extreme(">="),
         "minimum": _extreme("<="),

@@ -11,7 +11,7 @@ from llvmlite import ir
 from shardc.compiler.kernels import memory
 from shardc.compiler.kernels.affine import Mask
 from shardc.compiler.kernels.bits import scalar_op
-from shardc.compiler.kernels.contraction import convert_all, gemm_type, scale
+from shardc.compiler.kernels.contraction import convert_all, scale
 from shardc.compiler.kernels.control_flow import counted
 from shardc.compiler.kernels.elements import Elements, Index
 from shardc.compiler.kernels.emitter import Emitter
@@ -72,49 +72,42 @@ class Scalars:
         return Val(tuple(self.b.load(s, typ=t) for s in self._slots), self.e.entry)
 
 
-def _at(b: ir.IRBuilder, base: ir.Value, row: ir.Value, column: ir.Value, strides: tuple[int, int]) -> ir.Value:
-    offset = b.add(b.mul(row, constant(I64, strides[0])), b.mul(column, constant(I64, strides[1])))
-    return b.add(base, offset)
+def _at(b: ir.IRBuilder, row: ir.Value, column: ir.Value, strides: tuple[int, int]) -> ir.Value:
+    return b.add(b.mul(row, constant(I64, strides[0])), b.mul(column, constant(I64, strides[1])))
 
 
-def _cholesky_loops(kernel: Kernel) -> None:
-    """Column by column. A matrix that is not positive definite becomes NaN; the other triangle is zero.
+def _cholesky_loops(e: Emitter, i: Instruction, kind: DType, place: ir.Value) -> None:
+    """One matrix in its place, column by column; NaN unless it is positive definite, zeros in the other triangle.
 
     The upper factor is the lower one of the adjoint, so it is written with rows and columns exchanged.
     """
-    i = kernel.instruction
-    e = kernel.emitter({})
-    s = Scalars(e, i.shape.dtype)
+    s = Scalars(e, kind)
     b, n = s.b, i.shape.dims[-1]
     lower = i.attrs.get("lower", False)
     strides = (n, 1) if lower else (1, n)
-    source, out = kernel.operands[0], kernel.results[0]
     bad = e.slot(I1)
-    with counted(b, 0, math.prod(i.shape.dims[:-2]) if n else 0) as matrix:
-        base = b.mul(matrix, constant(I64, n * n))
-        b.store(constant(I1, 0), bad)
-        with counted(b, 0, n) as j:
+    b.store(constant(I1, 0), bad)
+    with counted(b, 0, n) as j:
+        with counted(b, 0, j) as k:
+            memory.store(b, e.constant(0, kind).parts, place, _at(b, k, j, strides), kind, None)
+        pivot_at = _at(b, j, j, strides)
+        with counted(b, j, n) as row:
+            s.put(_conjugate_if(s, s.load(place, _at(b, row, j, strides)), not lower))
             with counted(b, 0, j) as k:
-                memory.store(b, e.constant(0, s.dtype).parts, out, _at(b, base, k, j, strides), s.dtype, None)
-            pivot_at = _at(b, base, j, j, strides)
-            with counted(b, j, n) as row:
-                s.put(_conjugate_if(s, s.load(source, _at(b, base, row, j, strides)), not lower))
-                with counted(b, 0, j) as k:
-                    left = _conjugate_if(s, s.load(out, _at(b, base, row, k, strides)), not lower)
-                    right = _conjugate_if(s, s.load(out, _at(b, base, j, k, strides)), lower)
-                    s.put(s.op("subtract", s.get(), s.op("multiply", left, right)))
-                value = s.get()
-                with b.if_else(b.icmp_unsigned("==", row, j)) as (on_diagonal, below):
-                    with on_diagonal:
-                        _pivot(s, value, out, pivot_at, bad)
-                    with below:
-                        quotient = s.op("divide", value, s.load(out, pivot_at))
-                        s.store(_conjugate_if(s, quotient, not lower), out, _at(b, base, row, j, strides))
-        with b.if_then(b.load(bad, typ=I1)):
-            nan = e.constant(math.nan, s.dtype)
-            with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
-                memory.store(b, nan.parts, out, _at(b, base, row, column, strides), s.dtype, None)
-    e.finish()
+                left = _conjugate_if(s, s.load(place, _at(b, row, k, strides)), not lower)
+                right = _conjugate_if(s, s.load(place, _at(b, j, k, strides)), lower)
+                s.put(s.op("subtract", s.get(), s.op("multiply", left, right)))
+            value = s.get()
+            with b.if_else(b.icmp_unsigned("==", row, j)) as (on_diagonal, below):
+                with on_diagonal:
+                    _pivot(s, value, place, pivot_at, bad)
+                with below:
+                    quotient = s.op("divide", value, s.load(place, pivot_at))
+                    s.store(_conjugate_if(s, quotient, not lower), place, _at(b, row, j, strides))
+    with b.if_then(b.load(bad, typ=I1)):
+        nan = e.constant(math.nan, kind)
+        with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
+            memory.store(b, nan.parts, place, _at(b, row, column, strides), kind, None)
 
 
 def _conjugate_if(s: Scalars, x: Val, yes: bool) -> Val:
@@ -132,12 +125,10 @@ def _pivot(s: Scalars, value: Val, out: ir.Value, at: ir.Value, bad: ir.Value) -
     s.store(Val(parts, value.frame), out, at)
 
 
-def _solve_loops(kernel: Kernel) -> None:
-    """op(a) x = b, or x op(a) = b: forward or backward substitution, one row of the solution after the other."""
-    i = kernel.instruction
+def _solve_loops(e: Emitter, i: Instruction, kind: DType, a: ir.Value, out: ir.Value) -> None:
+    """Forward or backward substitution in the place of one matrix, one row of the solution after the other."""
     attrs = i.attrs
-    e = kernel.emitter({})
-    s = Scalars(e, i.shape.dtype)
+    s = Scalars(e, kind)
     b = s.b
     left, lower = attrs.get("left_side", False), attrs.get("lower", False)
     transpose = attrs.get("transpose_a", "NO_TRANSPOSE")
@@ -147,54 +138,50 @@ def _solve_loops(kernel: Kernel) -> None:
     a_strides = (1, n) if turned else (n, 1)
     x_strides, width = ((columns, 1), columns) if left else ((1, columns), rows)
     forward = lower != turned
-    a, out = kernel.operands[0], kernel.results[0]
-    copy_unless_same(e, out, kernel.operands[1], i.shape.nbytes)
     last = constant(I64, n - 1)
-    with counted(b, 0, math.prod(i.shape.dims[:-2]) if i.shape.size else 0) as matrix:
-        a_base, x_base = b.mul(matrix, constant(I64, n * n)), b.mul(matrix, constant(I64, rows * columns))
-        with counted(b, 0, n) as step, counted(b, 0, width) as column:
-            k = step if forward else b.sub(last, step)
-            place = _at(b, x_base, k, column, x_strides)
-            s.put(s.load(out, place))
-            with counted(b, 0, step) as done:
-                d = done if forward else b.sub(last, done)
-                factor = _conjugate_if(s, s.load(a, _at(b, a_base, k, d, a_strides)), transpose == "ADJOINT")
-                known = s.load(out, _at(b, x_base, d, column, x_strides))
-                s.put(s.op("subtract", s.get(), s.op("multiply", factor, known)))
-            value = s.get()
-            if not attrs.get("unit_diagonal", False):
-                diagonal = s.load(a, _at(b, a_base, k, k, a_strides))
-                value = s.op("divide", value, _conjugate_if(s, diagonal, transpose == "ADJOINT"))
-            s.store(value, out, place)
-    e.finish()
+    with counted(b, 0, n) as step, counted(b, 0, width) as column:
+        k = step if forward else b.sub(last, step)
+        place = _at(b, k, column, x_strides)
+        s.put(s.load(out, place))
+        with counted(b, 0, step) as done:
+            d = done if forward else b.sub(last, done)
+            factor = _conjugate_if(s, s.load(a, _at(b, k, d, a_strides)), transpose == "ADJOINT")
+            known = s.load(out, _at(b, d, column, x_strides))
+            s.put(s.op("subtract", s.get(), s.op("multiply", factor, known)))
+        value = s.get()
+        if not attrs.get("unit_diagonal", False):
+            diagonal = s.load(a, _at(b, k, k, a_strides))
+            value = s.op("divide", value, _conjugate_if(s, diagonal, transpose == "ADJOINT"))
+        s.store(value, out, place)
 
 
 def emit_cholesky(kernel: Kernel) -> None:
-    """A matrix that is not positive definite becomes NaN; the other triangle is zero.
-
-    LAPACK sees a row-major matrix transposed, which is the conjugate of a Hermitian one, and writes the transpose of
-    the wanted factor: nothing needs to be moved or conjugated.
-    """
+    """A matrix that is not positive definite becomes NaN; the other triangle is zero."""
     i = kernel.instruction
     n = i.shape.dims[-1]
-    kind = gemm_type(i)
-    if kind is None or n < _SMALL or 0 in i.shape.dims:
-        _cholesky_loops(kernel)
-        return
-    lower = i.attrs.get("lower", False)
+    kind = i.shape.dtype.accumulator
     e = kernel.emitter()
-    b = e.entry.builder
-    with _result(kernel, e, kind, 0) as out, counted(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
-        place = step_to(b, out, matrix, n * n * kind.nbytes)
-        words = [constant(I32, blas.COLUMN_MAJOR), constant(I8, ord("U" if lower else "L")), constant(I32, n)]
-        words += [place, constant(I32, n)]
-        function = blas.declare(b.module, f"scipy_LAPACKE_{blas.LAPACK[kind.name]}potrf", [w.type for w in words])
-        info = b.call(function, words)
-        with counted(b, 0, n) as row:
-            _clear_triangle(b, place, row, n, kind, lower=lower)
-        with b.if_then(b.icmp_signed("!=", info, constant(I32, 0))):
-            _spoil_triangle(e, place, n, kind, lower=lower)
+    if i.shape.size:
+        with _result(kernel, e, kind, 0) as out, counted(e.entry.builder, 0, math.prod(i.shape.dims[:-2])) as matrix:
+            place = step_to(e.entry.builder, out, matrix, n * n * kind.nbytes)
+            (_cholesky_loops if n < _SMALL else _cholesky_call)(e, i, kind, place)
     e.finish()
+
+
+def _cholesky_call(e: Emitter, i: Instruction, kind: DType, place: ir.Value) -> None:
+    """LAPACK sees a row-major matrix transposed, which is the conjugate of a Hermitian one, and writes the transpose of
+    the wanted factor: nothing needs to be moved or conjugated.
+    """
+    b, n = e.entry.builder, i.shape.dims[-1]
+    lower = i.attrs.get("lower", False)
+    words = [constant(I32, blas.COLUMN_MAJOR), constant(I8, ord("U" if lower else "L")), constant(I32, n)]
+    words += [place, constant(I32, n)]
+    function = blas.declare(b.module, f"scipy_LAPACKE_{blas.LAPACK[kind.name]}potrf", [w.type for w in words])
+    info = b.call(function, words)
+    with counted(b, 0, n) as row:
+        _clear_triangle(b, place, row, n, kind, lower=lower)
+    with b.if_then(b.icmp_signed("!=", info, constant(I32, 0))):
+        _spoil_triangle(e, place, n, kind, lower=lower)
 
 
 @contextmanager
@@ -244,31 +231,34 @@ def _spoil_triangle(e: Emitter, place: ir.Value, n: int, kind: DType, *, lower: 
 
 
 def emit_triangular_solve(kernel: Kernel) -> None:
-    """op(a) x = b, or x op(a) = b, in the place of b."""
+    """op(a) x = b, or x op(a) = b, in the place of b; narrow floats are solved in f32 and rounded at the end."""
     i = kernel.instruction
     a = i.operands[0]
     n = a.shape.dims[-1]
-    kind = gemm_type(i)
-    if kind is None or n < _SMALL or 0 in i.shape.dims:
-        _solve_loops(kernel)
-        return
-    rows, columns = i.shape.dims[-2:]
+    kind = i.shape.dtype.accumulator
     e = kernel.emitter()
-    b = e.entry.builder
-    matrices = kernel.operands[0]
-    if a.shape.dtype is not kind:
-        matrices = allocate(e, a.shape.size * kind.nbytes)
-        widen(e, a, kind, matrices)
-    with _result(kernel, e, kind, 1) as out, counted(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
-        left = step_to(b, matrices, matrix, n * n * kind.nbytes)
-        right = step_to(b, out, matrix, rows * columns * kind.nbytes)
-        words = [constant(I32, w) for w in (blas.ROW_MAJOR, *_trsm_flags(i), rows, columns)]
-        words += [scale(b, kind, 1.0), left, constant(I32, n), right, constant(I32, columns)]
-        symbol = f"scipy_cblas_{blas.LAPACK[kind.name]}trsm"
-        b.call(blas.declare(b.module, symbol, [w.type for w in words]), words)
-    if matrices is not kernel.operands[0]:
-        release(e, [matrices])
+    if i.shape.size:
+        b = e.entry.builder
+        matrices = kernel.operands[0]
+        if a.shape.dtype is not kind:
+            matrices = allocate(e, a.shape.size * kind.nbytes)
+            widen(e, a, kind, matrices)
+        with _result(kernel, e, kind, 1) as out, counted(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
+            left = step_to(b, matrices, matrix, n * n * kind.nbytes)
+            right = step_to(b, out, matrix, math.prod(i.shape.dims[-2:]) * kind.nbytes)
+            (_solve_loops if n < _SMALL else _solve_call)(e, i, kind, left, right)
+        if matrices is not kernel.operands[0]:
+            release(e, [matrices])
     e.finish()
+
+
+def _solve_call(e: Emitter, i: Instruction, kind: DType, left: ir.Value, right: ir.Value) -> None:
+    b = e.entry.builder
+    rows, columns = i.shape.dims[-2:]
+    words = [constant(I32, w) for w in (blas.ROW_MAJOR, *_trsm_flags(i), rows, columns)]
+    words += [scale(b, kind, 1.0), left, constant(I32, i.operands[0].shape.dims[-1]), right, constant(I32, columns)]
+    symbol = f"scipy_cblas_{blas.LAPACK[kind.name]}trsm"
+    b.call(blas.declare(b.module, symbol, [w.type for w in words]), words)
 
 
 def _trsm_flags(i: Instruction) -> tuple[int, int, int, int]:

@@ -41,6 +41,8 @@ _LEAST_STREAMED = 16
 _GRAIN = 1 << 12
 #: Elementwise operations of a transposing map from which on its steps are a loop, to keep the code small.
 _MANY = 3
+#: Folds of at most so many steps take them one by one in each lane of the loop around them, if that reads vectors too.
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -416,7 +418,9 @@ def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses
     for index, variables in recorder.folded:
         if any(x.coefficient(inner) for x in index):
             own += max((contiguous(recorder.accesses, v) for v in variables if v.size > 1), default=0)
-    if own > contiguous(recorder.accesses, inner):
+    along = contiguous(recorder.accesses, inner)
+    few = all(math.prod(v.size for v in variables) <= _FEW for _, variables in recorder.folded)
+    if own > along and not (along and few):
         return 1
     bits = element_bits([a.shape.dtype for a in accesses])
     widest = 2 * e.vector_bits // bits

@@ -204,3 +204,27 @@ def depthwise(dtype: str, channels: int, stride: int, *, first: bool, gradient: 
 @pytest.mark.parametrize(("dtype", "channels"), [("f32", 32), ("f32", 21), ("bf16", 48), ("f64", 9)])
 def test_depthwise(dtype: str, channels: int, stride: int, first: bool, gradient: bool) -> None:
     agrees(depthwise(dtype, channels, stride, first=first, gradient=gradient))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("taps", [(3,), (3, 3)])
+def test_few_terms_are_added_in_order(taps: tuple[int, ...], dilation: int) -> None:
+    """Small convolutions by channel: each product is fused with the sum so far, or each rounded, tap after tap."""
+    space = tuple(range(2, 2 + len(taps)))
+    window = Window(tuple(WindowDim(n, 1, 0, 0, 1, dilation, False) for n in taps))
+    i = instruction(
+        "convolution", f("f32", 2, 3, *(9 for _ in taps)), f("f32", 12, 1, *taps), window=window,
+        dim_labels=ConvDims(0, 1, space, 1, 0, space, 0, 1, space), feature_group_count=3,
+    )  # fmt: skip
+    for seed in range(10):
+        x, w = (3 * random(o.shape, seed + 100 * n) for n, o in enumerate(i.operands))
+        [got] = compile_and_run(i, [x, w])
+        fused, rounded = np.zeros_like(got), np.zeros_like(got)
+        for tap in np.ndindex(*taps):
+            at = tuple(slice(dilation * t, dilation * t + n) for t, n in zip(tap, got.shape[2:], strict=True))
+            part = np.repeat(x[:, :, *at], 4, axis=1)
+            factor = w[:, 0, *tap].reshape(-1, *(1 for _ in taps))
+            # f64 holds the product exactly; what its sum rounds shows in f32 once in 2**28 times.
+            fused = (part.astype(np.float64) * factor + fused).astype(np.float32)
+            rounded = rounded + part * factor
+        assert np.array_equal(got, fused) or np.array_equal(got, rounded), seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -42,6 +43,30 @@ def test_triangular_solve(left: bool, lower: bool, transpose: str) -> None:
             x = random(f(dtype, *dims), 1)
             check(i, [a.astype(f(dtype).dtype.numpy), x], ulp=64)
             check(i, [a.astype(f(dtype).dtype.numpy), x], ulp=64, in_place=1)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("n", [4, 14])
+def test_narrow_matrices_are_rounded_once(n: int, dtype: str) -> None:
+    """Within one unit in the last place of f64, whatever the solution has on the way (seeds 0 to 9)."""
+    narrow, batch = f(dtype).dtype.numpy, (20, n, n)
+    for seed in range(10):
+        a = (2 / n * random(f("f32", *batch), seed) + 2 * np.eye(n)).astype(narrow)
+        x = random(f("f32", 20, n, 3), seed + 100).astype(narrow)
+        solve = instruction("triangular-solve", f(dtype, *batch), f(dtype, 20, n, 3), left_side=True, lower=True)
+        exact = np.linalg.solve(np.tril(a.astype(np.float64)), x.astype(np.float64))
+        wide = a.astype(np.float64)
+        square = (wide @ np.swapaxes(wide, 1, 2) + np.eye(n)).astype(narrow)
+        factor = np.linalg.cholesky(square.astype(np.float64))
+        for i, operands, wanted in (
+            (solve, [a, x], exact),
+            (instruction("cholesky", f(dtype, *batch), lower=True), [square], factor),
+        ):
+            [got] = compile_and_run(i, operands)
+            rounded = wanted.astype(narrow).astype(np.float64)
+            # 1e-5 of the largest: what f32 loses where the solution cancels.
+            slack = float(ml_dtypes.finfo(narrow).eps) * np.abs(rounded) + 1e-5 * np.abs(wanted).max()
+            assert np.all(np.abs(got.astype(np.float64) - wanted) <= slack), (i.opcode, seed)
 
 
 @pytest.mark.parametrize("wide", [False, True])

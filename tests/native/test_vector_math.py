@@ -124,6 +124,14 @@ def test_error_of_f32_functions(name: str) -> None:
     assert worst_ulp(native(name, x), reference(name, x)) <= 3
 
 
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_f32_functions_of_angles_are_rounded_once(name: str) -> None:
+    """Programs multiply them by others, or divide by them, and are compared within 3 ulp."""
+    x = np.random.default_rng(11).standard_normal(2000) * np.repeat([0.1, 3, 300, 1e5], 500)
+    x = x.astype(np.float32)
+    assert worst_ulp(native(name, x), reference(name, x)) <= 0.6
+
+
 @pytest.mark.parametrize("name", ["pow", "atan2"])
 def test_error_of_f32_functions_of_two(name: str) -> None:
     rng = np.random.default_rng(3)
