@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -62,7 +63,7 @@ class JaxLowering:
 
     def read(self) -> JaxProgram:
         """The program; raises UnsupportedError for what shardc does not know."""
-        module = module_from_mlir(self.mlir, own_file=__file__)
+        module = module_from_mlir(self.mlir, own_folder=str(Path(__file__).parent))
         constants, count = len(self.signature.constants), len(self.signature.arguments)
         kept = _kept(self.kept, count, module, constants)
         module = _named_by_position(module, kept, constants)

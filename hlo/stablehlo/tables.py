@@ -21,10 +21,10 @@ __all__ = ["Tables"]
 class Tables:
     """Looks up types, attributes and locations by index; each is converted once."""
 
-    def __init__(self, plain: Mapping[str, Any], file: str, own_file: str = "") -> None:
+    def __init__(self, plain: Mapping[str, Any], file: str, own_folder: str = "") -> None:
         self.plain = plain
         self.file = file
-        self.own_file = own_file  # of shardc: never a user's source
+        self.own_folder = own_folder  # of shardc: never a user's source
         self._shapes: dict[int, Shape] = {}
         self._attributes: dict[int, Any] = {}
         self._metadata: dict[tuple[int, Metadata | None], Metadata | None] = {}
@@ -97,7 +97,7 @@ class Tables:
 
     def _place(self, plain: tuple[Any, ...], fallback: Metadata | None) -> Metadata | None:
         name, file, line, column, end_line, end_column = plain
-        if self.own_file and file == self.own_file:
+        if self.own_folder and file.startswith(self.own_folder):
             file, line, column, end_line, end_column = "", 0, 0, 0, 0
         if file == "-":  # MLIR's name for the text it was given: the op itself has no location
             file = self.file

@@ -102,6 +102,7 @@ def test_memory_that_others_look_at_waits_for_them() -> None:
     assert heap.used == 1024 + 64
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # of JAX, where a test before this one has loaded it
 def test_a_child_gets_memory_of_its_own() -> None:
     heap = Heap(1 << 20)
     mine = heap.empty(1000)

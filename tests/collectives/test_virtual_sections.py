@@ -80,6 +80,7 @@ def test_collectives_into_sections(op: str) -> None:
 
 
 @needs_files
+@pytest.mark.filterwarnings("ignore:os.fork")  # of JAX, where a test before this one has loaded it
 def test_a_child_after_fork_has_its_own() -> None:
     blocks = arenas()
     blocks[0][SECTION.offset] = 3
