@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.hlo.errors import ShardcError, UnsupportedError
+from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.text.reader import read_hlo
+from shardc.hlo.verify import verify
 from shardc.partitioner.adopt import adopt
 
 PARTS = "sharding={devices=[4,1]<=[4]}"
@@ -121,6 +122,13 @@ REFUSED = {
     "several slices": (("  o = s32[] constant(1)", "{{1},{1}}"), "which of its pairs moves which of several slices"),
     "too large": (("  o = s32[] constant(1)", "{{5}}"), "do not fit"),
 }
+
+
+@pytest.mark.parametrize(("pairs", "message"), [("{0,1},{0,0}", "occurs twice"), ("{0,2}", "device 2 does not exist")])
+def test_pairs_of_one_slice_are_those_of_a_permute(pairs: str, message: str) -> None:
+    body = MANUAL.replace("num_partitions=4", "num_partitions=2").replace("PAIRS", f"source_target_pairs={{{pairs}}}")
+    with pytest.raises(VerificationError, match=message):
+        verify(read_hlo(body.replace("[4,1]<=[4]", "[2,1]<=[2]").replace("2,4]", "4,4]")))
 
 
 @pytest.mark.parametrize("case", REFUSED)
