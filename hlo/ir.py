@@ -42,7 +42,7 @@ NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 class Metadata:
     """Where an instruction comes from: JAX's name stack, source file and line, as HLO's ``metadata={...}``.
 
-    ``place`` is where its text stands (``step.hlo:12``); it is not part of the program, so it is neither compared nor
+    ``place`` is where its text stands (``step.hlo:12:3``); it is not part of the program, so it is neither compared nor
     printed.
     """
 
@@ -59,7 +59,13 @@ class Metadata:
     @property
     def source(self) -> str:
         """``file:line`` of the source, else of the program's text, or an empty string."""
-        return f"{self.source_file}:{self.source_line}" if self.source_file else self.place
+        return f"{self.source_file}:{self.source_line}" if self.source_file else self.place.rpartition(":")[0]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All that is known of where it stands, with columns: in the source, in the program's text."""
+        source = ":".join(str(x) for x in (self.source_file, self.source_line, self.source_column) if x)
+        return tuple(x for x in (source if self.source_file else "", self.place) if x)
 
 
 @dataclass(frozen=True, slots=True)

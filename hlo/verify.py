@@ -71,8 +71,7 @@ def _place(i: Instruction, dimension: int | None = None) -> str:
     where = f"%{i.name} = {i.opcode}"
     if dimension is not None:
         where += f", dimension {dimension}"
-    place = i.metadata.place if i.metadata else ""
-    return ", ".join(dict.fromkeys(w for w in (where, i.source, place) if w))
+    return ", ".join((where, *(i.metadata.places if i.metadata else ())))
 
 
 def _verify_form(i: Instruction) -> None:
@@ -129,8 +128,8 @@ def _verify_devices(module: Module, computation: Computation) -> None:
     checked: set[object] = set()
     for i in computation:
         groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
-        if groups is None or groups in checked or "slice_sizes" in i.attrs:
-            # A permute of slices may name a pair once per slice.
+        if groups is None or groups in checked or i.attrs.get("slice_sizes", "").count("{") > 2:
+            # A permute of several slices may name a device once per slice.
             continue
         checked.add(groups)
         if isinstance(groups, AxisGroups | AxisPairs):
@@ -170,7 +169,8 @@ def _verify_parameters_of_entry(module: Module) -> None:
 def _header(module: Module) -> str:
     """Where the text of a module begins, for what no instruction says."""
     place = next((i.metadata.place for i in module.entry if i.metadata and i.metadata.place), "")
-    return f"{module.name}, {place.rpartition(':')[0]}:1" if place else module.name
+    file = f"{place.rsplit(':', 2)[0]}:1" if place else module.source_file
+    return f"{module.name}, {file}" if file else module.name
 
 
 def _at(shape: Shape, path: tuple[int, ...]) -> Shape | None:

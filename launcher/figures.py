@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.launcher.atomic import atomic_output
+from shardc.launcher.atomic import STANDARD_OUTPUT, atomic_output
 
 __all__ = ["make_folder", "titled_figure", "write_figure"]
 
@@ -23,10 +23,12 @@ _STYLE = MappingProxyType({"svg.hashsalt": "shardc", "svg.fonttype": "none", "fo
 def make_folder(folder: str | Path) -> Path:
     """The folder for pictures, made where missing.
 
-    Raises `UnsupportedError` without matplotlib, `InputError` for a folder that cannot be made.
+    Raises `UnsupportedError` without matplotlib, `InputError` for a folder that cannot be made and for ``-``.
     """
-    _need_matplotlib()
     target = Path(folder)
+    if target == STANDARD_OUTPUT:
+        raise InputError("pictures are several files", where=str(folder), fix="name a folder for them")
+    _need_matplotlib()
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -35,21 +37,23 @@ def make_folder(folder: str | Path) -> Path:
 
 
 def write_figure(path: str | Path, draw: Callable[[], Any]) -> Path:
-    """Write the figure that ``draw`` makes as PNG or SVG, by the suffix of ``path``, whole or not at all.
+    """Write the figure that ``draw`` makes as PNG or SVG, by the suffix of ``path``, whole or not at all; to standard
+    output (``-``) as SVG.
 
     Raises `UnsupportedError` without matplotlib, `InputError` for other suffixes and files that cannot be written.
     """
     target = Path(path)
-    if target.suffix not in _SUFFIXES:
-        raise InputError(f"pictures are not written as {target.suffix!r}", where=str(path), fix="use .png or .svg")
+    suffix = ".svg" if target == STANDARD_OUTPUT else target.suffix
+    if suffix not in _SUFFIXES:
+        raise InputError(f"pictures are not written as {suffix!r}", where=str(path), fix="use .png or .svg")
     _need_matplotlib()
     import matplotlib
 
     image = io.BytesIO()
     with matplotlib.rc_context(dict(_STYLE)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names in any script
-        metadata = {"Date": None} if target.suffix == ".svg" else {"Software": None}
-        draw().savefig(image, format=target.suffix[1:], dpi=110, metadata=metadata, facecolor="white")
+        metadata = {"Date": None} if suffix == ".svg" else {"Software": None}
+        draw().savefig(image, format=suffix[1:], dpi=110, metadata=metadata, facecolor="white")
     with atomic_output(target) as file:
         file.write(image.getvalue())
     return target

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.affinity import BIND_VARIABLE, check_binding, processors_here
+from shardc.launcher.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.failures import describe, prefixed
 from shardc.launcher.hosts import Host, placed
 from shardc.launcher.launchers import FAMILIES
@@ -71,8 +72,8 @@ def start_job(
     """Run ``command`` on ``ranks`` ranks and return the job's exit code: that of the rank that failed, 130 when
     interrupted, 1 when a rank was killed.
 
-    Raises `EnvironmentProblem` without MPI or launcher, and `InputError` inside of a running job and for hosts that
-    do not take so many ranks.
+    Raises `EnvironmentProblem` without MPI or launcher, and `InputError` inside of a running job, for more ranks than
+    hosts take, hosts that nobody knows and words that the launcher does not take: nothing is started then.
     """
     if ranks < 1:
         raise InputError(f"a job of {ranks} ranks", fix="ranks are at least 1")
@@ -93,8 +94,12 @@ def start_job(
     assert library is not None
     family = FAMILIES[library.kind]
     hosts = placed(options.hosts, ranks)
+    check_ranks(ranks, hosts)
+    check_hosts(hosts, options.words, environ)
+    launcher = find_mpiexec(library, environ)
+    check_words(launcher, options.words, job_environment(library, 1, environ))
     with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
-        line = [str(find_mpiexec(library, environ)), "-n", str(ranks), *family.placing(hosts, Path(folder))]
+        line = [str(launcher), "-n", str(ranks), *family.placing(hosts, Path(folder))]
         # Python ranks bind themselves, other programs as the launcher does.
         python = _RUNNER in command
         bind = "none" if python else options.bind

@@ -64,6 +64,13 @@ class Program:
         return self.module.mesh
 
     @property
+    def num_devices(self) -> int:
+        """How many devices the program is for: its mesh's, or as many as its shardings or its header say."""
+        from shardc.sharding.convert import device_count
+
+        return device_count(self.module)
+
+    @property
     def arg_names(self) -> tuple[str, ...]:
         """Names that `annotate` takes, by parameter."""
         return self.module.argument_names
@@ -206,10 +213,8 @@ class Program:
     @property
     def for_one_device(self) -> bool:
         """Is it the program of one device as it is, with nothing to propagate and to partition?"""
-        from shardc.sharding.convert import device_count
-
         module = self.module
-        return module.mesh is None and not module.partitioned and device_count(module) == module.replica_count == 1
+        return module.mesh is None and not module.partitioned and self.num_devices == module.replica_count == 1
 
     def as_text(self) -> str:
         """The program as HLO text."""

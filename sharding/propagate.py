@@ -13,6 +13,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.ir import Instruction, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.passes import collector_paused
+from shardc.hlo.permute_slices import open_permutes
 from shardc.sharding.close_pairs import close_pairs
 from shardc.sharding.constraints import apply_constraints
 from shardc.sharding.convert import with_axis_shardings
@@ -55,7 +56,7 @@ def propagate(
     operations that cannot be partitioned. ``config`` is accepted for the pipelines' sake and changes nothing.
     """
     del config
-    module = from_their_devices(with_axis_shardings(close_pairs(module)))
+    module = from_their_devices(with_axis_shardings(open_permutes(close_pairs(module))))
     copies: Copies = {}
     options = options or PropagationOptions()
     others = uncalled_computations(module) if options.every_function else ()

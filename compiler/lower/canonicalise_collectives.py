@@ -187,12 +187,6 @@ def _row(whole: Instruction, n: int, dims: tuple[int, ...], like: Instruction) -
     return reshape(part, dims, like)
 
 
-def _collective_permute(i: Instruction, group: int) -> Instruction:
-    if "slice_sizes" in i.attrs:
-        raise UnsupportedError("collective-permute of slices in place", where=f"%{i.name}", fix="permute whole arrays")
-    return i
-
-
 def _collective_broadcast(i: Instruction, group: int) -> Instruction:
     """Everybody gathers, and takes the first member's part."""
     attrs = {k: v for k, v in i.attrs.items() if k in ("replica_groups", "channel_id")}
@@ -209,6 +203,5 @@ _RULES: Mapping[str, Callable[[Instruction, int], Instruction]] = {
     "all-gather": _all_gather,
     "reduce-scatter": _reduce_scatter,
     "all-to-all": _all_to_all,
-    "collective-permute": _collective_permute,
     "collective-broadcast": _collective_broadcast,
 }

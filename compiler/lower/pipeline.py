@@ -24,6 +24,7 @@ from shardc.compiler.lower.join_pairs import JoinPairs
 from shardc.compiler.lower.linearise import linearise
 from shardc.compiler.lower.lowered import Constants, Lowered, Once
 from shardc.compiler.lower.merge_kernels import MergeKernels
+from shardc.compiler.lower.open_permutes import OpenPermutes
 from shardc.compiler.lower.order import Order
 from shardc.compiler.lower.overlap import overlap_of
 from shardc.compiler.lower.pair_transfers import PairTransfers
@@ -58,6 +59,7 @@ __all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "lower_with", "tuned_passes"]
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
     JoinPairs(),
+    OpenPermutes(),
     ExpandCustomCalls(),
     ExpandOps(),
     InlineCalls(),

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.errors import RunError, UnsupportedError
+from shardc.hlo.errors import RunError
 from shardc.hlo.evaluate.body import MONOIDS, apply_body, reducer_opcode
 from shardc.hlo.evaluate.machine import Machine, Row, lockstep
-from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
+from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, flatten
 from shardc.hlo.ir import Computation, Instruction
 from shardc.hlo.participants import Groups, groups_of_devices, pairs_of_devices
+from shardc.hlo.permute_slices import expand_permute, need_equal_offsets, sends_slices
 
 __all__ = ["ROWS", "device_groups"]
 
@@ -146,8 +147,8 @@ def _ragged_all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Ar
 
 def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """The sender's operand; zeros for devices that nobody sends to."""
-    if "slice_sizes" in i.attrs:
-        raise UnsupportedError("collective-permute of slices is not evaluated", where=f"%{i.name}", fix="slice first")
+    if sends_slices(i):
+        return _permute_slices(m, i, devices, operands)
     position = {d: k for k, d in enumerate(devices)}
     source: dict[int, int] = {}
     for s, t in m.constant(i, lambda: pairs_of_devices(i, m.num_partitions, m.replica_count)):
@@ -161,6 +162,13 @@ def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Opera
         else:
             out.append(_packed(i, [np.zeros_like(x) for x in own]))
     return out
+
+
+def _permute_slices(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+    first, *others = (np.array(list(flatten((o[2], o[3])))) for o in operands)
+    need_equal_offsets(i, all(np.array_equal(first, o) for o in others))
+    expanded = m.constant(i, lambda: expand_permute(i, m.num_partitions, m.replica_count))
+    return m.run(expanded, devices, operands)
 
 
 def _start(row: Row) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardc.hlo.build import make_module, reachable_computations
@@ -85,22 +86,17 @@ def module_from_plain(
     tables = converter.tables
     attributes = converter.functions[entry.name][2]
     argument_attrs = [tables.attributes(attributes[position]) for position in entry.arguments]
-    results = {position: k for k, position in enumerate(entry.results)}
     mesh = tables.mesh
     declared = tables.attributes(plain["module_attrs"])
     module = make_module(
         plain["module"] or "main",
         entry.computation,
         mesh=mesh,
-        num_partitions=mesh.size if mesh else int(declared.get("mhlo.num_partitions", 1)),
-        replica_count=int(declared.get("mhlo.num_replicas", 1)),
+        num_partitions=mesh.size if mesh else _count(declared, "mhlo.num_partitions", file),
+        replica_count=_count(declared, "mhlo.num_replicas", file),
         arg_names=entry.arg_names,
         result_names=entry.result_names,
-        aliases=tuple(
-            Alias((results[int(a["tf.aliasing_output"])],), i)
-            for i, a in enumerate(argument_attrs)
-            if "tf.aliasing_output" in a
-        ),
+        aliases=_aliases(entry, argument_attrs, file),
         donors=tuple(i for i, a in enumerate(argument_attrs) if a.get("jax.buffer_donor")),
         source_file=file,
     )
@@ -109,6 +105,30 @@ def module_from_plain(
         more = [c for c in callees if c not in module.computations]
         module = module.with_(computations=(*more, *module.computations))
     return module, tables.found_user_source
+
+
+def _count(declared: Mapping[str, Any], name: str, file: str) -> int:
+    """A number of devices that the module declares."""
+    value = declared.get(name, 1)
+    if not isinstance(value, int) or value < 1:
+        raise VerificationError(f"{name} must be a positive number, not {value!r}", where=Location(file))
+    return value
+
+
+def _aliases(entry: Entry, attributes: Sequence[Mapping[str, Any]], file: str) -> tuple[Alias, ...]:
+    """Which result an argument's buffer is given to."""
+    results = {position: k for k, position in enumerate(entry.results)}
+    out = []
+    for i, given in enumerate(attributes):
+        position = given.get("tf.aliasing_output")
+        if position is None:
+            continue
+        if not isinstance(position, int) or position not in results:
+            places = entry.computation.parameters[i].metadata
+            where = ", ".join((f"argument {i} of @{entry.name}", *(places.places if places else (file,))))
+            raise VerificationError(f"tf.aliasing_output is {position!r}: there is no such result", where=where)
+        out.append(Alias((results[position],), i))
+    return tuple(out)
 
 
 def _entry_name(plain: dict[str, Any], file: str, *, several: bool = False) -> str:

@@ -155,12 +155,13 @@ class MetadataReader:
         self.lines = (0, 1)
 
     def placed(self, metadata: Metadata | None, scanner: Scanner, at: int) -> Metadata | None:
-        """Metadata that says at which line of its file the instruction at ``at`` stands."""
+        """Metadata that says at which line and column of its file the instruction at ``at`` stands."""
         if not scanner.file:
             return metadata
         position, line = self.lines if self.lines[0] <= at else (0, 1)
         self.lines = (at, line + scanner.text.count("\n", position, at))
-        return replace(metadata or self.bare, place=f"{scanner.file}:{self.lines[1]}")
+        column = at - scanner.text.rfind("\n", 0, at)
+        return replace(metadata or self.bare, place=f"{scanner.file}:{self.lines[1]}:{column}")
 
     def read(self, scanner: Scanner) -> tuple[Metadata, str]:
         """The metadata at the scanner's position, and the text of the items that `Metadata` has no field for."""

@@ -62,7 +62,7 @@ def _placed(metadata: Metadata | None) -> Metadata | None:
     """With its place as its source, where it has a place and no source."""
     if metadata is None or metadata.source_file or not metadata.place:
         return None
-    file, _, line = metadata.place.rpartition(":")
+    file, line, _ = metadata.place.rsplit(":", 2)
     return replace(metadata, source_file=file, source_line=int(line), place="")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
+from shardc.launcher.atomic import STANDARD_OUTPUT, write_text
 
 __all__ = ["check_place", "keep"]
 
@@ -14,7 +15,10 @@ _ELSEWHERE = "write it somewhere else: shardc calibrate -o FILE.toml, later --ma
 
 
 def check_place(path: Path) -> None:
-    """Raise `InputError` where no file can be written under ``path``; makes the folders that it needs."""
+    """Raise `InputError` where no file can be written under ``path`` (``-`` is standard output); makes the folders that
+    it needs."""
+    if path == STANDARD_OUTPUT:
+        return
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix="name a file to write")
     try:
@@ -27,7 +31,11 @@ def check_place(path: Path) -> None:
 
 
 def keep(path: Path, text: str) -> None:
-    """Write ``text``, whole or not at all, with the folders that it needs; `InputError` where that fails."""
+    """Write ``text``, whole or not at all, with the folders that it needs; `InputError` where that fails. ``-`` is
+    standard output."""
+    if path == STANDARD_OUTPUT:
+        write_text(path, text)
+        return
     try:
         write_atomically(path, text.encode("utf-8"))
     except OSError as error:

@@ -100,6 +100,11 @@ class RemoteProgram:
         return self.facts.own_mesh
 
     @property
+    def num_devices(self) -> int:
+        """How many devices the program is for."""
+        return self.facts.devices
+
+    @property
     def arg_names(self) -> tuple[str, ...]:
         """Names that `annotate` takes, by parameter."""
         return self.facts.arg_names

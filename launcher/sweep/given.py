@@ -11,7 +11,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.launcher.load import read_file
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.plan import Seen
-from shardc.launcher.sweep.workers import Source
+from shardc.launcher.sweep.workers import Source, over_a_mesh
 from shardc.sharding.resize import manual_border
 
 __all__ = ["Given"]
@@ -33,7 +33,7 @@ class Given:
         if not isinstance(given, Program):
             fix = "shardc.load, from_jax or trace make one"
             raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
-        program = given if mesh is None else given.annotate(mesh=mesh)
+        program = over_a_mesh(given, mesh)
         if program.config.custom_calls:
             return Given(program, None)
         try:

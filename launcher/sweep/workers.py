@@ -26,8 +26,10 @@ from shardc.launcher.programs import program_of
 from shardc.launcher.stages import Program
 from shardc.launcher.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.launcher.sweep.surroundings import Surroundings
+from shardc.partitioner.adopt import is_partitioned
+from shardc.sharding.convert import with_axis_shardings
 
-__all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "read_again"]
+__all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "over_a_mesh", "read_again"]
 
 #: A candidate takes as long as it takes; its outcome is small.
 _LIMITS = Limits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
@@ -49,8 +51,16 @@ class Source:
         return hashlib.sha256(self.data + repr(self.mesh).encode()).hexdigest()
 
     def read(self) -> Program:
-        program = program_of(self.data, self.name)
-        return program.annotate(mesh=Mesh(dict(self.mesh))) if self.mesh else program
+        return over_a_mesh(program_of(self.data, self.name), Mesh(dict(self.mesh)) if self.mesh else None)
+
+
+def over_a_mesh(program: Program, mesh: Mesh | None) -> Program:
+    """The program over ``mesh``; without one, a program whose shardings name no axes over the mesh that they tell."""
+    if mesh is not None:
+        return program.annotate(mesh=mesh)
+    if program.mesh is not None or program.num_devices == 1 or is_partitioned(program.module):
+        return program
+    return replace(program, module=with_axis_shardings(program.module), content="")
 
 
 @dataclass(frozen=True)

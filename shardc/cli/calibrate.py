@@ -18,7 +18,9 @@ def calibrate(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.toml", help="Where to write it; default: for --machine this."),
+        typer.Option(
+            "--output", "-o", metavar="FILE.toml", help="Where to write it (-: stdout); default: for --machine this."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A quarter of the time, fewer sizes, no medians.")] = False,
     json: JsonOption = False,
@@ -32,6 +34,7 @@ def calibrate(
     """
     from shardc.collectives.measured import Measured, this_machine_path
     from shardc.hlo.config import Config
+    from shardc.launcher.atomic import STANDARD_OUTPUT
     from shardc.launcher.calibrate.calibrate import QUICK, Clock, Effort
     from shardc.launcher.calibrate.calibrate import calibrate as measure
     from shardc.launcher.calibrate.describe import machine_text
@@ -43,7 +46,8 @@ def calibrate(
     bar = _Bar(shown=sys.stderr.isatty() and not quiet)
     measured = measure(QUICK if quick else Effort(), Clock(Config.from_environment()), bar)
     bar.close()
-    keep(path, machine_text(measured, "this" if output is None else path.stem))
+    aside = path == STANDARD_OUTPUT
+    keep(path, machine_text(measured, "this" if output is None or aside else path.stem))
 
     def data() -> dict[str, Any]:
         return {
@@ -75,7 +79,7 @@ def calibrate(
                 text = f"{seconds_text(first)} for {low:.0f} bytes, {seconds_text(last)} for {high / 1e6:.3g} MB"
                 rows.append((f"{c.members} {c.where}", "all-reduce", text))
         view.table(f"{found.cores} cores of {found.cpu}", ("devices", "what", "measured"), rows)
-        view.text(f"kept in {path}")
+        view.text("written to standard output" if aside else f"kept in {path}")
 
     view.result(data(), show)
 

@@ -56,7 +56,7 @@ def report(
     Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
     """
     from shardc.hlo.errors import InputError
-    from shardc.launcher.atomic import check_writable
+    from shardc.launcher.atomic import STANDARD_OUTPUT, check_writable
 
     view = View(json, verbose, quiet)
     check_writable(output)
@@ -72,6 +72,8 @@ def report(
         partitioned.write_report(
             output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds
         )
+    if output == STANDARD_OUTPUT:
+        return
     size = output.stat().st_size
     view.log(f"wrote {output} ({size / 1024:.0f} KiB): open it in a browser")
     if json:

@@ -19,6 +19,9 @@ __all__ = ["parse_size", "serve"]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
+#: Seconds that nobody waits; more (infinity) is a mistake.
+_YEAR = 31_536_000.0
+
 
 def serve(
     *,
@@ -46,13 +49,16 @@ def serve(
         str, typer.Option("--store-size", metavar="SIZE", help="What is longest unused goes beyond this; 0: no bound.")
     ] = "10G",
     max_upload: Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="The largest program.")] = "64M",
-    time_limit: Annotated[float, typer.Option("--time-limit", min=1.0, metavar="S", help="Of a job.")] = 600.0,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", min=1.0, max=_YEAR, metavar="S", help="Of a job.")
+    ] = 600.0,
     memory_limit: Annotated[
         str, typer.Option("--memory-limit", metavar="SIZE", help="Of a job; 0: as much as there is.")
     ] = "8G",
     queue: Annotated[int, typer.Option("--queue", min=1, help="Jobs that may wait.")] = 1000,
     grace: Annotated[
-        float, typer.Option("--grace", min=0.0, metavar="S", help="What running jobs have when the server ends.")
+        float,
+        typer.Option("--grace", min=0.0, max=_YEAR, metavar="S", help="What running jobs have when the server ends."),
     ] = 30.0,
     json: JsonOption = False,
     verbose: VerboseOption = False,

@@ -153,10 +153,11 @@ def _counts(here: Source, devices: str, files: Sequence[Path], mesh: Any) -> tup
     if devices:
         counts = parse_devices(devices)
     else:
-        own = mesh or here.load(files[0]).mesh
-        if own is None:
+        program = None if mesh is not None else here.load(files[0])
+        count = mesh.size if program is None else program.num_devices
+        if count == 1 and program is not None and program.mesh is None:
             raise InputError("no number of devices", fix="--devices 8..64, or --mesh data=8,model=4")
-        counts = (own.size,)
+        counts = (count,)
     if len(files) > 1 and len(files) != len(counts):
         raise InputError(
             f"{len(files)} files for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",

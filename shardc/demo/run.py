@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shardc.demo.export import bundled_module, export
 from shardc.demo.setup import example_inputs
 from shardc.hlo.config import Config
-from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir import Module
 from shardc.launcher.atomic import write_text
@@ -53,9 +53,13 @@ def run_demo(
     The step is exported from JAX when it is installed (``use_jax`` forces or forbids it), partitioned over a 2x2
     mesh, and run on ``ranks`` MPI ranks (0: virtual devices in this process). Loss and every updated array are
     compared with the unpartitioned step. ``picture`` is where to draw a parameter as SVG. ``agrees`` in the result
-    says how it went; raises EnvironmentProblem without MPI, RunError when the job fails.
+    says how it went; raises InputError for more ranks than devices, EnvironmentProblem without
+    MPI, RunError when the job fails.
     """
     module, origin = _program(use_jax)
+    devices = module.mesh.size if module.mesh is not None else 1
+    if ranks > devices:
+        raise InputError(f"the demo runs on {devices} devices, --ranks asks for {ranks}", fix=f"--ranks 0 to {devices}")
     show(f"A training step of a 2-layer transformer ({origin}): {_count(module)} instructions, mesh {module.mesh}.")
     partitioned = Program(module).partition()
     report = partitioned.report()

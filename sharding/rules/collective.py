@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.opset import OPS
 from shardc.sharding.factors import FactorRule
 from shardc.sharding.rules.signature import Row, Rule, Signature, Unsupported
@@ -29,15 +28,6 @@ def _one_by_one(sig: Signature) -> FactorRule:
     return b.build()
 
 
-def _permute(sig: Signature) -> FactorRule:
-    if sig.attrs[0]:
-        raise UnsupportedError(
-            "collective-permute of slices: HLO does not say whose offsets count where those of devices differ",
-            fix="slice first, permute, and update with what arrives",
-        )
-    return _one_by_one(sig)
-
-
 def _exchange(sig: Signature) -> FactorRule:
     """Every result is made of all operands, which look the same, unless one array is cut along a dimension."""
     if sig.attrs[0]:
@@ -55,8 +45,7 @@ def _no_dimensions(sig: Signature) -> FactorRule:
 
 RULES: Mapping[str, Row] = {
     **{o: Unsupported(_PAIRS) for o, op in OPS.items() if op.family == "collective"},
-    **dict.fromkeys(("all-reduce", "collective-broadcast"), Rule(_one_by_one)),
-    "collective-permute": Rule(_permute, ("slice_sizes",)),
+    **dict.fromkeys(("all-reduce", "collective-broadcast", "collective-permute"), Rule(_one_by_one)),
     **dict.fromkeys(("all-gather", "reduce-scatter"), Rule(_one_by_one, ("dimensions",))),
     "all-to-all": Rule(_exchange, ("dimensions",)),
     **dict.fromkeys(("partition-id", "replica-id"), Rule(_no_dimensions)),

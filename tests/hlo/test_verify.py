@@ -13,6 +13,7 @@ from shardc.hlo.groups import AxisGroups, ListGroups, ListPairs
 from shardc.hlo.ir import Alias, Computation, Instruction, Metadata, Module
 from shardc.hlo.mesh import Mesh
 from shardc.hlo.sharding import AxisRef
+from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape, tuple_shape
 from shardc.hlo.verify import verify
@@ -221,3 +222,44 @@ def test_messages_name_the_file_and_the_line(header: str, root: str, line: int) 
     with pytest.raises(ShardcError) as caught:
         verify(read_hlo(text, "step.hlo"))
     assert re.search(rf"\bstep\.hlo:{line}\b", str(caught.value.where)), caught.value
+
+
+@pytest.mark.parametrize("before", ["", "ROOT ", "y = f32[8,4] negate(x)\n  ROOT "])
+def test_messages_name_the_column(before: str) -> None:
+    text = f"HloModule m\nENTRY main {{\n  x = f32[8,4] parameter(0)\n  {before}s = f32[8,5] add(x, x)\n}}\n"
+    at = text.index("s = f32[8,5]")
+    line, column = text.count("\n", 0, at) + 1, at - text.rindex("\n", 0, at)
+    named = text.replace("add(x, x)", 'add(x, x), metadata={source_file="model.py" source_line=3 source_column=9}')
+    for written, places in ((text, ""), (named, "model.py:3:9, ")):
+        with pytest.raises(VerificationError) as caught:
+            verify(read_hlo(written, "a:b.hlo"))
+        assert str(caught.value.where) == f"%s = add, dimension 1, {places}a:b.hlo:{line}:{column}"
+
+
+GATHER = """module @m attributes {mhlo.num_partitions = 2 : i32} {
+  func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32> ALIAS) -> tensor<8xf32> {
+    %g = "stablehlo.all_gather"(%a) {all_gather_dim = 0 : i64, replica_groups = dense<[[0,1],[2,3]]> : tensor<2x2xi64>,
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>} : (tensor<4xf32>) -> tensor<8xf32> LOC
+    return %g : tensor<8xf32>
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({}, "step.mlir:3:10"),
+        ({"LOC": 'loc("train.py":7:3)'}, "train.py:7:3"),
+        ({"ALIAS": "{tf.aliasing_output = 1 : i32}"}, "step.mlir:2:38"),
+        ({"ALIAS": '{tf.aliasing_output = "0"}'}, "step.mlir:2:38"),
+        ({"num_partitions = 2 : i32": "num_partitions = 0 : i32"}, "step.mlir"),
+        ({"num_partitions = 2 : i32": 'num_replicas = "2"'}, "step.mlir"),
+    ],
+)
+def test_messages_on_mlir_name_the_file_line_and_column(changes: dict[str, str], place: str) -> None:
+    text = GATHER
+    for old, new in {**changes, "LOC": changes.get("LOC", ""), "ALIAS": changes.get("ALIAS", "")}.items():
+        text = text.replace(old, new)
+    with pytest.raises(VerificationError) as caught:
+        verify(read_stablehlo(text, "step.mlir"))
+    assert str(caught.value.where).endswith(place), caught.value

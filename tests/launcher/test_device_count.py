@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,12 @@ def test_commands_and_the_api_agree(
     assert '"devices": 4' in (tmp_path / "out" / "m.json").read_text()
     assert main(["partition", str(file)]) == 0
     assert "num_partitions=4" in capfd.readouterr().out
+    assert main(["sweep", str(file), "--machine", "h100-dgx", "--json"]) == 0
+    swept = json.loads(capfd.readouterr().out)
+    assert {c["devices"] for c in swept["candidates"]} == {4}
+    assert main(["visualize", str(file), "--value", "x", "--json"]) == 0
+    (drawn,) = json.loads(capfd.readouterr().out)
+    cells = [c for p in drawn["panels"] if p for row in p["cells"] for c in row]
+    assert {d for c in cells for d in c["devices"]} == {0, 1, 2, 3}
+    assert main(["report", str(file), "-o", str(tmp_path / "r.html"), "--remedies", "0"]) == 0
+    assert "on 4 devices" in (tmp_path / "r.html").read_text()

@@ -9,7 +9,6 @@ from partition_support import check, integers
 
 from shardc.hlo.build import Builder
 from shardc.hlo.custom_calls import CustomCall
-from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir import Instruction
 from shardc.hlo.text.printer import print_module
@@ -130,14 +129,3 @@ def test_random_bits_without_the_state(algorithm: str) -> None:
     check(module, state)
     verify(read_hlo(print_module(read_hlo(alone))))
     np.testing.assert_array_equal(evaluate(read_hlo(alone), state)[0], evaluate(read_hlo(both), state)[0])
-
-
-def test_permutes_of_slices_are_refused() -> None:
-    body = (
-        "z = s32[] constant(0)\n  i = (s32[]) tuple(z)\n"
-        "  c = f32[4] collective-permute(a, b, i, i), source_target_pairs={{0,1}}, slice_sizes={{2}}\n"
-        "  x = (f32[4]) tuple(c)"
-    )
-    with pytest.raises(ShardcError, match="collective-permute of slices") as caught:
-        propagate(read_hlo(text(body)))
-    assert "%c" in str(caught.value)

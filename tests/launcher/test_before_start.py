@@ -1,0 +1,75 @@
+"""Jobs and servers that cannot go well are refused with one error of ours, exit code 2, and nothing is started."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from shardc.cli.app import main
+from shardc.launcher import mpiexec, task
+from shardc.launcher.before_start import check_hosts, check_ranks
+from shardc.launcher.hosts import Host
+from shardc.launcher.mpi_environment import detect_launcher, find_library
+from shardc.launcher.service import serve as service
+
+JOB = ["mpiexec", "-n", "2"]
+REFUSED = {
+    "serve --time-limit inf": "--time-limit",
+    "serve --time-limit nan": "--time-limit",
+    "serve --time-limit 0": "--time-limit",
+    "serve --grace inf": "--grace",
+    "serve --grace nan": "--grace",
+    "serve --grace -1": "--grace",
+    "demo --ranks 1000000 --no-jax": "the demo runs on 4 devices, --ranks asks for 1000000",
+    "demo --ranks -1": "--ranks",
+    "mpiexec -n 1000000000 true": "1000000000 ranks on one host",
+    "mpiexec -n 0 true": "a job of 0 ranks",
+    "mpiexec -n 2 --hosts no-such-host.invalid true": "nobody knows no-such-host.invalid",
+    "mpiexec -n 2 --hosts localhost,no-such-host.invalid:4 true": "nobody knows no-such-host.invalid",
+    "mpiexec -n 2 --hosts a:x true": "'a:x' is not a host",
+    "mpiexec -n 2 --option nonsense true": "'nonsense' is no option of the launcher",
+    "mpiexec -n 2 --option=--no-such-option true": "the launcher does not take it",
+    "mpiexec -n 2 --option=-l --option true true": "the launcher does not take it",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_nonsense_is_one_error(line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if line.startswith("mpiexec") and (find_library() is None or detect_launcher() is not None):
+        pytest.skip("needs an MPI library, outside of a job")
+
+    def started(*_: object, **__: object) -> int:
+        raise AssertionError("it was started")
+
+    monkeypatch.setattr(mpiexec, "_supervise", started)
+    monkeypatch.setattr(task, "start_ranks", started)
+    monkeypatch.setattr(service, "serve", started)
+    for name in [n for n in os.environ if n.startswith("HYDRA_")]:
+        monkeypatch.delenv(name)
+    assert main(line.split()) == 2
+    out, err = capfd.readouterr()
+    assert not out and err.count("error:") == 1 and err.startswith("error:") and REFUSED[line] in err, err
+    assert "bug in shardc" not in err and "Traceback" not in err
+
+
+def test_who_reaches_hosts_in_another_way_knows_their_names() -> None:
+    hosts = (Host("no-such-host.invalid", 2),)
+    check_hosts(hosts, (), {"HYDRA_LAUNCHER_EXEC": "/opt/reach"})
+    check_hosts(hosts, ("-launcher", "slurm"), {})
+    check_hosts((Host("localhost", 1), Host("127.0.0.1", 1)), (), {})
+
+
+def test_ranks_count_by_host() -> None:
+    check_ranks(8, ())
+    check_ranks(40_000_000, tuple(Host(f"h{k}", 10) for k in range(4)))
+
+
+def test_words_that_the_launcher_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_library() is None or detect_launcher() is not None:
+        pytest.skip("needs an MPI library, outside of a job")
+    given = []
+    monkeypatch.setattr(mpiexec, "_supervise", lambda line, *_: given.append(line) or 0)
+    options = mpiexec.JobOptions(words=("-l",))
+    assert mpiexec.start_job(2, ["true"], options=options) == 0
+    assert given[0][-2:] == ["-l", "true"]
