@@ -200,11 +200,11 @@ def assign(
 
     ``layouts`` are those of all tensors, operands first; atoms in ``banned`` serve none.
     """
-    rule = problem.rule
+    rule, tensors = problem.rule, problem.rule.tensors
     chosen: list[Atoms] = [()] * len(rule.factors)
     used = set(banned)
     for t in order:
-        for indices, atoms in zip(rule.tensors[t], layouts[t].dims, strict=True):
+        for indices, atoms in zip(tensors[t], layouts[t].dims, strict=True):
             for factor, part in _distribute(table, rule, indices, atoms):
                 present = chosen[factor]
                 if factor not in problem.usable or part[: len(present)] != present:

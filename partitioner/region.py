@@ -32,6 +32,8 @@ __all__ = ["Search", "make_plan"]
 #: Operations per region, and how many readers of one value a region spreads to.
 _NODES = 40
 _SPREAD = 6
+#: An operation with more values than this belongs to one region of each round; to the others it is as it lies.
+_CROWDED = 128
 #: How often a value that costs something may start a region.
 _ROUNDS = 4
 #: The part of its time that a region on a machine may take to be decided anew: models are no finer.
@@ -80,6 +82,7 @@ class Search:
     options: Options = field(init=False)
     _known: dict[object, tuple[Option, ...] | None] = field(default_factory=dict)
     _crowds: dict[Wire, list[Node]] = field(default_factory=dict)
+    _seen: set[Node] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.context.resharder)
@@ -92,6 +95,7 @@ class Search:
         work = [w for w in self.wires if self._pays(w)]
         for _ in range(_ROUNDS):
             again: dict[Wire, None] = {}
+            self._seen.clear()
             for wire in work:
                 if wire in settled or not self._pays(wire):
                     continue
@@ -173,9 +177,11 @@ class Search:
         for node in work:
             if len(found) == _NODES:
                 break
-            if node in found or not (node.ways or node.free):
+            if node in found or node in self._seen or not (node.ways or node.free):
                 continue
             found[node] = None
+            if len(node.operands) + len(node.results) > _CROWDED:
+                self._seen.add(node)
             for w in node.wires:
                 if not w.made and (w.dims or w.start().unreduced):
                     work.extend(self._near(w, node))

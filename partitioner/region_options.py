@@ -127,11 +127,16 @@ class Options:
 
 
 def _different(way: Way, present: Sequence[Layout], pools: Sequence[tuple[Layout, ...]]) -> list[int]:
-    """Tensors whose layouts have a say: two of those that are alike, since what a third one says was said before."""
+    """Tensors whose layouts have a say: two of those that are alike, since what a third one says was said before.
+
+    All those are alike that must be whole.
+    """
     alike: dict[object, list[int]] = {}
+    tensors, usable = way.problem.rule.tensors, way.problem.usable
     for t, pool in enumerate(pools):
         if pool and present[t].dims:
-            same = alike.setdefault((way.problem.rule.tensors[t], present[t], pool), [])
+            split = any(f in usable for dim in tensors[t] for f in dim)
+            same = alike.setdefault((tensors[t], present[t], pool) if split else None, [])
             if len(same) < 2:
                 same.append(t)
     return sorted(t for same in alike.values() for t in same)

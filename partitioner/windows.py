@@ -8,6 +8,7 @@ few elements as it finds, and where they land. Only integers here; `halo.py` wri
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -126,13 +127,23 @@ def gathered(sources: tuple[Source, ...], wish: Wish) -> frozenset[int]:
     """Split operands of which so much is read that every device may as well have them whole."""
     k = len(wish.starts)
     out = set()
-    for operand in {s.operand for s in sources if s.split}:
-        alone = _alone(tuple(s for s in sources if s.operand == operand), wish)
+    for operand, own in _by_operand(sources).items():
+        if not any(s.split for s in own):
+            continue
+        alone = _alone(own, wish)
         sent, messages = _effort(alone.travelling)
         everything = (k - 1) * alone.chunk
         if sent > everything or (sent == everything and messages > 1) or messages > _MOST_ROUNDS:
             out.add(operand)
     return frozenset(out)
+
+
+def _by_operand(sources: Iterable[Source]) -> dict[int, tuple[Source, ...]]:
+    """The sources of each operand, operands in order."""
+    found: dict[int, list[Source]] = {}
+    for s in sources:
+        found.setdefault(s.operand, []).append(s)
+    return {operand: tuple(found[operand]) for operand in sorted(found)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,7 @@ def _alone(sources: tuple[Source, ...], wish: Wish) -> _Alone:
 @lru_cache(maxsize=4096)
 def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     """Rounds that bring every device what it wishes."""
-    alone = {o: _alone(tuple(s for s in sources if s.operand == o), wish) for o in sorted({s.operand for s in sources})}
+    alone = {o: _alone(own, wish) for o, own in _by_operand(sources).items()}
     rounds = [r for one in alone.values() for r in one.own]
     several = {o: one for o, one in alone.items() if one.travelling}
     travelling = [r for one in several.values() for r in one.travelling]
@@ -216,17 +227,24 @@ def _order(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], wish: Wis
 
 
 def _spoils_nothing(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], wish: Wish) -> bool:
-    kept: list[list[tuple[int, int]]] = [
-        [(0, low), (high, size)] for (low, high), size in zip(filled, wish.sizes, strict=True)
+    #: Of each device what must stay, in order: intervals apart from each other.
+    kept = [
+        [(a, b) for a, b in ((0, low), (high, size)) if a < b]
+        for (low, high), size in zip(filled, wish.sizes, strict=True)
     ]
     for r in rounds:
         for p in r.pieces:
-            low, high = r.offset(p), r.offset(p) + r.size
-            for a, b in kept[p.device]:
-                if max(low, a) < min(p.place, b) or max(p.place + p.length, a) < min(high, b):
-                    return False
-            kept[p.device].append((p.place, p.place + p.length))
+            offset, end, own = r.offset(p), p.place + p.length, kept[p.device]
+            if _meets(own, offset, p.place) or _meets(own, end, offset + r.size):
+                return False
+            insort(own, (p.place, end))
     return True
+
+
+def _meets(intervals: Sequence[tuple[int, int]], low: int, high: int) -> bool:
+    """Has one of the ``intervals``, which lie apart and in order, anything between ``low`` and ``high``?"""
+    n = bisect_left(intervals, (high, high))
+    return low < high and n > 0 and intervals[n - 1][1] > low
 
 
 def _pieces_of(sources: Iterable[Source], wish: Wish) -> Iterator[Landing]:
@@ -260,16 +278,18 @@ def _near(pieces: Iterable[Landing]) -> list[list[Landing]]:
     """Pieces from equally distant shards go together, others join where sender and receiver are still free."""
     groups: list[list[Landing]] = []
     busy: list[tuple[set[int], set[int]]] = []
+    full: dict[tuple[int, int], int] = {}  # (sender, receiver) -> how many groups have no room for them
     for p in sorted(pieces, key=lambda p: (p.shard - p.device, p.device, p.operand)):
-        for group, (senders, receivers) in zip(groups, busy, strict=True):
-            if p.shard not in senders and p.device not in receivers:
-                group.append(p)
-                senders.add(p.shard)
-                receivers.add(p.device)
-                break
-        else:
-            groups.append([p])
-            busy.append(({p.shard}, {p.device}))
+        n = full.get((p.shard, p.device), 0)
+        while n < len(groups) and (p.shard in busy[n][0] or p.device in busy[n][1]):
+            n += 1
+        full[p.shard, p.device] = n + 1
+        if n == len(groups):
+            groups.append([])
+            busy.append((set(), set()))
+        groups[n].append(p)
+        busy[n][0].add(p.shard)
+        busy[n][1].add(p.device)
     return groups
 
 

@@ -106,7 +106,7 @@ class _Wish:
 @dataclass(slots=True, eq=False)
 class _Group:
     """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read. ``lead``
-    stands for all of them.
+    stands for all of them. ``wishes`` are those of its buffers as results, ``asked`` those of its buffers as operands.
 
     ``held`` as in `Liveness`, of all members.
     """
@@ -119,6 +119,7 @@ class _Group:
     home: Buffer | None = None
     frozen: bool = False
     wishes: list[_Wish] = field(default_factory=list)
+    asked: list[_Wish] = field(default_factory=list)
     lead: Buffer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -147,6 +148,7 @@ class _Groups:
         self.wishes = sorted(_wishes(linear, liveness), key=lambda w: w.priority)
         for wish in self.wishes:
             self.of[wish.result].wishes.append(wish)
+            self.of[wish.operand].asked.append(wish)
 
     def join(self, wish: _Wish) -> None:
         """Put both ends of ``wish`` in one place if that place then holds one value at a time."""
@@ -173,8 +175,9 @@ class _Groups:
     def _overwrites(self, writer: _Group, reader: _Group) -> bool:
         """Is ``writer`` written while ``reader`` holds a value, but for operands there that nobody reads afterwards?"""
         bits = writer.written & reader.live
-        for w in writer.wishes if bits else ():
-            if self.of[w.operand] is reader and not reader.live & (w.bit << 1):
+        for w in min(writer.wishes, reader.asked, key=len) if bits else ():
+            between = self.of[w.result] is writer and self.of[w.operand] is reader
+            if between and not reader.live & (w.bit << 1):
                 bits &= ~w.bit
         return bits != 0
 
@@ -190,6 +193,7 @@ class _Groups:
         for collective, held in b.held.items():
             a.held[collective] = a.held.get(collective, 0) | held
         a.wishes += b.wishes
+        a.asked += b.asked
         for member in b.members:
             self.of[member] = a
 

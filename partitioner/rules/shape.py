@@ -6,6 +6,7 @@ and reversals run on shards; where elements change shards, `fetch` brings just t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -165,13 +166,14 @@ def _concatenate(body: Body, op: Instruction) -> Tree:
     (dim,) = op.attrs["dimensions"]
     views = [_view(o, dim) for o in op.operands]
     sources = [x for x, _ in views]
-    several = {x for x in sources if sources.count(x) > 1}
+    several = {x for x, n in Counter(sources).items() if n > 1}
     if not several:
         return body.partition_locally(op, _CONCATENATE)
     parts = [v if v[0] in several else (o, 0) for v, o in zip(views, op.operands, strict=True)]
     operands = tuple(dict.fromkeys(x for x, _ in parts))
+    number = {x: n for n, x in enumerate(operands)}
     lengths = [o.shape.dims[dim] for o in op.operands]
-    places = tuple((operands.index(x), start, n) for (x, start), n in zip(parts, lengths, strict=True))
+    places = tuple((number[x], start, n) for (x, start), n in zip(parts, lengths, strict=True))
     joined = op.replace(operands=operands, attrs={**op.attrs, _PARTS: places})
     body.uses[joined] = body.uses.get(op, 1)
     return body.partition_locally(joined, _VIEWS)

@@ -55,15 +55,15 @@ def branches(n: int) -> str:
     return _program([*lines, _tuple([f"%d_{i}" for i in range(count)])])
 
 
-def joined(n: int) -> str:
-    """Parallel branches, one concatenation of all."""
+def joined(n: int, by: str = "concatenate", more: str = "dimensions={0}") -> str:
+    """Parallel branches, one operation that reads all."""
     row, count = "f32[8,64]", n // 4
     lines = [f" %x_0 = {row} parameter(0), {SPLIT}", f" %w = {F} parameter(1), {SPLIT}"]
     for i in range(count):
         lines += [f" %c_{i} = f32[] constant({i}.5)", f" %b_{i} = {row} broadcast(%c_{i}), dimensions={{}}"]
         lines += [f" %m_{i} = {row} multiply(%x_0, %b_{i})", f" %d_{i} = {row} dot(%m_{i}, %w), {PRODUCT}"]
     parts, whole = ", ".join(f"%d_{i}" for i in range(count)), f"f32[{8 * count},64]"
-    return _program([*lines, f" %k = {whole} concatenate({parts}), dimensions={{0}}", f" ROOT %r = {whole} tanh(%k)"])
+    return _program([*lines, f" %k = {whole} {by}({parts}), {more}", f" ROOT %r = {whole} tanh(%k)"])
 
 
 def readers(n: int) -> str:
@@ -176,6 +176,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "deep, many weights": weights,
     "wide": branches,
     "wide, concatenated": joined,
+    "wide, one call": lambda n: joined(n, "custom-call", 'custom_call_target="own"'),
     "many readers": readers,
     "reshapes": reshapes,
     "loops": loops,

@@ -16,6 +16,7 @@ from shardc.hlo.mesh import Mesh
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.types import array_shape
 from shardc.partitioner.partition import partition
+from shardc.partitioner.windows import Source, Wish, gathered, plan
 from shardc.sharding.convert import with_axis_shardings
 from shardc.sharding.propagate import propagate
 
@@ -36,13 +37,14 @@ def layers(mesh: Mesh, count: int = 6) -> Module:
     return propagate(make_module("layers", b.build(), mesh=mesh)).module
 
 
-def calls(action: Callable[[], Any]) -> int:
-    """How many Python functions ``action`` calls: a time that no other process disturbs."""
+def calls(action: Callable[[], Any], *events: str) -> int:
+    """How many Python functions ``action`` calls (or other ``events``): a time that no other process disturbs."""
+    counts = events or ("call",)
     count = 0
 
     def counted(frame: Any, event: str, argument: Any) -> None:
         nonlocal count
-        count += event == "call"
+        count += event in counts
 
     sys.setprofile(counted)
     try:
@@ -85,6 +87,22 @@ def test_no_shape_of_program_costs_more_than_in_proportion(shape: str) -> None:
 def test_many_readers_cost_no_more_than_in_proportion() -> None:
     short, long = (whole(SHAPES["many readers"](n)) for n in (400, 800))
     assert calls(lambda: partition(long)) <= 2.2 * calls(lambda: partition(short))
+
+
+@pytest.mark.parametrize("shape", ["wide, concatenated", "wide, one call"])
+def test_an_operation_of_many_values_costs_no_more_than_in_proportion(shape: str) -> None:
+    """It belongs to one region of each round, not to all regions around it."""
+    short, long = (whole(SHAPES[shape](n)) for n in (540, 1080))
+    assert calls(lambda: partition(long)) <= 2.2 * calls(lambda: partition(short))
+
+
+def test_a_window_over_many_operands_costs_no_more_than_in_proportion() -> None:
+    def work(count: int) -> int:
+        sources = tuple(Source(n, 2, True, 0, 4 * n, 4) for n in range(count))
+        wish = Wish((0, 2 * count), (2 * count, 2 * count), 2 * count)
+        return calls(lambda: (gathered(sources, wish), plan(sources, wish)), "call", "c_call")
+
+    assert work(800) <= 2.2 * work(400)
 
 
 def carried(depth: int, width: int = 8) -> Module:
