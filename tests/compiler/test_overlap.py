@@ -71,8 +71,9 @@ class Wire:
     def _spoil(self, call: Any) -> None:
         for o in call.operands:
             for d in self.devices:
-                if o.operand != o.result:
-                    d.view(o.result, np.uint8)[:] = 0xA5
+                result = d.view(o.result, np.uint8)
+                if not np.shares_memory(result, d.view(o.operand, np.uint8)):  # a donated argument is a result, too
+                    result[:] = 0xA5
 
     def _perform(self, call: Any) -> None:
         count = len(self.devices)
@@ -361,6 +362,18 @@ def test_branches_overlap(number: int) -> None:
     arguments = [[*random_arguments(module, seed)[:2], np.array(1, np.int32)] for seed in range(DEVICES)]
     executable, most = compare(module, arguments=arguments)
     assert most == (number == 0) and executable.collectives[0].asynchronous
+
+
+def test_a_donated_argument_is_reduced_in_place() -> None:
+    """The result of the all-reduce is its operand's memory under another name."""
+    body = (
+        "x = f32[4,4] parameter(0)\ny = f32[4,4] parameter(1)\n"
+        "r = f32[4,4] all-reduce(y), replica_groups={{0,1}}, channel_id=1, use_global_device_ids=true, to_apply=sum\n"
+        "z = f32[4,4] add(x, x)\nROOT t = (f32[4,4], f32[4,4]) tuple(r, z)"
+    )
+    aliases = "input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+    executable, _ = compare(program(body, header=f", num_partitions={DEVICES}, {aliases}").with_(partitioned=True))
+    assert executable.aliases == ((0, 0), (1, 1))
 
 
 @settings(max_examples=25, deadline=None)
