@@ -151,15 +151,10 @@ def _first(context: Context, wire: Wire) -> list[Layout]:
 
 def _carries(way: Way, pools: Sequence[tuple[Layout, ...]]) -> Iterator[_Carry]:
     """Partial layouts of operands in which the way is linear."""
-    seen: set[_Carry] = set()
     for reduction, groups in way.groups:
-        for group in groups:
-            for i in group:
-                for layout in pools[i]:
-                    carry = (group, layout.unreduced, reduction)
-                    if layout.unreduced and layout.reduction == reduction and carry not in seen:
-                        seen.add(carry)
-                        yield carry
+        for group in dict.fromkeys(groups):
+            layouts = (layout for i in group for layout in pools[i] if layout.reduction == reduction)
+            yield from ((group, axes, reduction) for axes in dict.fromkeys(x.unreduced for x in layouts) if axes)
 
 
 def _suggested(node: Node, options: Sequence[Option]) -> Iterator[tuple[Wire, Layout]]:
