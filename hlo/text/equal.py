@@ -6,6 +6,7 @@ equal the iota they are written as.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
@@ -30,10 +31,11 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
     for field in _FIELDS:
         if getattr(a, field) != getattr(b, field):
             return f"{field}: {getattr(a, field)} and {getattr(b, field)}"
-    for key in TEXT_ATTRIBUTES:
-        if a.attrs.get(key) != b.attrs.get(key):
-            return f"{key}: {a.attrs.get(key)} and {b.attrs.get(key)}"
     left_side, right_side = computations_as_written(a), computations_as_written(b)
+    for key in TEXT_ATTRIBUTES:
+        one, other = (_said(m, key, side) for m, side in ((a, left_side), (b, right_side)))
+        if one != other:
+            return f"{key}: {one} and {other}"
     if len(left_side) != len(right_side):
         return f"{len(left_side)} and {len(right_side)} computations"
     pairs = dict(zip(left_side, right_side, strict=True))
@@ -47,6 +49,15 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
         if found is not None:
             return f"computation {left.name}: {found}"
     return None
+
+
+def _said(module: Module, key: str, computations: Sequence[Computation]) -> Any:
+    """An attribute of the module's text; computations that it names are told by their place."""
+    said = module.attrs.get(key)
+    if key != "computation_attributes" or not said:
+        return said
+    places = {c.name: n for n, c in enumerate(computations)}
+    return [(places.get(name, name), text) for name, text in said]
 
 
 def _metadata(a: Module, b: Module, pairs: dict[Computation, Computation]) -> str | None:

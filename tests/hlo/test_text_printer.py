@@ -290,3 +290,14 @@ def test_strings_survive(name: str) -> None:
     module = Module("m", (c := Computation("main", [p], p),), c)
     assert difference(module, read_hlo(print_module(module))) is None
     assert judge({"x": print_module(module)})["x"].accepted
+
+
+def test_threads_of_computations_with_names_that_print_otherwise() -> None:
+    text = (
+        'HloModule m\nhélper { ROOT p = s32[] parameter(0) }, execution_thread="t"\n'
+        'ENTRY mäin { q = s32[] parameter(0)\nROOT c = s32[] call(q), to_apply=hélper }, execution_thread="u"'
+    )
+    module = read_hlo(text)
+    assert len(module.attrs["computation_attributes"]) == 2
+    assert difference(module, read_hlo(print_module(module))) is None
+    assert difference(module, read_hlo(print_module(module).replace('"u"', '"v"'))) is not None
