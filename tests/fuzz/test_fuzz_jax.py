@@ -11,16 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from fuzz_child import run_fuzzer
 
 HERE = Path(__file__).parent
 
 
 def run_seeds(first: int, last: int) -> None:
-    command = [sys.executable, str(HERE / "fuzz_jax.py"), str(first), str(last)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.fail(f"seeds {first} to {last}:\n{done.stdout}{done.stderr[-3000:]}", pytrace=False)
-    assert f"{last - first} programs, 0 failures" in done.stdout
+    run_fuzzer("fuzz_jax.py", first, last, says=f"{last - first} programs, 0 failures")
 
 
 def test_random_programs() -> None:

@@ -5,21 +5,15 @@ To look for more: ``python tests/fuzz/fuzz_texts.py hlo|stablehlo FIRST LAST``.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
+from fuzz_child import run_fuzzer
+from text_mutator import shrink
 
 
 def run_seeds(kind: str, first: int, last: int) -> None:
-    command = [sys.executable, str(HERE / "fuzz_texts.py"), kind, str(first), str(last)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.fail(f"{kind}, seeds {first} to {last}:\n{done.stdout}{done.stderr[-3000:]}", pytrace=False)
-    assert f"{last - first} mutants" in done.stdout
+    run_fuzzer("fuzz_texts.py", kind, first, last, says=f"{last - first} mutants")
 
 
 @pytest.mark.parametrize(("kind", "count"), [("hlo", 2_000), ("stablehlo", 150)])
@@ -40,8 +34,5 @@ def test_many_mutants_of_stablehlo(first: int, conformance: Path) -> None:
 
 
 def test_a_failing_text_is_made_small() -> None:
-    sys.path.insert(0, str(HERE))
-    from text_mutator import shrink
-
     text = "\n".join(f"line {n} has words" for n in range(40))
     assert shrink(text, lambda t: "17" in t) == "17"
