@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir
 
-from shardc.native.jit import Loaded, compile_ir, load_object, new_module
-from shardc.native.vector import I64, PTR
+from shardc.native.llvm.jit import Loaded, compile_ir, load_object, new_module
+from shardc.native.math.vector import I64, PTR
 
 __all__ = ["Bandwidth", "bandwidth"]
 

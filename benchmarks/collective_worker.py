@@ -17,16 +17,16 @@ from collections.abc import Callable
 import numpy as np
 from mpi_worker import seconds_per_call
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
-from shardc.collectives.transport import Transport
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
+from shardc.collectives.call.transport import Transport
 from shardc.compiler.load import step_pool
 from shardc.hlo.config import Config
-from shardc.hlo.groups import ListGroups, ListPairs
-from shardc.hlo.types import DTYPES
-from shardc.launcher.job import job_transport, threads_per_process
-from shardc.native.drive import PERFORM_TYPE, WHOLE
-from shardc.native.pool import Row
-from shardc.native.target import host_target
+from shardc.hlo.ir.groups import ListGroups, ListPairs
+from shardc.hlo.ir.types import DTYPES
+from shardc.launcher.jobs.job import job_transport, threads_per_process
+from shardc.native.drive.drive_loop import PERFORM_TYPE, WHOLE
+from shardc.native.llvm.target import host_target
+from shardc.native.threads.pool import Row
 
 DEVICES, PAGE = 4, 4096
 GROUPS = ListGroups((tuple(range(DEVICES)),))

@@ -11,7 +11,7 @@ from pathlib import Path
 from programs import transformer
 
 import shardc
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 

@@ -12,8 +12,8 @@ from cpu_programs import convnet, perceptron
 from programs import Case, perceptron_fsdp
 
 from shardc.demo.setup import ModelConfig, example_state, example_tokens, state_specs
-from shardc.hlo.mesh import Mesh
-from shardc.sharding.spec import P
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.notations.partition_spec import P
 
 __all__ = ["DEVICE_CASES"]
 

@@ -22,7 +22,7 @@ import numpy as np
 from device_programs import DEVICE_CASES
 from programs import CASES, Case
 
-from shardc.sharding.spec import P
+from shardc.sharding.notations.partition_spec import P
 
 ALL = {**CASES, **DEVICE_CASES}
 

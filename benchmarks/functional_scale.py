@@ -103,7 +103,7 @@ def _measure(sizes: tuple[int, ...]) -> dict[str, Any]:
 
     import shardc
     from shardc import Mesh, P
-    from shardc.launcher.affinity import processors_here
+    from shardc.launcher.jobs.affinity import processors_here
 
     mesh = Mesh(dict(zip(("data", "fsdp", "model"), sizes, strict=True)))
     rows = jax.NamedSharding(mesh.to_jax(), jax.P(("data", "fsdp")))
@@ -146,7 +146,7 @@ def _measure(sizes: tuple[int, ...]) -> dict[str, Any]:
 
 def _shards(compiled: Any) -> int:
     """Bytes of what all devices hold in a step: equal shards of arguments and results once, every device's arena."""
-    from shardc.launcher.layout import Layout
+    from shardc.launcher.arrays.layout import Layout
 
     program = compiled.executable
     layouts = [Layout.of(s, program.num_devices) for s in (*program.arguments, *program.results)]

@@ -27,13 +27,13 @@ from partitioning_set import ALL
 
 from shardc.compiler.lower.lowered import memory_analysis
 from shardc.compiler.lower.pipeline import lower
+from shardc.frontends.jax.frontend import module_from_jax
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.jax_frontend import module_from_jax
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 WHAT = ("wire_bytes", "collectives", "peak_bytes", "flops")
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from shardc.demo.setup import MESH, ModelConfig, example_state, example_tokens, state_specs
-from shardc.hlo.mesh import Mesh
-from shardc.sharding.spec import P
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.notations.partition_spec import P
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from tables import insert, table
 
 if TYPE_CHECKING:
-    from shardc.launcher.remote.client import Client
+    from shardc.service.client.client import Client
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKEN = "a-token-of-the-benchmark-0123456789"
@@ -108,11 +108,11 @@ def cached_rows(folder: Path) -> list[Sequence[str]]:
     A file's program is read and partitioned before the local cache is asked, and only hashed by the service's client.
     """
     import shardc
-    from shardc.compiler.cache import cached, known
-    from shardc.compiler.serialize import to_bytes
-    from shardc.launcher.compiled import job_config
-    from shardc.launcher.remote.executables import compiled_by
-    from shardc.native.target import host_target
+    from shardc.compiler.cache.cache import cached, known
+    from shardc.compiler.cache.serialize import to_bytes
+    from shardc.launcher.driver.compiled import job_config
+    from shardc.native.llvm.target import host_target
+    from shardc.service.client.executables import compiled_by
 
     rows = []
     path, config = folder / "program.hlo", job_config()
@@ -166,7 +166,7 @@ def throughput_rows(folder: Path, workers: Sequence[int] = (1, 2)) -> list[Seque
 
 def _made(client: Client, text: bytes) -> None:
     """Have a program compiled, and wait for it; what was made stays there."""
-    from shardc.launcher.service.orders import CompileOrder
+    from shardc.service.orders import CompileOrder
 
     digest = client.upload(text)
     client.carry_out(CompileOrder(program=digest, page=False), {})

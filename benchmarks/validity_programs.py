@@ -14,8 +14,8 @@ import numpy as np
 from device_programs import DEVICE_CASES
 from programs import Case, perceptron_fsdp
 
-from shardc.hlo.mesh import Mesh
-from shardc.sharding.spec import P
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.notations.partition_spec import P
 
 __all__ = ["VALIDITY"]
 

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from programs import transformer
 
-from shardc.sharding.spec import P
+from shardc.sharding.notations.partition_spec import P
 
 MESH = {"data": 2, "model": 4}
 

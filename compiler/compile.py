@@ -7,26 +7,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from shardc.compiler.cache import bypasses_cache, cached, code_settings, known, module_key
+from shardc.compiler.cache.cache import bypasses_cache, cached, code_settings, known, module_key
 from shardc.compiler.clock import Clock, cores
+from shardc.compiler.cpu import emit_kernel
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.names import find_target, is_gpu
-from shardc.compiler.kernels import emit_kernel
+from shardc.compiler.interface import described
 from shardc.compiler.load import LoadedStep, load_step, run_single
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
-from shardc.compiler.measured import program_key
-from shardc.compiler.specs import described
-from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.compiler.tune.measured import program_key
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
-from shardc.hlo.custom_calls import need_computable
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.custom_calls import need_computable
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import stage
-from shardc.native.jit import Compilation, new_module
-from shardc.native.target import Target, host_target
+from shardc.native.llvm.jit import Compilation, new_module
+from shardc.native.llvm.target import Target, host_target
 
 __all__ = ["LoadedStep", "build_executable", "compile_module", "load_step", "run_single"]
 
@@ -79,7 +79,7 @@ def _build(module: Module, config: Config, machine: Target, profile: bool) -> Ex
     """`build_executable`, tuned if that is asked for and this is the machine."""
     if not config.tune or machine != host_target():
         return build_executable(module, config, machine, profile=profile)
-    from shardc.compiler.tune import choose
+    from shardc.compiler.tune.tune import choose
 
     start = time.perf_counter()
     choice = choose(module, config, machine)

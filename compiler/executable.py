@@ -23,15 +23,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.collectives.call import BufferRef, CollectiveCall, SharedSection
-from shardc.collectives.memory import PASSED_BY
-from shardc.collectives.schedule import Schedule
+from shardc.collectives.call.call import BufferRef, CollectiveCall, SharedSection
+from shardc.collectives.call.memory import PASSED_BY
+from shardc.collectives.call.schedule import Schedule
 from shardc.compiler.gpu.program import GpuProgram
-from shardc.compiler.profile import ProfilePlan
+from shardc.compiler.tune.profile import ProfilePlan
 from shardc.hlo.errors import RunError
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import Shape
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import Shape
 
 __all__ = [
     "ARENA_HEADER",

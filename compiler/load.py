@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.compiler.cache import kept_object
+from shardc.compiler.cache.cache import kept_object
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_error, custom_call_symbol
 from shardc.hlo.config import Config
-from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.native.chunk_log import ChunkLog, chunk_log
-from shardc.native.drive import Drive, drive, drive_ir, drive_object
-from shardc.native.jit import Loaded, load_object, undefined_symbols
-from shardc.native.pool import PARALLEL, Pool, pool, pool_ir, pool_object
-from shardc.native.target import Target, host_target
+from shardc.hlo.ir.custom_calls import CustomCalls
+from shardc.native.drive.drive_loop import Drive, drive, drive_ir, drive_object
+from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols
+from shardc.native.llvm.target import Target, host_target
+from shardc.native.threads.chunk_log import ChunkLog, chunk_log
+from shardc.native.threads.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 
 __all__ = ["LoadedStep", "call_addresses", "load_step", "need_machine", "run_single", "step_drive", "step_pool"]
 

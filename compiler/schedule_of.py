@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.collectives.schedule import Await, Begin, Choice, Perform, Repeat, Schedule
+from shardc.collectives.call.schedule import Await, Begin, Choice, Perform, Repeat, Schedule
 from shardc.compiler.lower import lowered as low
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
 
 __all__ = ["schedule_of"]

@@ -14,7 +14,7 @@ import platformdirs
 from shardc.hlo.variables import VARIABLES, read_variable
 
 if TYPE_CHECKING:
-    from shardc.hlo.custom_calls import CustomCalls
+    from shardc.hlo.ir.custom_calls import CustomCalls
 
 __all__ = ["OVERLAPS", "Config"]
 
@@ -29,7 +29,7 @@ class Config:
     does).
 
     ``overlap``: collectives go on beside computing ``never``, ``always`` where they can, or ``auto``: where the
-    ``machine`` (a name or a file, see `shardc.collectives.machine`; empty: this computer) can do both and it pays.
+    ``machine`` (a name or a file, see `shardc.costs.machines.machine`; empty: this computer) can do both and it pays.
     Memory may grow by the factor ``overlap_memory`` for it.
     ``profile`` names a file of measured times, which count instead of the machine's. ``spare_cores``: nobody computes
     on them, so this computer can do both; the launcher knows.

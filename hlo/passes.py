@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import stage
 
 __all__ = ["Pass", "PassTimes", "collector_paused", "run_pipeline"]

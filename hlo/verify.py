@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from shardc.hlo.errors import UnsupportedError, VerificationError
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.infer import RULES
-from shardc.hlo.infer.rule import RuleError, shapes_agree
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations
-from shardc.hlo.literal import Literal
-from shardc.hlo.opset import OPS, ConvDims, Window
-from shardc.hlo.types import UNBOUNDED, Shape
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.infer import RULES
+from shardc.hlo.ir.infer.rule import RuleError, shapes_agree
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.opset import OPS, ConvDims, Window
+from shardc.hlo.ir.types import UNBOUNDED, Shape
 
 __all__ = ["verify", "verify_computation"]
 

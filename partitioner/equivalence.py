@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.groups import groups_grid
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import Shape, dtype_of
+from shardc.hlo.ir.groups import groups_grid
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import Shape, dtype_of
 
 __all__ = [
     "Agreement",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.hlo.infer.control import branches_of
-from shardc.hlo.ir import Computation, Instruction, Module
+from shardc.hlo.ir.infer.control import branches_of
+from shardc.hlo.ir.ir import Computation, Instruction, Module
 
 __all__ = ["exact_results"]
 

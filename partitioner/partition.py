@@ -6,52 +6,52 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from shardc.collectives.machine import Machine
-from shardc.hlo.build import reachable_computations
+from shardc.costs.machines.machine import Machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Alias, Computation, Instruction, Module
+from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
+from shardc.hlo.ir.sharding import AnySharding, Sharding
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
-from shardc.hlo.sharding import AnySharding, Sharding
-from shardc.hlo.types import Shape
-from shardc.partitioner.body import partition_computation
-from shardc.partitioner.context import Context
-from shardc.partitioner.contract_unflattened import ContractUnflattened
-from shardc.partitioner.expand_split import ExpandSplit
-from shardc.partitioner.fill_empty import FillEmpty
-from shardc.partitioner.fold_pads import FoldPads
-from shardc.partitioner.fold_slices import FoldSlices
-from shardc.partitioner.inline_calls import InlineCalls
-from shardc.partitioner.layout import Layout
-from shardc.partitioner.name_batches import NameBatches
-from shardc.partitioner.nest_sub_axes import NestSubAxes
-from shardc.partitioner.open_calls import OpenCalls
-from shardc.partitioner.open_scatters import OpenScatters
 from shardc.partitioner.optimise.combine import CombineCollectives
-from shardc.partitioner.optimise.decompose_rings import DecomposeRings
 from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
-from shardc.partitioner.optimise.delay_reductions import DelayReductions
 from shardc.partitioner.optimise.drop_equal import DropEqual
-from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
+from shardc.partitioner.optimise.einsums.decompose_rings import DecomposeRings
+from shardc.partitioner.optimise.einsums.window_einsums import WindowEinsums
+from shardc.partitioner.optimise.loops.delay_reductions import DelayReductions
+from shardc.partitioner.optimise.loops.hoist_collectives import HoistCollectives
+from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
+from shardc.partitioner.optimise.loops.sink_reductions import SinkReductions
 from shardc.partitioner.optimise.move_converts import MoveConverts
-from shardc.partitioner.optimise.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.scatter_reductions import ScatterReductions
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
-from shardc.partitioner.optimise.sink_reductions import SinkReductions
 from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
-from shardc.partitioner.optimise.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
-from shardc.partitioner.place import placed
-from shardc.partitioner.reduce_unflattened import ReduceUnflattened
-from shardc.partitioner.region import make_plan
+from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
+from shardc.partitioner.prepare.expand_scatters import OpenScatters
+from shardc.partitioner.prepare.expand_split import ExpandSplit
+from shardc.partitioner.prepare.fill_empty import FillEmpty
+from shardc.partitioner.prepare.fold_pads import FoldPads
+from shardc.partitioner.prepare.fold_slices import FoldSlices
+from shardc.partitioner.prepare.inline_calls import InlineCalls
+from shardc.partitioner.prepare.name_batches import NameBatches
+from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
+from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
+from shardc.partitioner.prepare.rewrite_named_calls import OpenCalls
+from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
+from shardc.partitioner.prepare.share_equal import ShareEqual
+from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
+from shardc.partitioner.prepare.split_transforms import SplitTransforms
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.reshard.reorder_devices import placed
+from shardc.partitioner.rewrite.body import partition_computation
+from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
-from shardc.partitioner.search_unflattened import SearchUnflattened
-from shardc.partitioner.share_equal import ShareEqual
-from shardc.partitioner.sort_beginnings import SortBeginnings
-from shardc.partitioner.split_transforms import SplitTransforms
-from shardc.sharding.device_orders import DEVICE_ORDERS
+from shardc.partitioner.strategy.region import make_plan
+from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 
 __all__ = ["PIPELINE", "Rewrite", "partition", "pipeline"]
 

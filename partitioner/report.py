@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardc.hlo.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.opset import COLLECTIVES
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import Shape
-from shardc.partitioner.flops import instruction_flops
-from shardc.partitioner.memory import estimate_peak
-from shardc.partitioner.trips import Executions, executions
+from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.kernels.peak_memory import estimate_peak
+from shardc.costs.kernels.trips import Executions, executions
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import Shape
 
 __all__ = ["build_report", "group_size", "wire_bytes"]
 

@@ -10,7 +10,21 @@ import pytest
 
 import shardc
 
-FOLDERS = ("hlo", "native", "sharding", "collectives", "partitioner", "compiler", "launcher", "shardc/cli")
+FOLDERS = (
+    "native",
+    "hlo",
+    "sharding",
+    "costs",
+    "collectives",
+    "partitioner",
+    "compiler",
+    "launcher",
+    "frontends",
+    "analysis",
+    "service",
+    "shardc/cli",
+    "shardc/stages",
+)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,20 @@ def test_help_never_loads_mpi_or_jax() -> None:
 
 
 def test_every_module_has_a_docstring(repository: Path) -> None:
-    folders = ("hlo", "native", "sharding", "collectives", "partitioner", "compiler", "launcher", "shardc")
+    folders = (
+        "native",
+        "hlo",
+        "sharding",
+        "costs",
+        "collectives",
+        "partitioner",
+        "compiler",
+        "launcher",
+        "frontends",
+        "analysis",
+        "service",
+        "shardc",
+    )
     for folder in folders:
         for path in (repository / folder).rglob("*.py"):
             assert path.read_text(encoding="utf-8").lstrip().startswith(('"""', 'r"""')), path

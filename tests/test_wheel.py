@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 
-FOLDERS = ("hlo", "native", "sharding", "collectives", "partitioner", "compiler", "launcher")
+FOLDERS = (
+    "native",
+    "hlo",
+    "sharding",
+    "costs",
+    "collectives",
+    "partitioner",
+    "compiler",
+    "launcher",
+    "frontends",
+    "analysis",
+    "service",
+)
 DATA = {".c", ".css", ".h", ".hlo", ".html", ".inc", ".js", ".mlir", ".svg", ".toml", ".typed"}
 
 

@@ -146,7 +146,7 @@ class Ours:
 
     def nccl(self, count: int) -> dict[str, Any]:
         """Sum, gather and send with a communicator of this GPU alone: what comes out is what went in."""
-        from shardc.native.gpu.nccl import Communicator, nccl_version, new_unique_id, together
+        from shardc.native.gpu.cuda.nccl import Communicator, nccl_version, new_unique_id, together
 
         runtime = self._runtime()
         stream, nbytes = runtime.stream(), 4 * count

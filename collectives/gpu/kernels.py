@@ -1,8 +1,10 @@
 """Collectives among devices that share one GPU, as kernels over the memory of all members of a group.
 
 A kernel has the operands of the members, by position, and their results as arrays. What it does with them is what
-`shardc.native.work` does on a CPU: strips of elements are copied, or reduced by the tree over positions that
-`shardc.collectives.reduction` describes, so results have the same bits. Threads take 16 bytes at a time where strips
+`shardc.native.collectives.work` does on a CPU: strips of elements are copied, or reduced by the tree over positions
+that
+`shardc.collectives.call.reduction` describes, so results have the same bits. Threads take 16 bytes at a time where
+strips
 begin at multiples of that.
 """
 
@@ -13,14 +15,14 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.native.combining import Combining
-from shardc.native.element import Element
-from shardc.native.flow import at_byte
+from shardc.native.collectives.combining import Combining
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.runtime import LaunchShape
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.vector import I32, I64, PTR, constant, with_lanes
+from shardc.native.llvm.flow import at_byte
+from shardc.native.math.element import Element
+from shardc.native.math.vector import I32, I64, PTR, constant, with_lanes
 
 __all__ = ["MOST_MEMBERS", "GroupKernel"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.collectives.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.call.membership import check_call, connected_processes
+from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.kernels import GroupKernel
 from shardc.collectives.gpu.places import Places
-from shardc.collectives.membership import check_call, connected_processes
-from shardc.collectives.transport import Transport
+from shardc.native.gpu.cuda.nccl import Communicator, new_unique_id, together
 from shardc.native.gpu.images import gpu_image, new_gpu_module
-from shardc.native.gpu.nccl import Communicator, new_unique_id, together
 from shardc.native.gpu.runtime import Kernel, Memory, Runtime, Stream
 
 __all__ = ["NcclCollectives", "reduced_by_nccl"]

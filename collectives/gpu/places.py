@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 
 __all__ = ["Places"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.memory import PASSED_BY
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call.memory import PASSED_BY
 
 __all__ = ["Staging", "stage_calls"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.call.call import BufferRef, CollectiveCall
+from shardc.collectives.call.membership import check_call, connected_processes
 from shardc.collectives.gpu.kernels import MOST_MEMBERS, GroupKernel
 from shardc.collectives.gpu.places import Places
-from shardc.collectives.membership import check_call, connected_processes
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import Kernel, Runtime, Stream
 

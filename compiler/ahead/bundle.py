@@ -10,8 +10,8 @@ from typing import Any
 
 import llvmlite
 
-from shardc.collectives.call import CollectiveCall
-from shardc.collectives.membership import members_of
+from shardc.collectives.call.call import CollectiveCall
+from shardc.collectives.call.membership import members_of
 from shardc.compiler.ahead.example import c_file, example, makefile
 from shardc.compiler.ahead.header import header
 from shardc.compiler.ahead.objects import constants_object, pool_object

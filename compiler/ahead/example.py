@@ -123,7 +123,7 @@ def link(
 
 
 def _scipy_libraries() -> list[str]:
-    from shardc.native.blas import library
+    from shardc.native.llvm.blas import library
 
     path = Path(library()._name)
     return [str(path), f"-Wl,-rpath,{path.parent}"]

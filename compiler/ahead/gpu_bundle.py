@@ -12,8 +12,8 @@ from typing import Any
 import llvmlite
 
 from shardc.compiler.ahead.bundle import program_facts
+from shardc.compiler.cache.serialize import to_bytes
 from shardc.compiler.executable import Executable
-from shardc.compiler.serialize import to_bytes
 
 __all__ = ["GPU_MANIFEST_FORMAT", "gpu_bundle"]
 

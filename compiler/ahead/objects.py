@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardc.native.jit import compile_ir
-from shardc.native.pool import pool_ir
-from shardc.native.target import Target
+from shardc.native.llvm.jit import compile_ir
+from shardc.native.llvm.target import Target
+from shardc.native.threads.pool import pool_ir
 
 __all__ = ["constants_object", "pool_object"]
 
@@ -29,5 +29,5 @@ def constants_object(name: str, data: bytes, target: Target) -> bytes:
 
 
 def pool_object(target: Target) -> bytes:
-    """The thread pool (`shardc.native.pool`) for ``target``."""
+    """The thread pool (`shardc.native.threads.pool`) for ``target``."""
     return compile_ir(pool_ir(target), target, opt=1)

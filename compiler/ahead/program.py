@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.compiler.executable import ArraySpec, Executable, custom_call_symbol
-from shardc.native import blas
-from shardc.native.jit import undefined_symbols
-from shardc.native.symbols import C_SYMBOLS, MATH_SYMBOLS, PARALLEL
-from shardc.native.target import Target
+from shardc.native.llvm import blas
+from shardc.native.llvm.jit import undefined_symbols
+from shardc.native.llvm.symbols import C_SYMBOLS, MATH_SYMBOLS, PARALLEL
+from shardc.native.llvm.target import Target
 
 __all__ = ["AheadProgram", "array_text", "c_string", "identifier"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.collectives.call import BufferRef, CollectiveCall
-from shardc.collectives.membership import check_call
+from shardc.collectives.call.call import BufferRef, CollectiveCall
+from shardc.collectives.call.membership import check_call
 from shardc.compiler.ahead.program import AheadProgram, c_string
 from shardc.compiler.executable import ARENA_HEADER, ArraySpec
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.types import DType
+from shardc.hlo.ir.types import DType
 
 __all__ = ["source"]
 

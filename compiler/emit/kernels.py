@@ -7,8 +7,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.kernels import kernel_key
-from shardc.hlo.ir import Instruction
+from shardc.compiler.cpu import kernel_key
+from shardc.hlo.ir.ir import Instruction
 
 __all__ = ["EmitKernel", "KernelSet", "Parts"]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.executable import DONE, HOST, PASSED_BY, WAIT, failed_check
 from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
-from shardc.native.vector import I8, I32, I64, PTR
+from shardc.native.math.vector import I8, I32, I64, PTR
 
 __all__ = ["SYMBOL", "emit_step"]
 

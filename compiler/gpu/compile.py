@@ -10,19 +10,19 @@ from shardc.compiler.gpu.compilation import Code, GpuCompilation
 from shardc.compiler.gpu.kernel_set import GpuKernels, HostKernels
 from shardc.compiler.gpu.program import GpuProgram
 from shardc.compiler.gpu.steps import GpuSteps
+from shardc.compiler.interface import described
 from shardc.compiler.lower.for_gpu import lower_for_gpu
 from shardc.compiler.lower.lowered import Lowered, memory_analysis
-from shardc.compiler.measured import program_key
-from shardc.compiler.profile import ProfilePlan
-from shardc.compiler.sites import EVENTS, site_of
-from shardc.compiler.specs import described
-from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.callbacks import need_none
+from shardc.compiler.tune.measured import program_key
+from shardc.compiler.tune.profile import ProfilePlan
+from shardc.compiler.tune.profile_steps import EVENTS, site_of
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
-from shardc.hlo.custom_calls import need_computable
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.callbacks import need_none
+from shardc.hlo.ir.custom_calls import need_computable
+from shardc.hlo.ir.ir import Module
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.target import Target, host_target
+from shardc.native.llvm.target import Target, host_target
 
 __all__ = ["build_gpu_executable"]
 

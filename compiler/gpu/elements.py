@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.compiler.kernels.affine import Expr, Mask
-from shardc.compiler.kernels.elements import Element, Elements, Index
-from shardc.compiler.lower.row_space import long_dims, roots_of
-from shardc.hlo.ir import Computation, Instruction
+from shardc.compiler.elements.affine import Expr, Mask
+from shardc.compiler.elements.elements import Element, Elements, Index
+from shardc.compiler.lower.fuse.row_space import long_dims, roots_of
+from shardc.hlo.ir.ir import Computation, Instruction
 
 __all__ = ["elements_of", "with_dims"]
 

@@ -8,20 +8,20 @@ from functools import cached_property
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.expansions import EXPANSIONS
+from shardc.compiler.elements.affine import Condition
+from shardc.compiler.elements.frames import Val, apply
+from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.launches import Argument, Fill, KernelLaunch, Launches
-from shardc.compiler.kernels.affine import Condition
-from shardc.compiler.kernels.emitter import Emitter
-from shardc.compiler.kernels.expansions import EXPANSIONS
-from shardc.compiler.kernels.frames import Val, apply
-from shardc.compiler.kernels.rules import RULES
-from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import Shape
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import Shape
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.runtime import LaunchShape
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.vector import I64, constant
+from shardc.native.math.vector import I64, constant
 
 __all__ = ["ACCESS_BITS", "GpuEmitter", "GpuFunction", "GpuKernel"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.native.vector import I32, constant
+from shardc.native.math.vector import I32, constant
 
 __all__ = ["IDENTITIES", "emit_identity"]
 

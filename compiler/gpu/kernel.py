@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.gpu.column_reduction import emit_column_reduction, takes_column_reduction
-from shardc.compiler.gpu.convolution import emit_convolution, takes_convolution
-from shardc.compiler.gpu.cumulative import emit_cumulative, takes_cumulative
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Launches
 from shardc.compiler.gpu.linalg import (
@@ -18,19 +15,22 @@ from shardc.compiler.gpu.linalg import (
     takes_cholesky,
     takes_triangular_solve,
 )
-from shardc.compiler.gpu.loop import emit_loop, takes_loop
-from shardc.compiler.gpu.product import emit_products, takes_product
-from shardc.compiler.gpu.row_kernel import emit_row_kernel, takes_row_kernel
-from shardc.compiler.gpu.row_reduction import emit_row_reduction, takes_row_reduction
-from shardc.compiler.gpu.scatter import emit_scatter, takes_scatter
-from shardc.compiler.gpu.select_scatter import emit_select_and_scatter, takes_select_and_scatter
-from shardc.compiler.gpu.sorting import emit_sort, takes_sort
-from shardc.compiler.gpu.staged import emit_staged, takes_staged
-from shardc.compiler.gpu.top_k import emit_topk, takes_topk
-from shardc.compiler.gpu.updates import emit_concatenation, emit_update, takes_concatenation, takes_update
-from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.compiler.gpu.maps.loop import emit_loop, takes_loop
+from shardc.compiler.gpu.maps.updates import emit_concatenation, emit_update, takes_concatenation, takes_update
+from shardc.compiler.gpu.products.convolution import emit_convolution, takes_convolution
+from shardc.compiler.gpu.products.product import emit_products, takes_product
+from shardc.compiler.gpu.reductions.column_reduction import emit_column_reduction, takes_column_reduction
+from shardc.compiler.gpu.reductions.row_kernel import emit_row_kernel, takes_row_kernel
+from shardc.compiler.gpu.reductions.row_reduction import emit_row_reduction, takes_row_reduction
+from shardc.compiler.gpu.reductions.staged import emit_staged, takes_staged
+from shardc.compiler.gpu.scans.cumulative import emit_cumulative, takes_cumulative
+from shardc.compiler.gpu.scatter.scatter import emit_scatter, takes_scatter
+from shardc.compiler.gpu.scatter.select_scatter import emit_select_and_scatter, takes_select_and_scatter
+from shardc.compiler.gpu.sorting.sorting import emit_sort, takes_sort
+from shardc.compiler.gpu.sorting.top_k import emit_topk, takes_topk
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.native.gpu.target import GpuTarget
 
 __all__ = ["HEROES", "Hero", "emit_gpu_kernel", "hero_of"]

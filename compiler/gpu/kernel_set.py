@@ -9,20 +9,20 @@ from typing import Any
 
 from llvmlite import ir
 
+from shardc.compiler.cpu import emit_kernel, kernel_key
 from shardc.compiler.gpu.compilation import GpuCompilation
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.identity import IDENTITIES, emit_identity
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import Launches
-from shardc.compiler.gpu.library_product import LibraryProduct, library_product
-from shardc.compiler.kernels import emit_kernel, kernel_key
-from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.compiler.gpu.products.library_product import LibraryProduct, library_product
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.jit import Compilation, new_module
-from shardc.native.target import Target
-from shardc.native.vector import I32, PTR, constant
+from shardc.native.llvm.jit import Compilation, new_module
+from shardc.native.llvm.target import Target
+from shardc.native.math.vector import I32, PTR, constant
 
 __all__ = ["GpuKernels", "HostCall", "Made"]
 

@@ -12,18 +12,18 @@ from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
+from shardc.compiler.cpu import memory
+from shardc.compiler.cpu.linalg.linalg import Scalars
+from shardc.compiler.cpu.loops.loops import power_above
+from shardc.compiler.elements.bits import scalar_op
+from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.frames import Val
+from shardc.compiler.elements.registers import is_small_float
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.bits import scalar_op
-from shardc.compiler.kernels.control_flow import counted
-from shardc.compiler.kernels.frames import Val
-from shardc.compiler.kernels.linalg import Scalars
-from shardc.compiler.kernels.loops import power_above
-from shardc.compiler.kernels.registers import is_small_float
-from shardc.hlo.ir import Instruction
-from shardc.hlo.lapack import LAPACK, Argument, attributes_of, letter
-from shardc.hlo.types import DTYPES, DType
-from shardc.native.vector import I1, I32, I64, constant
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.lapack import LAPACK, Argument, attributes_of, letter
+from shardc.hlo.ir.types import DTYPES, DType
+from shardc.native.math.vector import I1, I32, I64, constant
 
 __all__ = ["emit_cholesky", "emit_triangular_solve", "takes_cholesky", "takes_triangular_solve"]
 

@@ -13,9 +13,9 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.native.gpu.runtime import Image
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.jit import Loaded, load_object, undefined_symbols
-from shardc.native.pool import PARALLEL, Pool
-from shardc.native.target import host_target
+from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols
+from shardc.native.llvm.target import host_target
+from shardc.native.threads.pool import PARALLEL, Pool
 
 __all__ = ["HostKernels", "host_kernels", "images_here", "need_device"]
 

@@ -46,7 +46,7 @@ def find_target(target: str) -> GpuTarget:
     check_target(target)
     if target != "cuda":
         return gpu_target(target)
-    from shardc.native.gpu.cuda_probe import probe_cuda
+    from shardc.native.gpu.cuda.probe import probe_cuda
 
     try:
         return probe_cuda().device(0).target

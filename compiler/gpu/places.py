@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.collectives.call import BufferRef
-from shardc.compiler.lower.fusion_rules import new_part
+from shardc.collectives.call.call import BufferRef
+from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, Kernel, Lowered
 
 __all__ = ["KernelPlaces", "Places"]

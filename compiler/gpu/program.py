@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 from shardc.native.gpu.product import Product
 from shardc.native.gpu.runtime import Image, LaunchShape
 

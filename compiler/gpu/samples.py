@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shardc.compiler.kernels.elementwise import ELEMENTWISE
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import OPS
+from shardc.compiler.elements.elementwise import ELEMENTWISE
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
 
 __all__ = ["sample"]
 

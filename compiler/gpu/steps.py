@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 from shardc.compiler.gpu.kernel_set import GpuKernels, HostCall
 from shardc.compiler.gpu.launches import Argument, Fill, Launches
-from shardc.compiler.gpu.library_product import LibraryProduct
 from shardc.compiler.gpu.places import KernelPlaces, Places
+from shardc.compiler.gpu.products.library_product import LibraryProduct
 from shardc.compiler.gpu.program import (
     AwaitCollective,
     CheckStep,
@@ -23,7 +23,7 @@ from shardc.compiler.gpu.program import (
     StartCollective,
 )
 from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
-from shardc.partitioner.trips import trip_count
+from shardc.costs.kernels.trips import trip_count
 
 __all__ = ["LIBRARY_BYTES", "GpuSteps"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.support import KERNELS
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
 from shardc.compiler.gpu.samples import sample
-from shardc.compiler.kernels.support import KERNELS
 from shardc.hlo.errors import UnsupportedError
 from shardc.native.gpu.target import gpu_target
 

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from shardc.compiler.lower.assign_buffers import assign_buffers
-from shardc.compiler.lower.library_calls import equivalent_call
-from shardc.compiler.lower.linearise import Leaves, Rule, Walk, array_leaves, linearise_with
+from shardc.compiler.lower.buffers.assign_buffers import assign_buffers
+from shardc.compiler.lower.buffers.linearise import Leaves, Rule, Walk, array_leaves, linearise_with
+from shardc.compiler.lower.expand.library_calls import equivalent_call
 from shardc.compiler.lower.lowered import Constants, Lowered, Step
-from shardc.hlo.asynchronous import is_done, is_start, joined
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.participants import groups_of_devices, pairs_of_devices, transfer_pairs
-from shardc.partitioner.name_axes import name_axes
+from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.participants import groups_of_devices, pairs_of_devices, transfer_pairs
+from shardc.partitioner.prepare.name_axes import name_axes
 
 __all__ = ["is_scheduled", "lower_as_scheduled"]
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardc.collectives.machine import Machine
-from shardc.collectives.placement import Placement
-from shardc.compiler.lower.convert_async import ConvertAsync
-from shardc.compiler.lower.fuse_attention import FuseAttention
-from shardc.compiler.lower.fuse_movement import FuseMovement
-from shardc.compiler.lower.fuse_products import FuseProducts
+from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
+from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
+from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
+from shardc.compiler.lower.fuse.fuse_products import FuseProducts
+from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.lowered import Lowered
-from shardc.compiler.lower.merge_kernels import MergeKernels
-from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import PASSES, lower, lower_with
-from shardc.compiler.lower.remove_markers import RemoveMarkers
-from shardc.compiler.lower.schedule import Schedule
-from shardc.compiler.lower.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.schedule.convert_async import ConvertAsync
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.compiler.lower.schedule.schedule import Schedule
+from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
+from shardc.costs.machines.machine import Machine
+from shardc.costs.network.placement import Placement
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import Pass
 
 __all__ = ["accelerator_passes", "device_passes", "lower_for", "overlap_on"]

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from shardc.collectives.machine import Machine, load_machine
 from shardc.compiler.lower.described import device_passes, overlap_on
-from shardc.compiler.lower.expand_ops import ExpandOps
-from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
-from shardc.compiler.lower.fuse_products import FuseProducts
+from shardc.compiler.lower.expand.expand_ops import ExpandOps
+from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
+from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.lowered import Lowered
-from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import lower_with, tuned_passes
-from shardc.compiler.lower.swap_products import SwapProducts
-from shardc.compiler.measured import program_key, read_measured
-from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.compiler.lower.simplify.swap_products import SwapProducts
+from shardc.compiler.tune.measured import program_key, read_measured
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
-from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.passes import Pass
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.native.gpu.target import GpuTarget

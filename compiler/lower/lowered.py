@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardc.collectives.call import BufferRef, SharedSection
-from shardc.hlo.callbacks import is_callback
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.types import Shape
+from shardc.collectives.call.call import BufferRef, SharedSection
+from shardc.hlo.ir.callbacks import is_callback
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.types import Shape
 
 __all__ = [
     "Await",

@@ -5,52 +5,52 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from shardc.compiler.lower.assign_buffers import assign_buffers
-from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
-from shardc.compiler.lower.check_plan import check_plan
-from shardc.compiler.lower.compute_early import ComputeEarly
-from shardc.compiler.lower.compute_once import compute_once
-from shardc.compiler.lower.convert_async import ConvertAsync
-from shardc.compiler.lower.count_trips import CountTrips
-from shardc.compiler.lower.expand_checks import ExpandChecks
-from shardc.compiler.lower.expand_custom_calls import ExpandCustomCalls
-from shardc.compiler.lower.expand_ops import ExpandOps
-from shardc.compiler.lower.expand_reducers import ExpandReducers
-from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
-from shardc.compiler.lower.fuse import Fuse
-from shardc.compiler.lower.fuse_products import FuseProducts
-from shardc.compiler.lower.inline_calls import InlineCalls
-from shardc.compiler.lower.join_pairs import JoinPairs
-from shardc.compiler.lower.linearise import linearise
+from shardc.compiler.lower.buffers.assign_buffers import assign_buffers
+from shardc.compiler.lower.buffers.check_plan import check_plan
+from shardc.compiler.lower.buffers.linearise import linearise
+from shardc.compiler.lower.buffers.share_results import share_results
+from shardc.compiler.lower.expand.canonicalise_collectives import CanonicaliseCollectives
+from shardc.compiler.lower.expand.expand_checks import ExpandChecks
+from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
+from shardc.compiler.lower.expand.expand_ops import ExpandOps
+from shardc.compiler.lower.expand.expand_permutes import OpenPermutes
+from shardc.compiler.lower.expand.expand_reducers import ExpandReducers
+from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
+from shardc.compiler.lower.expand.inline_calls import InlineCalls
+from shardc.compiler.lower.expand.join_pairs import JoinPairs
+from shardc.compiler.lower.expand.pair_transfers import PairTransfers
+from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
+from shardc.compiler.lower.expand.resolve_groups import ResolveGroups
+from shardc.compiler.lower.expand.select_scatters import SelectScatters
+from shardc.compiler.lower.expand.separate_reductions import SeparateReductions
+from shardc.compiler.lower.fuse.compute_early import ComputeEarly
+from shardc.compiler.lower.fuse.compute_once import compute_once
+from shardc.compiler.lower.fuse.fuse import Fuse
+from shardc.compiler.lower.fuse.fuse_products import FuseProducts
+from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.lowered import Constants, Lowered, Once
-from shardc.compiler.lower.merge_kernels import MergeKernels
-from shardc.compiler.lower.open_permutes import OpenPermutes
-from shardc.compiler.lower.order import Order
-from shardc.compiler.lower.overlap import overlap_of
-from shardc.compiler.lower.pair_transfers import PairTransfers
-from shardc.compiler.lower.relabel_convolutions import RelabelConvolutions
-from shardc.compiler.lower.remove_markers import RemoveMarkers
-from shardc.compiler.lower.resolve_groups import ResolveGroups
-from shardc.compiler.lower.schedule import Schedule
-from shardc.compiler.lower.select_scatters import SelectScatters
-from shardc.compiler.lower.separate_reductions import SeparateReductions
-from shardc.compiler.lower.share_results import share_results
-from shardc.compiler.lower.simplify_loops import SimplifyLoops
-from shardc.compiler.lower.split_products import SplitProducts
-from shardc.compiler.lower.split_reductions import SplitReductions
-from shardc.compiler.lower.swap_products import SwapProducts
-from shardc.compiler.lower.unroll_loops import UnrollLoops
-from shardc.compiler.measured import program_key
-from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.compiler.lower.schedule.convert_async import ConvertAsync
+from shardc.compiler.lower.schedule.order import Order
+from shardc.compiler.lower.schedule.overlap import overlap_of
+from shardc.compiler.lower.schedule.schedule import Schedule
+from shardc.compiler.lower.simplify.count_trips import CountTrips
+from shardc.compiler.lower.simplify.relabel_convolutions import RelabelConvolutions
+from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.simplify.split_products import SplitProducts
+from shardc.compiler.lower.simplify.split_reductions import SplitReductions
+from shardc.compiler.lower.simplify.swap_products import SwapProducts
+from shardc.compiler.lower.simplify.unroll_loops import UnrollLoops
+from shardc.compiler.tune.measured import program_key
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
-from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
 from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.partitioner.optimise.combine import CombineCollectives
-from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
+from shardc.partitioner.optimise.loops.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 

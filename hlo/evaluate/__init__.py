@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import InputError
-from shardc.hlo.evaluate import (
+from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.ops import (
     collective,
     contraction,
     control,
@@ -22,10 +22,10 @@ from shardc.hlo.evaluate import (
     shape,
     window,
 )
-from shardc.hlo.evaluate.machine import Machine, Row
-from shardc.hlo.evaluate.manual import has_manual_computation
+from shardc.hlo.evaluate.ops.manual import has_manual_computation
 from shardc.hlo.evaluate.values import Array, Value, flatten, unflatten
-from shardc.hlo.ir import Computation, Module
+from shardc.hlo.ir.custom_calls import CustomCalls
+from shardc.hlo.ir.ir import Computation, Module
 
 __all__ = ["ROWS", "evaluate", "evaluate_computation", "evaluate_spmd"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.evaluate.values import Array
-from shardc.hlo.types import DTYPES
+from shardc.hlo.ir.types import DTYPES
 
 __all__ = [
     "absolute",

@@ -10,8 +10,8 @@ import numpy as np
 
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import Array, Value
-from shardc.hlo.ir import Computation, Instruction, called_computations
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.ir import Computation, Instruction, called_computations
+from shardc.hlo.ir.opset import OPS
 
 __all__ = ["MONOIDS", "apply_body", "chosen_parameter", "fold", "fold_in_order", "reducer_opcode"]
 

@@ -13,8 +13,8 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.arithmetic import unsigned_view
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, saturate, wrap_bits
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, DType
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES, DType
 
 __all__ = ["bitcast_convert", "convert", "convert_values", "read_bits", "reduce_precision", "stochastic_convert"]
 

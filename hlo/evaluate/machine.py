@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shardc.hlo.custom_calls import CustomCalls
 from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
 from shardc.hlo.evaluate.values import COMPUTE, Value
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import DType
+from shardc.hlo.ir.custom_calls import CustomCalls
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import DType
 
 __all__ = ["Local", "LockStep", "Machine", "Row", "lockstep", "unsupported"]
 

@@ -10,7 +10,7 @@ from shardc.hlo.evaluate.arithmetic import total_order
 from shardc.hlo.evaluate.body import apply_body
 from shardc.hlo.evaluate.machine import Machine
 from shardc.hlo.evaluate.values import COMPUTE, Array
-from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.ir.ir import Computation, Instruction
 
 __all__ = ["sort_rows"]
 

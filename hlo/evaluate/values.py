@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.types import DTYPES, DType, Shape
+from shardc.hlo.ir.types import DTYPES, DType, Shape
 
 __all__ = ["COMPUTE", "Array", "Value", "cast", "flatten", "saturate", "unflatten", "wrap_bits"]
 

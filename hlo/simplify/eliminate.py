@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, topological
-from shardc.hlo.lapack import LAPACK
-from shardc.hlo.opset import has_side_effect
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, topological
+from shardc.hlo.ir.lapack import LAPACK
+from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.simplify.make import effects, map_computations
 from shardc.hlo.simplify.structure import Structure
 

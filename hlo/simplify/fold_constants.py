@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.hlo.evaluate import evaluate_computation
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
-from shardc.hlo.literal import Literal
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.opset import OPS
 from shardc.hlo.simplify.make import constant, keep_reachable
 
 __all__ = ["FoldConstants"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.build import reachable_computations
-from shardc.hlo.ir import (
+from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.ir import (
     NO_ATTRS,
     Computation,
     Instruction,
@@ -19,9 +19,9 @@ from shardc.hlo.ir import (
     rebuild_computation,
     topological,
 )
-from shardc.hlo.literal import Literal
-from shardc.hlo.opset import has_side_effect
-from shardc.hlo.types import Shape
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.types import Shape
 
 __all__ = [
     "broadcast_scalar",

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.literal import Literal
 
 __all__ = ["Structure"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import ParseError, UnsupportedError
-from shardc.hlo.literal import Literal
-from shardc.hlo.types import DTYPES, DType, Shape, array_shape
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape
 
 __all__ = ["element_type", "literal_from_bytes", "literal_from_text", "mlir_element_type"]
 

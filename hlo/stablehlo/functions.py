@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from shardc.hlo.errors import Location, UnsupportedError, VerificationError
-from shardc.hlo.ir import Computation, Instruction, Metadata, names_of_one
-from shardc.hlo.sharding import Sharding, TileSharding
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, names_of_one
+from shardc.hlo.ir.sharding import Sharding, TileSharding
+from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.stablehlo.ops import HANDLERS
 from shardc.hlo.stablehlo.scope import Op, Scope
 from shardc.hlo.stablehlo.tables import Tables
-from shardc.hlo.types import tuple_shape
 
 __all__ = ["Converter", "Entry", "free_values"]
 
@@ -232,7 +232,7 @@ class Converter:
 
     def written_sharding(self, text: str, count: int, place: Location) -> tuple[Sharding | TileSharding | None, ...]:
         """A GSPMD sharding string, one entry per result."""
-        from shardc.hlo.notation import parse_sharding
+        from shardc.hlo.text.notations.tiles import parse_sharding
 
         found = parse_sharding(text, place)
         if isinstance(found, tuple):

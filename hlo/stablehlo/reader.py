@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.build import make_module, reachable_computations
 from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
-from shardc.hlo.ir import Alias, Computation, Module
+from shardc.hlo.ir.build import make_module, reachable_computations
+from shardc.hlo.ir.ir import Alias, Computation, Module
 from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
 from shardc.hlo.stablehlo.functions import Converter, Entry
 from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
@@ -41,30 +41,30 @@ def read_stablehlo(data: bytes | str, file: str = "", *, every_function: bool = 
     return module
 
 
-def module_from_mlir(mlir_module: Any, file: str = "", *, own_folder: str = "") -> Module:
+def module_from_mlir(mlir_module: Any, file: str = "", *, own_folders: tuple[str, ...] = ()) -> Module:
     """A module from an MLIR module object of jaxlib's bindings, such as ``lowered.compiler_ir("stablehlo")``.
 
-    Locations in ``own_folder`` (of those who called JAX) are left out: they are nobody's source.
+    Locations in ``own_folders`` (of who called JAX) are left out: they are nobody's source.
     """
     try:
         bindings = Bindings()
     except MissingJaxlibError as e:
         raise missing_jaxlib(str(e)) from None
-    return module_from_plain(plain_form(bindings, mlir_module), file, own_folder)[0]
+    return module_from_plain(plain_form(bindings, mlir_module), file, own_folders)[0]
 
 
 def convert(
     plain: dict[str, Any],
     file: str,
     made: dict[int, tuple[str, ...]] | None = None,
-    own_folder: str = "",
+    own_folders: tuple[str, ...] = (),
     *,
     every_function: bool = False,
     called_results: bool = True,
 ) -> tuple[Converter, Entry, tuple[Computation, ...]]:
     """The converter, the entry function and, where they are wanted, the other public functions. ``made`` collects the
     names of the instructions that each op became, by the op's first value."""
-    converter = Converter(Tables(plain, file, own_folder))
+    converter = Converter(Tables(plain, file, own_folders))
     converter.made = made
     converter.called_results = called_results
     entry = converter.entry(_entry_name(plain, file, several=every_function))
@@ -72,7 +72,12 @@ def convert(
 
 
 def module_from_plain(
-    plain: dict[str, Any], file: str, own_folder: str = "", *, every_function: bool = False, called_results: bool = True
+    plain: dict[str, Any],
+    file: str,
+    own_folders: tuple[str, ...] = (),
+    *,
+    every_function: bool = False,
+    called_results: bool = True,
 ) -> tuple[Module, bool]:
     """The module of a plain form (``mlir/extract.py``), and whether any location names a source file.
 
@@ -81,7 +86,7 @@ def module_from_plain(
     takes those of the function's results.
     """
     converter, entry, others = convert(
-        plain, file, own_folder=own_folder, every_function=every_function, called_results=called_results
+        plain, file, own_folders=own_folders, every_function=every_function, called_results=called_results
     )
     tables = converter.tables
     attributes = converter.functions[entry.name][2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.stablehlo.child import refined_text
 from shardc.hlo.stablehlo.constants import mlir_element_type
-from shardc.hlo.types import Shape
 
 __all__ = ["refine_shapes", "type_text"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import Location, UnsupportedError
-from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata
-from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
+from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata
+from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
+from shardc.hlo.ir.types import DType, Shape, array_shape, tuple_shape
 from shardc.hlo.stablehlo.tables import Tables, literal_ints
-from shardc.hlo.types import DType, Shape, array_shape, tuple_shape
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.functions import Converter

@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, Location, UnsupportedError
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Metadata
-from shardc.hlo.literal import Literal
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Metadata
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
 from shardc.hlo.stablehlo.constants import element_type, literal_from_bytes, literal_from_text
-from shardc.hlo.types import Shape, array_shape, token_shape, tuple_shape
 
 __all__ = ["Tables"]
 
@@ -21,10 +21,10 @@ __all__ = ["Tables"]
 class Tables:
     """Looks up types, attributes and locations by index; each is converted once."""
 
-    def __init__(self, plain: Mapping[str, Any], file: str, own_folder: str = "") -> None:
+    def __init__(self, plain: Mapping[str, Any], file: str, own_folders: tuple[str, ...] = ()) -> None:
         self.plain = plain
         self.file = file
-        self.own_folder = own_folder  # of shardc: never a user's source
+        self.own_folders = own_folders  # of shardc: never a user's source
         self._shapes: dict[int, Shape] = {}
         self._attributes: dict[int, Any] = {}
         self._metadata: dict[tuple[int, Metadata | None], Metadata | None] = {}
@@ -97,7 +97,7 @@ class Tables:
 
     def _place(self, plain: tuple[Any, ...], fallback: Metadata | None) -> Metadata | None:
         name, file, line, column, end_line, end_column = plain
-        if self.own_folder and file.startswith(self.own_folder):
+        if file.startswith(self.own_folders):
             file, line, column, end_line, end_column = "", 0, 0, 0, 0
         if file == "-":  # MLIR's name for the text it was given: the op itself has no location
             file = self.file

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from shardc.hlo.build import uncalled_computations
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AnySharding, AxisRef, Sharding
+from shardc.hlo.ir.build import uncalled_computations
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.child import attach_shardings, read_plain
 from shardc.hlo.stablehlo.functions import Entry
 from shardc.hlo.stablehlo.reader import convert

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import ParseError
-from shardc.hlo.literal import Literal
-from shardc.hlo.notation import parse_groups, parse_pairs, print_groups, print_pairs
+from shardc.hlo.ir.literal import Literal
 from shardc.hlo.text.literals import print_literal, read_literal
+from shardc.hlo.text.notations.tiles import parse_groups, parse_pairs, print_groups, print_pairs
 from shardc.hlo.text.scanner import STRING, Scanner, moved, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape, shape_of_text, with_layout
 from shardc.hlo.text.windows import read_dim_labels, read_window, show_dim_labels, show_window

@@ -11,20 +11,20 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import ParseError, ShardcError, UnsupportedError
-from shardc.hlo.ir import NO_ATTRS, Computation, Instruction, Metadata
-from shardc.hlo.notation import parse_sharding
-from shardc.hlo.opset import OPS
-from shardc.hlo.sharding import AnySharding
+from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.sharding import AnySharding
+from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.text.attributes import COMMON, read_attribute
 from shardc.hlo.text.literals import read_literal
 from shardc.hlo.text.metadata import MetadataReader
 from shardc.hlo.text.names import KEYWORDS, identifier, is_legal
+from shardc.hlo.text.notations.tiles import parse_sharding
 from shardc.hlo.text.rules import RULES, SPELLINGS, complete
 from shardc.hlo.text.scanner import Scanner, moved
 from shardc.hlo.text.shapes import try_shape
 from shardc.hlo.text.vocabulary import checked
 from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
-from shardc.hlo.types import Shape, tuple_shape
 
 __all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft", "Shared", "check_name"]
 
@@ -239,7 +239,7 @@ class ComputationReader:
         return made
 
     def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
-        from shardc.hlo.infer import infer_shape
+        from shardc.hlo.ir.infer import infer_shape
 
         if opcode in _SHAPE_IS_WRITTEN:
             spelled = OPCODE_SPELLING.get(opcode, opcode)

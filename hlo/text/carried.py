@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardc.hlo.codec.plain import from_plain, read_json, to_json
 from shardc.hlo.errors import ParseError, ShardcError
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.plain import from_plain, read_json, to_json
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 
 __all__ = ["carried_text", "with_carried"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Computation, Instruction, Metadata, Module
-from shardc.hlo.notation import print_groups, print_pairs, print_sharding
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module
 from shardc.hlo.text.header import TEXT_ATTRIBUTES
 from shardc.hlo.text.manual import as_written, computations_as_written
 from shardc.hlo.text.metadata import metadata_as_written
+from shardc.hlo.text.notations.tiles import print_groups, print_pairs, print_sharding
 
 __all__ = ["difference", "same_module"]
 

@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.hlo.ir import Alias, Module
-from shardc.hlo.mesh import MOST_DEVICES
+from shardc.hlo.ir.ir import Alias, Module
+from shardc.hlo.ir.mesh import MOST_DEVICES
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.attributes import KINDS, read_attribute, without_shardings
 from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
 from shardc.hlo.text.vocabulary import checked
-from shardc.hlo.types import Shape
 
 __all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header"]
 

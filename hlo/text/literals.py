@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import DType, Shape
 from shardc.hlo.text.scanner import Scanner
-from shardc.hlo.types import DType, Shape
 
 __all__ = ["print_literal", "read_literal"]
 
@@ -352,7 +352,7 @@ def _float32_texts(wide: NDArray[Any]) -> list[str]:
 
 
 def _float_types() -> dict[str, DType]:
-    from shardc.hlo.types import DTYPES
+    from shardc.hlo.ir.types import DTYPES
 
     return {"float32": DTYPES["f32"], "float64": DTYPES["f64"]}
 

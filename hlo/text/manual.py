@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shardc.hlo.build import reachable_computations
-from shardc.hlo.groups import IotaGroups, ListGroups
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations
-from shardc.hlo.opset import COLLECTIVES
-from shardc.hlo.sharding import AnySharding, Sharding, TileSharding
+from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.groups import IotaGroups, ListGroups
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.text.attributes import without_shardings
 
 __all__ = ["ManualForm", "as_manual", "as_written", "computations_as_written"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from shardc.hlo.errors import ParseError
-from shardc.hlo.ir import Instruction, Metadata, Module
+from shardc.hlo.ir.ir import Instruction, Metadata, Module
 from shardc.hlo.text.attributes import quote
 from shardc.hlo.text.scanner import STRING, Scanner, moved, unquote
 

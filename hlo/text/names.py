@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import DTYPES
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import DTYPES
 
 __all__ = ["KEYWORDS", "Names", "identifier", "is_legal", "unique_names"]
 

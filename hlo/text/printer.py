@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction, Metadata, Module
-from shardc.hlo.notation import print_sharding
-from shardc.hlo.open_singles import open_singles
-from shardc.hlo.opset import OPS
-from shardc.hlo.pass_carries_on import pass_carries_on
-from shardc.hlo.separate import separate
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.attributes import COMMON, KINDS
 from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
@@ -23,7 +20,10 @@ from shardc.hlo.text.literals import print_literal
 from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
-from shardc.hlo.types import Shape
+from shardc.hlo.text.notations.tiles import print_sharding
+from shardc.hlo.transforms.forward_loop_carries import pass_carries_on
+from shardc.hlo.transforms.separate_collectives import separate
+from shardc.hlo.transforms.unwrap_single_tuples import open_singles
 
 __all__ = ["print_instruction", "print_module"]
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shardc.hlo.build import reachable_computations
 from shardc.hlo.errors import ParseError, RunError
-from shardc.hlo.ir import Computation, Module, names_of_one
-from shardc.hlo.sharding import Sharding, TileSharding
+from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.ir import Computation, Module, names_of_one
+from shardc.hlo.ir.sharding import Sharding, TileSharding
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.body import ComputationReader, Shared, check_name
 from shardc.hlo.text.header import Header, read_header
 from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape
-from shardc.hlo.types import Shape
 
 __all__ = ["read_hlo"]
 

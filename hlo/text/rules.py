@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import ParseError
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import Window
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import Window
+from shardc.hlo.ir.types import UNBOUNDED, Shape, token_shape, tuple_shape
 from shardc.hlo.text.shapes import shape_of_text
-from shardc.hlo.types import UNBOUNDED, Shape, token_shape, tuple_shape
 
 __all__ = ["RULES", "SPELLINGS", "complete"]
 

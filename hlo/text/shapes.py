@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 from shardc.hlo.errors import ParseError
+from shardc.hlo.ir.types import DTYPES, UNBOUNDED, Layout, Shape, array_shape, tuple_shape
 from shardc.hlo.text.scanner import Scanner
-from shardc.hlo.types import DTYPES, UNBOUNDED, Layout, Shape, array_shape, tuple_shape
 
 __all__ = ["read_shape", "shape_of_text", "try_shape", "with_layout"]
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from shardc.hlo.errors import ParseError
-from shardc.hlo.notation import parse_sharding
+from shardc.hlo.text.notations.tiles import parse_sharding
 from shardc.hlo.text.scanner import STRING, Scanner
 
 __all__ = ["checked"]

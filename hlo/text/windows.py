@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shardc.hlo.errors import ParseError
-from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.text.scanner import Scanner
 
 __all__ = ["read_dim_labels", "read_window", "show_dim_labels", "show_window"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardc.hlo.ir import NO_ATTRS, Computation, Instruction
-from shardc.hlo.opset import OPS, Op
-from shardc.hlo.types import Shape
+from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction
+from shardc.hlo.ir.opset import OPS, Op
+from shardc.hlo.ir.types import Shape
 
 if TYPE_CHECKING:
     from shardc.hlo.text.body import ComputationReader, Draft

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
-from shardc.hlo.types import DTYPES, DType
+from shardc.hlo.ir.types import DTYPES, DType
 
 __all__ = ["TensorFile", "safetensors", "stored", "write_file"]
 

@@ -9,15 +9,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from shardc.collectives.transport import Transport
+from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.launcher.array_making import array_of, block_of
+from shardc.launcher.arrays.make_arrays import array_of, block_of
+from shardc.launcher.arrays.pieces import Whole
+from shardc.launcher.arrays.placement import as_sharding, layout_of
 from shardc.launcher.checkpoint.files import TensorFile
 from shardc.launcher.checkpoint.together import Together
-from shardc.launcher.compiled import job_config
-from shardc.launcher.job import job_transport
-from shardc.launcher.pieces import Whole
-from shardc.launcher.placement import as_sharding, layout_of
+from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.jobs.job import job_transport
 
 __all__ = ["load_safetensors"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import DTYPES, DType
-from shardc.launcher.layout import Region
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import DTYPES, DType
+from shardc.launcher.arrays.layout import Region
 
 __all__ = ["INDEX", "VERSION", "Index", "StoredShard", "StoredTensor"]
 

@@ -9,11 +9,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from shardc.collectives.transport import Transport
+from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.launcher.array_making import array_of, block_of
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.launcher.arrays.layout import Region
+from shardc.launcher.arrays.make_arrays import array_of, block_of
+from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.pieces import Piece, cut, inside, overlap, region_text, volume
+from shardc.launcher.arrays.placement import as_dtype, as_sharding, is_sharding, is_spec, layout_of
+from shardc.launcher.arrays.trees import map_with_prefix
 from shardc.launcher.checkpoint import folders
 from shardc.launcher.checkpoint.files import TensorFile
 from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
@@ -21,14 +26,9 @@ from shardc.launcher.checkpoint.save import checksum
 from shardc.launcher.checkpoint.threads import for_all
 from shardc.launcher.checkpoint.together import Together
 from shardc.launcher.checkpoint.tree import rebuild, rebuild_like, wrap_key
-from shardc.launcher.compiled import job_config
-from shardc.launcher.job import job_transport, threads_per_process
-from shardc.launcher.layout import Region
-from shardc.launcher.meshes import as_mesh
-from shardc.launcher.pieces import Piece, cut, inside, overlap, region_text, volume
-from shardc.launcher.placement import as_dtype, as_sharding, is_sharding, is_spec, layout_of
-from shardc.launcher.trees import map_with_prefix
-from shardc.sharding.axes import check_axes
+from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.jobs.job import job_transport, threads_per_process
+from shardc.sharding.axes.sub_axes import check_axes
 
 __all__ = ["Loaded", "Reader", "load_checkpoint"]
 

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.transport import Transport
+from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import replacing
-from shardc.launcher.array import Array
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.layout import Layout, Region
+from shardc.launcher.arrays.pieces import cut, inside, region_text, volume, whole_region
+from shardc.launcher.arrays.placement import as_dtype, layout_of
 from shardc.launcher.checkpoint import folders
 from shardc.launcher.checkpoint.files import safetensors, stored, write_file
 from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
 from shardc.launcher.checkpoint.threads import for_all
 from shardc.launcher.checkpoint.together import Together
 from shardc.launcher.checkpoint.tree import Flat, flatten
-from shardc.launcher.compiled import job_config
-from shardc.launcher.job import job_transport, threads_per_process
-from shardc.launcher.layout import Layout, Region
-from shardc.launcher.pieces import cut, inside, region_text, volume, whole_region
-from shardc.launcher.placement import as_dtype, layout_of
+from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.jobs.job import job_transport, threads_per_process
 
 __all__ = ["TILE_BYTES", "checksum", "save_checkpoint"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shardc.collectives.transport import Transport
+from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError, RunError, ShardcError
 
 __all__ = ["Together"]

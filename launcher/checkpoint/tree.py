@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.array import Array
-from shardc.launcher.trees import Node, children
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.trees import Node, children
 
 __all__ = ["Flat", "flatten", "rebuild", "rebuild_like", "wrap_key"]
 

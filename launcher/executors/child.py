@@ -25,8 +25,8 @@ from shardc.launcher.executors.environment import child_environment
 from shardc.launcher.executors.frames import Frame, FrameError, FrameReader, to_bytes
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.pipes import Pipes
+from shardc.launcher.executors.problems import from_problem
 from shardc.launcher.executors.tasks import TASKS, Progress
-from shardc.launcher.problems import from_problem
 
 __all__ = ["Child", "DiedBeforeError", "Stop"]
 

@@ -23,8 +23,8 @@ from shardc.launcher.executors.confine import confined, resident_bytes
 from shardc.launcher.executors.ends import no_room, too_large, too_much_memory
 from shardc.launcher.executors.frames import Frame, read_frame, to_bytes
 from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.problems import to_problem
 from shardc.launcher.executors.tasks import TASKS, find_task
-from shardc.launcher.problems import to_problem
 
 __all__ = ["main"]
 

@@ -6,9 +6,9 @@ import re
 import signal
 from collections.abc import Sequence
 
+from shardc.analysis.drawings.units import bytes_text
 from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.launcher.executors.limits import Limits
-from shardc.launcher.units import bytes_text
 
 __all__ = ["died", "last_lines", "no_room", "stopped", "too_large", "too_much_memory", "too_slow"]
 

@@ -20,7 +20,7 @@ from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.mpi_notes import Notes
 from shardc.launcher.executors.running import Kind, Outcome, Running, Unfinished, Workers, outcome_of
 from shardc.launcher.executors.tasks import Progress
-from shardc.launcher.mpi_environment import start_mpi
+from shardc.launcher.jobs.mpi_environment import start_mpi
 
 __all__ = ["on_mpi", "share"]
 

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 
 from shardc.hlo.errors import InputError
-from shardc.launcher.affinity import processors_here
 from shardc.launcher.executors.on_processes import on_processes
 from shardc.launcher.executors.running import Running, Workers
 from shardc.launcher.executors.tasks import TASKS
-from shardc.launcher.mpi_environment import detect_launcher
+from shardc.launcher.jobs.affinity import processors_here
+from shardc.launcher.jobs.mpi_environment import detect_launcher
 
 __all__ = ["Running", "Workers", "open_executor"]
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.executors.ends import stopped
 from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.problems import from_problem, to_problem
 from shardc.launcher.executors.tasks import Progress
-from shardc.launcher.problems import from_problem, to_problem
 
 __all__ = ["Kind", "Outcome", "Running", "Unfinished", "Workers", "outcome_of"]
 

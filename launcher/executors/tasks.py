@@ -20,8 +20,8 @@ Task = Callable[[bytes, Progress], bytes]
 #: Where they are, as ``module:function``. The modules are imported in the child, when a task is first asked for.
 TASKS: Mapping[str, str] = MappingProxyType(
     {
-        "assess": "shardc.launcher.sweep.workers:assess_task",
-        "order": "shardc.launcher.service.work.carry_out:carry_out_task",
+        "assess": "shardc.analysis.sweep.workers:assess_task",
+        "order": "shardc.service.workers.carry_out:carry_out_task",
     }
 )
 

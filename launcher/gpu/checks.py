@@ -15,7 +15,7 @@ from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import LaunchShape, Stream
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.vector import I8, I32, constant
+from shardc.native.math.vector import I8, I32, constant
 
 __all__ = ["Checks"]
 

@@ -8,13 +8,13 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from shardc.analysis.drawings.units import bytes_text
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.launcher.units import bytes_text
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.target import GpuTarget, Kind
 
 if TYPE_CHECKING:
-    from shardc.native.gpu.cuda_probe import CudaDevice, CudaProbe
+    from shardc.native.gpu.cuda.probe import CudaDevice, CudaProbe
     from shardc.native.gpu.runtime import Runtime
 
 __all__ = ["find_gpus", "gpu_errors", "gpu_facts", "gpu_target_here", "open_runtime"]
@@ -33,7 +33,7 @@ def gpu_errors() -> Iterator[None]:
 
 def find_gpus() -> CudaProbe:
     """What was found: ``devices``, each with its ``problem``, or the ``problem`` that there are none. Never raises."""
-    from shardc.native.gpu.cuda_probe import probe_cuda
+    from shardc.native.gpu.cuda.probe import probe_cuda
 
     return probe_cuda()
 
@@ -62,10 +62,10 @@ def open_runtime(target: GpuTarget, ordinal: int = 0) -> Runtime:
 def _opened(kind: Kind, arch: str, ordinal: int, attempt: int) -> Runtime:
     """``attempt``: an emulated GPU that failed gives place to another."""
     if kind == "emulated":
-        from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+        from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 
         return EmulatedRuntime(ordinal, target=GpuTarget("emulated", arch))
-    from shardc.native.gpu.cuda_runtime import CudaRuntime
+    from shardc.native.gpu.cuda.runtime import CudaRuntime
 
     return CudaRuntime(ordinal)
 
@@ -84,7 +84,7 @@ def _check(device: CudaDevice, target: GpuTarget) -> None:
 def gpu_facts() -> dict[str, Any]:
     """What `shardc devices` says about GPUs: a line for each, for the libraries, and what to do where there is none."""
     from shardc.native.gpu.assemble import can_assemble
-    from shardc.native.gpu.cuda_probe import library_problem
+    from shardc.native.gpu.cuda.probe import library_problem
 
     found = find_gpus()
     facts: dict[str, Any] = {f"GPU {device.ordinal}": _line(device) for device in found.devices}

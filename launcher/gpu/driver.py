@@ -2,7 +2,8 @@
 
 What a step does is data (`shardc.compiler.gpu.program`). Runs of work that the host need not look at become graphs, and
 a call returns when they are launched: arrays stay on the GPU, and reading one waits for it. Collectives that go through
-the host are done by the loop that drives steps on a CPU (`shardc.native.drive`), for which the walk through this step
+the host are done by the loop that drives steps on a CPU (`shardc.native.drive.drive_loop`), for which the walk
+through this step
 is one more step function.
 """
 
@@ -15,23 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call.call import CollectiveCall
+from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.group_work import DeviceCollectives
 from shardc.collectives.gpu.places import Places
 from shardc.collectives.gpu.routes import Routes, choose_routes
 from shardc.collectives.gpu.virtual import VirtualCollectives
-from shardc.collectives.transport import Transport
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, failed_check
 from shardc.compiler.gpu.load import host_kernels, images_here, need_device
 from shardc.compiler.gpu.program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
-from shardc.compiler.profile import Record
+from shardc.compiler.tune.profile import Record
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
-from shardc.launcher.driver import STEP_TYPE
+from shardc.launcher.driver.driver import STEP_TYPE
+from shardc.launcher.driver.step_driver import StepDriver
 from shardc.launcher.gpu.checks import Checks
+from shardc.launcher.gpu.device_contexts import home_of_process
 from shardc.launcher.gpu.devices import gpu_errors
 from shardc.launcher.gpu.graphs import GraphCache
-from shardc.launcher.gpu.homes import home_of_process
 from shardc.launcher.gpu.host_steps import HostSteps
 from shardc.launcher.gpu.memory import GpuHome
 from shardc.launcher.gpu.plan import cut
@@ -40,12 +42,11 @@ from shardc.launcher.gpu.streams import StepCode, Streams
 from shardc.launcher.gpu.tables import GpuTables
 from shardc.launcher.gpu.timed import Timed
 from shardc.launcher.gpu.walk import Walk
-from shardc.launcher.step_driver import StepDriver
 from shardc.native.gpu.runtime import Kernel
-from shardc.native.pool import pool, pool_object
+from shardc.native.threads.pool import pool, pool_object
 
 if TYPE_CHECKING:
-    from shardc.launcher.checked import StepCheck
+    from shardc.launcher.driver.checked import StepCheck
 
 __all__ = ["GpuDriver"]
 
@@ -56,7 +57,7 @@ _RAISED = failed_check(1 << 20)
 class GpuDriver(StepDriver):
     """A program for GPUs loaded on this process's devices. Calling it starts one step on global arguments.
 
-    ``home`` is the GPU. Making a driver is collective, as for `shardc.launcher.driver.Driver`.
+    ``home`` is the GPU. Making a driver is collective, as for `shardc.launcher.driver.driver.Driver`.
     """
 
     def __init__(
@@ -214,6 +215,6 @@ class _Round:
 def _products(runtime: Any, steps: Sequence[ProductStep]) -> Any:
     if not steps:
         return None
-    from shardc.native.gpu.cublaslt import Products
+    from shardc.native.gpu.cuda.cublaslt import Products
 
     return Products(runtime, max(s.workspace.nbytes for s in steps))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.gpu.places import Places
-from shardc.collectives.memory import aligned_bytes
 from shardc.compiler.gpu.program import HostStep
 from shardc.launcher.gpu.memory import Block, GpuHome
 

@@ -82,7 +82,7 @@ class DevicePool:
 
 
 class GpuHome:
-    """The memory of one GPU of this process; a `shardc.launcher.shards.Home`."""
+    """The memory of one GPU of this process; a `shardc.launcher.arrays.shards.Home`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 from shardc.compiler.gpu.program import (
     AwaitCollective,
     CheckStep,

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.call.call import BufferRef, CollectiveCall
+from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.places import Places
 from shardc.collectives.gpu.staging import stage_calls
-from shardc.collectives.transport import Transport
 from shardc.launcher.gpu.memory import Block, GpuHome
-from shardc.native.pool import Row
+from shardc.native.threads.pool import Row
 
 __all__ = ["Staged"]
 
@@ -40,7 +40,7 @@ class Staged:
         return self._calls[index]
 
     def rows(self) -> ctypes.Array[Row]:
-        """The devices, as `shardc.native.drive` takes them."""
+        """The devices, as `shardc.native.drive.drive_loop` takes them."""
         nothing = ctypes.addressof(self._nothing)
         rows = [Row(int(a.ctypes.data), nothing, nothing, nothing, d, 0) for d, a in self._arenas.items()]
         return (Row * len(rows))(*rows)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.gpu.group_work import DeviceCollectives, GroupWork
 from shardc.collectives.gpu.places import Places
 from shardc.compiler.gpu.program import (

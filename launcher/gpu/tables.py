@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from shardc.collectives.transport import Transport
+from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
-from shardc.launcher.arguments import place
-from shardc.launcher.array import Array
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.shards import Arrangement, Shards
+from shardc.launcher.driver.arguments import place
+from shardc.launcher.driver.step_tables import StepTables
 from shardc.launcher.gpu.memory import GpuHome
-from shardc.launcher.shards import Arrangement, Shards
-from shardc.launcher.step_tables import StepTables
 
 __all__ = ["GpuTables"]
 

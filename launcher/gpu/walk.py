@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import numpy as np
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 from shardc.collectives.gpu.places import Places
 from shardc.compiler.executable import WAIT
 from shardc.compiler.gpu.program import GpuStep

@@ -16,10 +16,10 @@ from shardc.native.gpu.grid import Mma, from_words, to_words
 from shardc.native.gpu.intrinsics import AMDGPU
 from shardc.native.gpu.problems import GpuProblem
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.jit import TargetModule
-from shardc.native.target import Target
-from shardc.native.unlocked import emit_object
-from shardc.native.vector import I1, I32, constant
+from shardc.native.llvm.jit import TargetModule
+from shardc.native.llvm.target import Target
+from shardc.native.llvm.unlocked import emit_object
+from shardc.native.math.vector import I1, I32, constant
 
 __all__ = ["AmdgpuCode", "emit_amdgpu", "new_amdgpu_module"]
 

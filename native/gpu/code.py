@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.native.gpu.emulated import EmulatedCode
+from shardc.native.gpu.emulated.coroutines import EmulatedCode
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.nvptx import NvptxCode
 from shardc.native.gpu.target import GpuTarget

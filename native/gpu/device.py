@@ -10,10 +10,10 @@ from llvmlite import ir
 
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.intrinsics import check_externals
-from shardc.native.jit import TargetModule
-from shardc.native.target import Target, target_machine
-from shardc.native.unlocked import run_passes
-from shardc.native.vector import I8, I32, PTR, constant
+from shardc.native.llvm.jit import TargetModule
+from shardc.native.llvm.target import Target, target_machine
+from shardc.native.llvm.unlocked import run_passes
+from shardc.native.math.vector import I8, I32, PTR, constant
 
 __all__ = ["VOID", "DeviceCode", "call", "compile_device", "new_device_module"]
 

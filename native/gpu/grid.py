@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.native.vector import I32, constant
+from shardc.native.math.vector import I32, constant
 
 __all__ = ["MMA", "GridCode", "Mma", "from_words", "to_words"]
 

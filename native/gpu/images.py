@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from shardc.native.gpu.amdgpu import new_amdgpu_module
-from shardc.native.gpu.emulated import compile_emulated, new_emulated_module
+from shardc.native.gpu.emulated.coroutines import compile_emulated, new_emulated_module
 from shardc.native.gpu.nvptx import emit_ptx, new_nvptx_module
 from shardc.native.gpu.problems import GpuProblem
 from shardc.native.gpu.runtime import Image

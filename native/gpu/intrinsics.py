@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from shardc.native.vector import INTRINSICS
+from shardc.native.math.vector import INTRINSICS
 
 __all__ = ["AMDGPU", "NVPTX", "check_externals"]
 

@@ -10,10 +10,10 @@ from shardc.native.gpu.device import VOID, DeviceCode, call, compile_device, new
 from shardc.native.gpu.grid import Mma, from_words, to_words
 from shardc.native.gpu.intrinsics import NVPTX
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.jit import TargetModule
-from shardc.native.target import Target
-from shardc.native.unlocked import emit_text
-from shardc.native.vector import F32, F64, HALF, I32, constant
+from shardc.native.llvm.jit import TargetModule
+from shardc.native.llvm.target import Target
+from shardc.native.llvm.unlocked import emit_text
+from shardc.native.math.vector import F32, F64, HALF, I32, constant
 
 __all__ = ["NvptxCode", "emit_ptx", "new_nvptx_module"]
 

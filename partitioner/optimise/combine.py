@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.hlo.asynchronous import was_asynchronous
-from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations
-from shardc.hlo.types import tuple_shape
-from shardc.partitioner.memory import computation_peak
+from shardc.costs.kernels.peak_memory import computation_peak
+from shardc.hlo.ir.asynchronous import was_asynchronous
+from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations
+from shardc.hlo.ir.types import tuple_shape
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
-from shardc.hlo.opset import COLLECTIVES
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.opset import COLLECTIVES
 
 __all__ = ["DeduplicateCollectives"]
 

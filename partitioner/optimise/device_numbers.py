@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import MOST_LISTED
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import MOST_LISTED
 
 __all__ = ["DeviceNumbers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.ir.ir import Computation, Instruction
 
 __all__ = ["in_groups"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.sharding import AnySharding
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.sharding import AnySharding
 
 __all__ = ["with_root_sharding"]
 

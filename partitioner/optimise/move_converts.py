@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
-from shardc.hlo.types import DType
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
+from shardc.hlo.ir.types import DType
 
 __all__ = ["VIEWS", "MoveConverts"]
 

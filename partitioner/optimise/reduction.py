@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction, Origin
+from shardc.hlo.ir.ir import Computation, Instruction, Origin
 
 __all__ = ["again", "kind", "reducer"]
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations, users_of
-from shardc.hlo.literal import Literal
-from shardc.hlo.participants import groups_of_devices
+from shardc.hlo.ir.ir import (
+    Computation,
+    Instruction,
+    Module,
+    Origin,
+    rebuild_computation,
+    rebuild_computations,
+    users_of,
+)
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.participants import groups_of_devices
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
 from shardc.partitioner.optimise.reduction import reducer
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.hlo.groups import AxisPairs
-from shardc.hlo.ir import Instruction, Module, rebuild_module
-from shardc.hlo.sharding import AxisRef
+from shardc.hlo.ir.groups import AxisPairs
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.sharding import AxisRef
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["SimplifyExchanges"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
+from shardc.hlo.ir.literal import Literal
 from shardc.partitioner.optimise.varying import Axes, varying
 
 __all__ = ["SliceFirst"]

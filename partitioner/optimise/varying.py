@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import COLLECTIVES, has_side_effect
-from shardc.hlo.sharding import Sharding
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import COLLECTIVES, has_side_effect
+from shardc.hlo.ir.sharding import Sharding
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
 
 __all__ = ["Axes", "varying"]

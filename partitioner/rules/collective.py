@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import OPS
-from shardc.hlo.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
-from shardc.hlo.sharding import AxisRef, TileSharding
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
+from shardc.hlo.ir.sharding import AxisRef, TileSharding
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site, nothing
-from shardc.sharding.convert import from_tile
+from shardc.sharding.notations.tile_assignments import from_tile
 from shardc.sharding.rules.signature import reducer
 
 if TYPE_CHECKING:
-    from shardc.partitioner.body import Body
-    from shardc.partitioner.values import Tree
+    from shardc.partitioner.rewrite.body import Body
+    from shardc.partitioner.rewrite.values import Tree
 
 __all__ = ["RULES", "axis_groups", "axis_pairs", "named_groups"]
 

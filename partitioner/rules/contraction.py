@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.rules.rule import Local, Row, Site
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardc.hlo.callbacks import is_callback
-from shardc.hlo.custom_calls import (
+from shardc.hlo.ir.callbacks import is_callback
+from shardc.hlo.ir.custom_calls import (
     DATA_FLOW_EDGE,
     ENTER_MANUAL,
     FUNCTION_EDGE,
@@ -20,22 +20,22 @@ from shardc.hlo.custom_calls import (
     RESHARD,
     SHARDING_GROUP,
 )
-from shardc.hlo.infer.control import branches_of
-from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.ir.infer.control import branches_of
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.shapes import shape_of_text, with_layout
-from shardc.hlo.types import Shape
-from shardc.partitioner.accumulate import as_run, branch_layouts, loop_state
-from shardc.partitioner.callees import callee
-from shardc.partitioner.layout import Layout
-from shardc.partitioner.manual import enter, leave
-from shardc.partitioner.moved import result_moved
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.rewrite.callees import callee
+from shardc.partitioner.rewrite.manual import enter, leave
+from shardc.partitioner.rewrite.values import Tree, Value, leaves
 from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
-from shardc.partitioner.values import Tree, Value, leaves
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.partitioner.unreduced.accumulate import as_run, branch_layouts, loop_state
+from shardc.partitioner.unreduced.moved_partials import result_moved
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 if TYPE_CHECKING:
-    from shardc.partitioner.body import Body
+    from shardc.partitioner.rewrite.body import Body
 
 __all__ = ["RULES", "want_reduced"]
 

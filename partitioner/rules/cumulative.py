@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import OPS, Window, WindowDim
-from shardc.hlo.types import array_shape
-from shardc.partitioner.choose import Problem
-from shardc.partitioner.emitter import Emitter, identity_of
-from shardc.partitioner.layout import Atoms, AxisTable
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import OPS, Window, WindowDim
+from shardc.hlo.ir.types import array_shape
+from shardc.partitioner.reshard.layout import Atoms, AxisTable
+from shardc.partitioner.rewrite.emitter import Emitter, identity_of
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.rule import Local, Site, always
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.partitioner.strategy.choose import Problem
 from shardc.sharding.rules import factor_rule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["CUMULATIVE", "not_cumulative_rule"]
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, DType, array_shape
-from shardc.partitioner.emitter import Emitter
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES, DType, array_shape
+from shardc.partitioner.rewrite.emitter import Emitter
 from shardc.partitioner.rules.rule import Site
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = [
     "as_type",

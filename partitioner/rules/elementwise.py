@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import OPS
+from shardc.partitioner.rewrite.values import Tree
 from shardc.partitioner.rules.rule import Handled, Local, Row, emit_same, never_linear, pass_through
-from shardc.partitioner.values import Tree
 
 if TYPE_CHECKING:
-    from shardc.partitioner.body import Body
+    from shardc.partitioner.rewrite.body import Body
 
 __all__ = ["RULES", "Linear"]
 

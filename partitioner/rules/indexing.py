@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, array_shape, tuple_shape
-from shardc.partitioner.emitter import COMBINERS, Emitter, identity_of
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
+from shardc.partitioner.rewrite.emitter import COMBINERS, Emitter, identity_of
 from shardc.partitioner.rules.dynamic import (
     as_type,
     clamped,
@@ -28,8 +28,8 @@ from shardc.partitioner.rules.dynamic import (
     updates_usable,
 )
 from shardc.partitioner.rules.rule import Local, Row, Site
-from shardc.sharding.factors import Factor, FactorKind, FactorRule
 from shardc.sharding.rules import factor_rule
+from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule
 
 __all__ = ["RULES"]
 

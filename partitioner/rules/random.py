@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.operations import Operations
-from shardc.hlo.random_words import advanced, halved_dimension, high, joined, low, philox, state_words, threefry
-from shardc.hlo.types import DTYPES, Shape, array_shape, tuple_shape
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.operations import Operations
+from shardc.hlo.ir.random_words import advanced, halved_dimension, high, joined, low, philox, state_words, threefry
+from shardc.hlo.ir.types import DTYPES, Shape, array_shape, tuple_shape
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.rules.rule import Local, Row, Site, nothing
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES"]
 

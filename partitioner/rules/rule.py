@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import Shape, tuple_shape
-from shardc.partitioner.choose import Choice, Sends
-from shardc.partitioner.emitter import Emitter
-from shardc.partitioner.layout import Atoms
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import Shape, tuple_shape
+from shardc.partitioner.reshard.layout import Atoms
+from shardc.partitioner.rewrite.emitter import Emitter
+from shardc.partitioner.strategy.choose import Choice, Sends
 from shardc.sharding.rules import factor_rule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 if TYPE_CHECKING:
-    from shardc.partitioner.body import Body
-    from shardc.partitioner.values import Tree
+    from shardc.partitioner.rewrite.body import Body
+    from shardc.partitioner.rewrite.values import Tree
 
 __all__ = [
     "Handled",

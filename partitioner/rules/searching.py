@@ -8,13 +8,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DType, tuple_shape
-from shardc.partitioner.choose import Problem
-from shardc.partitioner.layout import Atoms, AxisTable
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DType, tuple_shape
+from shardc.partitioner.reshard.layout import Atoms, AxisTable
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.rules.rule import Local, Site, always
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.partitioner.strategy.choose import Problem
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["TOP_OF_SHARDS"]
 

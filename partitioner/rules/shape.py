@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
-from shardc.partitioner.halo import Line, fetch, fetch_dilated, outputs, pick
-from shardc.partitioner.layout import Layout
-from shardc.partitioner.readings import Exchanges, Joined, Mirror, Outputs, Reading, whole_source
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.partitioner.reshard.halo import Line, fetch, fetch_dilated, outputs, pick
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.reshard.readings import Exchanges, Joined, Mirror, Outputs, Reading, whole_source
+from shardc.partitioner.reshard.windows import Source, Wish
+from shardc.partitioner.rewrite.values import Tree, Value
 from shardc.partitioner.rules.elementwise import Linear
 from shardc.partitioner.rules.reshape import IN_ORDER
 from shardc.partitioner.rules.rule import Handled, Local, Row, SendsOf, Site
-from shardc.partitioner.values import Tree, Value
-from shardc.partitioner.windows import Source, Wish
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
 from shardc.sharding.rules import factor_rule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 if TYPE_CHECKING:
-    from shardc.partitioner.body import Body
+    from shardc.partitioner.rewrite.body import Body
 
 __all__ = ["RULES", "moved_dims", "moving_factors", "non_empty"]
 

@@ -13,15 +13,15 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, Shape, array_shape
-from shardc.partitioner.choose import Problem
-from shardc.partitioner.halo import padded
-from shardc.partitioner.layout import Atoms, AxisTable
-from shardc.partitioner.rechunk import rechunk, sent_elements
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES, Shape, array_shape
+from shardc.partitioner.reshard.halo import padded
+from shardc.partitioner.reshard.layout import Atoms, AxisTable
+from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.rules.rule import Local, Site, always
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.partitioner.strategy.choose import Problem
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["FOUR_STEPS", "Split", "best_split"]
 

@@ -12,17 +12,17 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import DType
-from shardc.partitioner.emitter import identity_of
-from shardc.partitioner.halo import Line, by_position, fetch, fetch_dilated
-from shardc.partitioner.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import DType
+from shardc.partitioner.reshard.halo import Line, by_position, fetch, fetch_dilated
+from shardc.partitioner.reshard.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
+from shardc.partitioner.rewrite.emitter import identity_of
 from shardc.partitioner.rules.cumulative import CUMULATIVE, not_cumulative_rule
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.rule import Local, Row, Site
 from shardc.partitioner.rules.shape import moved_dims, moving_factors, non_empty
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["RULES", "passed_over", "plain_reducer"]
 

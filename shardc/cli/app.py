@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardc.cli import (
+from shardc.cli.commands import (
     ahead,
     bench,
     calibrate,
@@ -32,7 +32,7 @@ from shardc.cli import (
 from shardc.cli.progress import shown_progress
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
-from shardc.launcher.interrupts import prompt_interrupts
+from shardc.launcher.jobs.interrupts import prompt_interrupts
 
 __all__ = ["app", "main"]
 
@@ -109,7 +109,7 @@ def _results_aside(arguments: Sequence[str]) -> Iterator[None]:
 
 def _fail(error: BaseException) -> int:
     """Print an error as text and say how the process ends; in a running MPI job all ranks end with it."""
-    from shardc.launcher.failures import SharedFailureError, end_job, exit_code_of, tell_before_mpi
+    from shardc.launcher.jobs.failures import SharedFailureError, end_job, exit_code_of, tell_before_mpi
 
     if isinstance(error, typer.Exit):
         return int(error.exit_code)
@@ -153,7 +153,7 @@ def _fail_usage(error: Any) -> int:
 
 
 def _text(error: BaseException) -> str:
-    from shardc.launcher.failures import describe
+    from shardc.launcher.jobs.failures import describe
 
     if isinstance(error, ShardcError | KeyboardInterrupt):
         return describe(error)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from shardc.launcher.mpiexec import JobOptions
+    from shardc.launcher.jobs.mpiexec import JobOptions
 
 __all__ = ["BindOption", "HostfileOption", "HostsOption", "LauncherOption", "PrefixOption", "job_options"]
 
@@ -30,8 +30,8 @@ LauncherOption = Annotated[
 def job_options(hosts: str, hostfile: Path | None, bind: str, prefix: bool, words: list[str] | None) -> JobOptions:
     """What the options say. Raises `InputError` for hosts given twice, and for what is none."""
     from shardc.hlo.errors import InputError
-    from shardc.launcher.hosts import parse_hosts, read_hostfile
-    from shardc.launcher.mpiexec import JobOptions
+    from shardc.launcher.jobs.hosts import parse_hosts, read_hostfile
+    from shardc.launcher.jobs.mpiexec import JobOptions
 
     if hosts and hostfile is not None:
         raise InputError("--hosts and --hostfile together", fix="give one of them")

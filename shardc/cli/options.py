@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.mesh import Mesh
 
 __all__ = [
     "AnnotateOption",
@@ -86,7 +86,7 @@ def open_program(
     file: Path, mesh: str = "", annotate: Sequence[str] | None = None, annotations: Path | None = None
 ) -> Any:
     """The program in ``file`` with the mesh and annotations of the command line, which win over those of the file."""
-    from shardc.launcher.programs import load
+    from shardc.stages.programs import load
 
     specs, wanted = given_annotations(mesh, annotate, annotations)
     return annotated(load(file), specs, wanted)
@@ -101,7 +101,7 @@ def given_annotations(
     mesh: str, annotate: Sequence[str] | None, annotations: Path | None
 ) -> tuple[dict[str, str], Mesh | None]:
     """What the command line says about shardings, by name, and the mesh."""
-    from shardc.sharding.annotate import read_annotations
+    from shardc.sharding.notations.annotate import read_annotations
 
     wanted = parse_mesh(mesh)
     specs: dict[str, str] = {}

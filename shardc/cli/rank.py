@@ -6,11 +6,11 @@ import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
-from shardc.cli.run import show_outcome
+from shardc.cli.commands.run import show_outcome
 from shardc.cli.view import View
-from shardc.compiler.serialize import load_executable
+from shardc.compiler.cache.serialize import load_executable
 from shardc.hlo.config import Config
-from shardc.launcher.task import Task, run_task
+from shardc.launcher.run.task import Task, run_task
 
 __all__ = ["main"]
 

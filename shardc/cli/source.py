@@ -16,8 +16,8 @@ from shardc.cli.view import View
 from shardc.hlo.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from shardc.launcher.remote.client import Client
-    from shardc.launcher.service.jobs import Job
+    from shardc.service.client.client import Client
+    from shardc.service.jobs import Job
 
 __all__ = ["ServerOption", "Source", "source"]
 
@@ -35,7 +35,7 @@ class Source:
 
     def load(self, file: Path) -> Any:
         """The program in ``file``, as it is."""
-        from shardc.launcher.programs import load
+        from shardc.stages.programs import load
 
         return load(file) if self.client is None else self.client.program(file)
 
@@ -61,8 +61,8 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
     if not server and not (asked and config.server):
         yield Source()
         return
-    from shardc.launcher.remote.client import connect
-    from shardc.launcher.remote.terms import watches
+    from shardc.service.client.client import connect
+    from shardc.service.client.terms import watches
 
     if reason := watches(config):
         if server:

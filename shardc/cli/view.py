@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.launcher.units import bytes_text, seconds_text
+from shardc.analysis.drawings.units import bytes_text, seconds_text
 
 __all__ = ["View", "bytes_text", "print_error", "seconds_text"]
 
@@ -75,14 +75,14 @@ def _draw(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]]) ->
 
 def rank() -> int:
     """This process's rank in its job, -1 without one; without loading MPI."""
-    from shardc.launcher.mpi_environment import detect_launcher
+    from shardc.launcher.jobs.mpi_environment import detect_launcher
 
     launcher = detect_launcher()
     return launcher.rank if launcher is not None else -1
 
 
 def _stderr(text: str) -> None:
-    from shardc.launcher.failures import prefixed
+    from shardc.launcher.jobs.failures import prefixed
 
     number = rank()
     print(prefixed(number, text) if number >= 0 else text, file=sys.stderr, flush=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shardc.demo.setup import MESH, ModelConfig, example_state, example_tokens, result_names, state_specs
-from shardc.hlo.ir import Computation, Instruction, Metadata, Module, rebuild_computation
-from shardc.sharding.spec import P
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, rebuild_computation
+from shardc.sharding.notations.partition_spec import P
 
 __all__ = ["BUNDLE", "bundle_jax", "bundle_text", "bundled_module", "bundled_text", "export"]
 
@@ -26,7 +26,7 @@ def export(config: ModelConfig | None = None) -> Module:
 
     Sources are relative to the package (``shardc/demo/model.py``). Raises EnvironmentProblem without JAX.
     """
-    from shardc.launcher.jax_frontend import lower_function
+    from shardc.frontends.jax.frontend import lower_function
 
     config = config or ModelConfig()
     program = lower_function(
@@ -49,14 +49,14 @@ def bundled_module() -> Module:
     """The bundled step, read from its HLO text; needs no JAX. HLO text has no names for axes and results: they are
     those of `export`."""
     from shardc.hlo.text.reader import read_hlo
-    from shardc.sharding.convert import with_axis_shardings
+    from shardc.sharding.notations.tile_assignments import with_axis_shardings
 
     module = read_hlo(bundled_text(), f"shardc/demo/{BUNDLE}")
     return with_axis_shardings(module.with_(mesh=MESH, result_names=result_names()))
 
 
 def _step(config: ModelConfig) -> Any:
-    from shardc.launcher.jax_frontend import require_jax
+    from shardc.frontends.jax.frontend import require_jax
 
     require_jax()
     from shardc.demo.model import training_step

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.analysis.drawings.draw_layout import sharding_svg
 from shardc.demo.export import bundled_module, export
 from shardc.demo.setup import example_inputs
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.launcher.atomic import write_text
-from shardc.launcher.draw import sharding_svg
-from shardc.launcher.stages import Partitioned, Program
+from shardc.hlo.ir.ir import Module
+from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.equivalence import Agreement, agree
+from shardc.stages.stages import Partitioned, Program
 
 __all__ = ["DRAWN", "Table", "run_demo", "show_with"]
 
@@ -142,7 +142,7 @@ def _run(partitioned: Partitioned, arguments: Sequence[Array], ranks: int) -> li
     compiled = partitioned.compile()
     if not ranks:
         return [np.asarray(r) for r in compiled.run(list(arguments))]
-    from shardc.launcher.task import Task, start_ranks
+    from shardc.launcher.run.task import Task, start_ranks
 
     with tempfile.TemporaryDirectory(prefix="shardc-demo-") as folder:
         inputs, outputs = Path(folder) / "in.npz", Path(folder) / "out.npz"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.mesh import Mesh
-from shardc.sharding.spec import P
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.notations.partition_spec import P
 
 __all__ = [
     "MESH",

@@ -8,8 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
-from shardc.hlo.ir import Instruction
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.hlo.ir.ir import Instruction
 from shardc.sharding.rules import (
     collective,
     contraction,
@@ -22,6 +21,7 @@ from shardc.sharding.rules import (
     shape,
     window,
 )
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.signature import (
     DataFlow,
     Replicate,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.hlo.opset import OPS
-from shardc.sharding.factors import FactorRule
+from shardc.hlo.ir.opset import OPS
+from shardc.sharding.rules.factor_rule import FactorRule
 from shardc.sharding.rules.signature import Row, Rule, Signature, Unsupported
 
 __all__ = ["RULES"]

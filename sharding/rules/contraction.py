@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 from shardc.sharding.rules.signature import Row, Rule, Signature
 
 __all__ = ["RULES"]

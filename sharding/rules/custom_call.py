@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardc.hlo.ir import Instruction, Module, rebuild_module
-from shardc.hlo.lapack import LAPACK, attributes_of
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.lapack import LAPACK, attributes_of
 from shardc.sharding.rules.elementwise import pointwise
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.notation import parse_rule
 from shardc.sharding.rules.reduction import along_one_dimension
 from shardc.sharding.rules.signature import Rule, Signature, replicate_rule

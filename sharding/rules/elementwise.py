@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.hlo.opset import OPS
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.hlo.ir.opset import OPS
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.signature import Row, Rule, Signature
 
 __all__ = ["RULES", "pointwise"]

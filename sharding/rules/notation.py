@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shardc.hlo.errors import AnnotationError
-from shardc.sharding.factors import Factor, FactorKind, FactorRule, TensorFactors, factor_name
+from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule, TensorFactors, factor_name
 
 __all__ = ["parse_rule"]
 

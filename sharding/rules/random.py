@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.signature import Row, Rule, Signature
 
 __all__ = ["RULES"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["identity", "reshape", "widened"]
 

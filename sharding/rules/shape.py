@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import Shape
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import Shape
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.reshape import reshape, widened
 from shardc.sharding.rules.signature import Replicate, Row, Rule, Signature, replicate_rule
 

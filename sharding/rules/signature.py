@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import Shape
-from shardc.sharding.factors import FactorRule, RuleBuilder
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import Shape
+from shardc.sharding.rules.factor_rule import FactorRule, RuleBuilder
 
 __all__ = ["DataFlow", "Replicate", "Row", "Rule", "Signature", "Unsupported", "reducer", "replicate_rule", "signature"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.hlo.opset import Window, WindowDim
-from shardc.sharding.factors import FactorKind, FactorRule, RuleBuilder
+from shardc.hlo.ir.opset import Window, WindowDim
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 from shardc.sharding.rules.signature import Row, Rule, Signature
 
 __all__ = ["RULES"]

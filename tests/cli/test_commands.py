@@ -209,7 +209,7 @@ def test_verify(mlp: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_verify_names_what_differs(
     mlp: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shardc.launcher.verify as module
+    import shardc.analysis.verify as module
 
     monkeypatch.setattr(module, "gather", lambda array: np.asarray(shardc.gather(array)) + 1)
     assert main(["verify", mlp]) == 1
@@ -220,7 +220,7 @@ def test_verify_names_what_differs(
 
 
 def test_ops_has_a_row_for_every_op(capsys: pytest.CaptureFixture[str]) -> None:
-    from shardc.hlo.opset import OPS
+    from shardc.hlo.ir.opset import OPS
 
     rows = run_json(capsys, "ops")
     assert [r["opcode"] for r in rows] == list(OPS)

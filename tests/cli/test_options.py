@@ -9,7 +9,7 @@ import pytest
 from shardc.cli.options import parse_annotation, parse_mesh
 from shardc.cli.view import View, bytes_text, seconds_text
 from shardc.hlo.errors import InputError
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.mesh import Mesh
 
 
 def test_meshes() -> None:

@@ -35,8 +35,8 @@ def shardc(folder: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> sub
 
 
 def mpirun(ranks: int) -> tuple[str, ...]:
-    from shardc.launcher.mpi_environment import find_library
-    from shardc.launcher.mpiexec import find_mpiexec
+    from shardc.launcher.jobs.mpi_environment import find_library
+    from shardc.launcher.jobs.mpiexec import find_mpiexec
 
     library = find_library()
     assert library is not None

@@ -96,7 +96,7 @@ def test_larger_than_memory_is_an_error_unless_it_is_ignored(
     mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = tmp_path / "tiny.toml"
-    text = (Path(shardc.__file__).parent / "collectives/machines/h100-dgx.toml").read_text()
+    text = (Path(shardc.__file__).parent / "costs/machines/h100-dgx.toml").read_text()
     machine.write_text(text.replace("memory_bytes = 80_000_000_000", "memory_bytes = 100"))
     assert main(["simulate", mlp, "--machine", str(machine)]) == 2
     text = capsys.readouterr().err

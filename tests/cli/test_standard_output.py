@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from shardc.analysis.calibrate import calibrate, describe
 from shardc.cli.app import main
-from shardc.launcher.calibrate import calibrate, describe
 
 STEP = """HloModule m
 ENTRY e {

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from shardc.collectives.placement import Placement
-from shardc.collectives.topology import Links
+from shardc.costs.network.placement import Placement
+from shardc.costs.network.topology import Links
 
 Place = tuple[int, ...]
 #: (source, target, bytes)

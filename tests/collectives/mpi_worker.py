@@ -12,11 +12,11 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from shardc.collectives.heap import open_heaps
-from shardc.collectives.mpi import MpiTransport, Nodes
-from shardc.collectives.plan_messages import Limits
-from shardc.collectives.shared import Node, shared_code
-from shardc.native.drive import WHOLE
+from shardc.collectives.engine.plan_messages import Limits
+from shardc.collectives.mpi.transport import MpiTransport, Nodes
+from shardc.collectives.shared_memory.executor import Node, shared_code
+from shardc.collectives.shared_memory.heap import open_heaps
+from shardc.native.drive.drive_loop import WHOLE
 from tests.collectives.oracle import AXES, OPS, assert_same, expected, make_case, memory_for, perform
 from tests.collectives.shared_worker import run as run_program
 

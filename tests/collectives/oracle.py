@@ -1,4 +1,4 @@
-"""Independent meaning of each collective, straight from the table in collectives/call.py; and random cases."""
+"""Independent meaning of each collective, straight from the table in collectives/call/call.py; and random cases."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
-from shardc.collectives.memory import aligned_bytes
-from shardc.collectives.transport import Transport
-from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import DTYPES, DType
-from shardc.native.drive import PERFORM_TYPE, WHOLE
-from shardc.native.pool import Row, pool, pool_object
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.call.transport import Transport
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import DTYPES, DType
+from shardc.native.drive.drive_loop import PERFORM_TYPE, WHOLE
+from shardc.native.threads.pool import Row, pool, pool_object
 
 AXES = [
     (Mesh({"x": 2, "y": 4}), (AxisRef("x"),)),

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from shardc.collectives.call import BufferRef, CollectiveCall, SharedSection
-from shardc.collectives.heap import open_heaps
-from shardc.collectives.memory import aligned_bytes
-from shardc.collectives.mpi import MpiTransport
-from shardc.collectives.shared import Node, SharedPerformer, shared_code
-from shardc.collectives.shared_transport import SharedTransport
-from shardc.collectives.transport import Transport
-from shardc.native.drive import DONE_PHASE, START, WHOLE
-from shardc.native.pool import pool, pool_object
+from shardc.collectives.call.call import BufferRef, CollectiveCall, SharedSection
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.call.transport import Transport
+from shardc.collectives.mpi.transport import MpiTransport
+from shardc.collectives.shared_memory.executor import Node, SharedPerformer, shared_code
+from shardc.collectives.shared_memory.heap import open_heaps
+from shardc.collectives.shared_memory.transport import SharedTransport
+from shardc.native.drive.drive_loop import DONE_PHASE, START, WHOLE
+from shardc.native.threads.pool import pool, pool_object
 from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, perform
 
 DTYPES = ["f32", "bf16", "f64", "s32", "u8", "c64", "pred"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import shardc.collectives.machine as machines
-from shardc.collectives.cost import Estimate, collective_cost
-from shardc.collectives.machine import load_machine, machine_names
-from shardc.collectives.mapping import place
+import shardc.costs.machines.machine as machines
+from shardc.costs.machines.machine import load_machine, machine_names
+from shardc.costs.network.collective_cost import Estimate, collective_cost
+from shardc.costs.network.mapping import place
 from shardc.hlo.errors import InputError
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
 
 FOLDER = Path(machines.__file__).parent / "machines"
 

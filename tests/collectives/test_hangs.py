@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.schedule import Await, Begin, Choice, Perform, Repeat, Schedule, check_schedule
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call.schedule import Await, Begin, Choice, Perform, Repeat, Schedule, check_schedule
 from shardc.hlo.errors import UnsupportedError, VerificationError
-from shardc.hlo.groups import ListGroups, ListPairs
-from shardc.hlo.types import DTYPES
+from shardc.hlo.ir.groups import ListGroups, ListPairs
+from shardc.hlo.ir.types import DTYPES
 
 Item = Perform | Begin | Await
 DEVICES = 4

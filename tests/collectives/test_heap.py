@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.collectives.heap import Heap, NodeHeaps, Ranges, open_heaps
+from shardc.collectives.shared_memory.heap import Heap, NodeHeaps, Ranges, open_heaps
 
 SHM = Path("/dev/shm")
 
@@ -177,7 +177,7 @@ def test_a_heap_that_cannot_be_reached_is_a_reason_for_all() -> None:
 def test_a_killed_process_leaves_nothing(repository: Path) -> None:
     code = (
         "import sys, time\n"
-        "from shardc.collectives.heap import open_heaps\n"
+        "from shardc.collectives.shared_memory.heap import open_heaps\n"
         "a = open_heaps(lambda v: [v], 1), open_heaps(lambda v: [v], 1, named=True)\n"
         "a[0].mine.empty(1000)[:] = 1\n"
         "print('ready', flush=True)\n"

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_oracle import Network, axes_gather, doubling_gather, groups_at, rail_rings, ring_gather
 
-from shardc.collectives.cost import Estimate, collective_cost
-from shardc.collectives.machine import Level, Machine, load_machine
-from shardc.collectives.mapping import candidates, place, search
-from shardc.collectives.placement import Placement
+from shardc.costs.machines.machine import Level, Machine, load_machine
+from shardc.costs.network.collective_cost import Estimate, collective_cost
+from shardc.costs.network.mapping import candidates, place, search
+from shardc.costs.network.placement import Placement
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
 
 DEVICE = load_machine("host").device
 OPCODES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")

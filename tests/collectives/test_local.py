@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.collectives.call import BufferRef
-from shardc.collectives.local import LocalTransport
-from shardc.collectives.memory import aligned_bytes
+from shardc.collectives.call.call import BufferRef
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.errors import UnsupportedError, VerificationError
-from shardc.hlo.groups import ListGroups, ListPairs
+from shardc.hlo.ir.groups import ListGroups, ListPairs
 from tests.collectives.oracle import (
     AXES,
     OPS,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.collectives.cost import collective_cost
-from shardc.collectives.device import Device
-from shardc.collectives.machine import Level, Machine
-from shardc.collectives.mapping import place
-from shardc.collectives.measured import RANKS, VIRTUAL, CollectiveCurve, Measured, Rates
-from shardc.collectives.measured_cost import measured_collective
-from shardc.hlo.groups import ListGroups
-from shardc.hlo.mesh import Mesh
+from shardc.costs.machines.device import Device
+from shardc.costs.machines.machine import Level, Machine
+from shardc.costs.machines.measured import RANKS, VIRTUAL, CollectiveCurve, Measured, Rates
+from shardc.costs.network.collective_cost import collective_cost
+from shardc.costs.network.mapping import place
+from shardc.costs.network.measured_collectives import measured_collective
+from shardc.hlo.ir.groups import ListGroups
+from shardc.hlo.ir.mesh import Mesh
 
 _RATES = Rates(1, 1, 1e-8, {}, ((1.0, 1e-11),), ((1.0, 1e-11),), ((1.0, 1e-11),))
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.collectives.membership import Ownership, check_call
-from shardc.collectives.messages import Channel, MessagesPerformer, Planned
-from shardc.collectives.mpi_functions import MpiFunctions
-from shardc.collectives.plan_messages import Limits, Topology, plan_messages
-from shardc.collectives.stamp import Told
-from shardc.collectives.work import work_code
-from shardc.native.drive import DONE_PHASE, PERFORM_TYPE, START, WHOLE
-from shardc.native.pool import Row, pool, pool_object
+from shardc.collectives.call.membership import Ownership, check_call
+from shardc.collectives.call.stamp import Told
+from shardc.collectives.engine.engine_calls import work_code
+from shardc.collectives.engine.message_tables import Channel, MessagesPerformer, Planned
+from shardc.collectives.engine.plan_messages import Limits, Topology, plan_messages
+from shardc.collectives.mpi.functions import MpiFunctions
+from shardc.native.drive.drive_loop import DONE_PHASE, PERFORM_TYPE, START, WHOLE
+from shardc.native.threads.pool import Row, pool, pool_object
 from tests.collectives.oracle import make_case, memory_for
 
 POST = ctypes.CFUNCTYPE(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardc.launcher.mpi_environment import find_library
-from shardc.launcher.mpiexec import find_mpiexec
+from shardc.launcher.jobs.mpi_environment import find_library
+from shardc.launcher.jobs.mpiexec import find_mpiexec
 from tests.launcher.job_folders import FOLDERS, environment
 
 pytestmark = pytest.mark.mpi

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shardc.launcher.mpi_environment import find_library
-from shardc.launcher.mpiexec import find_mpiexec
+from shardc.launcher.jobs.mpi_environment import find_library
+from shardc.launcher.jobs.mpiexec import find_mpiexec
 from tests.cli.programs import MLP
 from tests.collectives.network import Network, network
 

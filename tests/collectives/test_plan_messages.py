@@ -11,11 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.collectives.membership import Ownership, members_of
-from shardc.collectives.plan_messages import Limits, Plan, Topology, plan_messages
-from shardc.collectives.steps import Arrive, Await, Check, Copy, Header, Place, Receive, Reduce, Send, Step, Wait, Zero
-from shardc.collectives.subtrees import Subtree, combine, subtrees
-from shardc.hlo.groups import ListGroups
+from shardc.collectives.call.membership import Ownership, members_of
+from shardc.collectives.engine.plan_messages import Limits, Plan, Topology, plan_messages
+from shardc.collectives.engine.steps import (
+    Arrive,
+    Await,
+    Check,
+    Copy,
+    Header,
+    Place,
+    Receive,
+    Reduce,
+    Send,
+    Step,
+    Wait,
+    Zero,
+)
+from shardc.collectives.engine.subtrees import Subtree, combine, subtrees
+from shardc.hlo.ir.groups import ListGroups
 from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, memory_for, tree
 
 LIMITS = [Limits(), Limits(message=96, packed=64, whole=0), Limits(whole=1 << 40), Limits(packed=0, whole=-(1 << 40))]

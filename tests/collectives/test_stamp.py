@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.collectives.stamp import Stamp, Told, digest_of
+from shardc.collectives.call.stamp import Stamp, Told, digest_of
 from shardc.hlo.errors import InputError, RunError
 
 WORD = 1 << 64

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
-from shardc.collectives.local import LocalTransport
-from shardc.collectives.memory import aligned_bytes
-from shardc.collectives.virtual_sections import VirtualSections
-from shardc.hlo.groups import ListGroups
-from shardc.hlo.types import DTYPES
-from shardc.native.pages import can_share
-from shardc.native.pool import Row
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.in_process.sections import VirtualSections
+from shardc.collectives.in_process.transport import LocalTransport
+from shardc.hlo.ir.groups import ListGroups
+from shardc.hlo.ir.types import DTYPES
+from shardc.native.memory.pages import can_share
+from shardc.native.threads.pool import Row
 from tests.collectives.oracle import DeviceMemory, perform, tree
 
 needs_files = pytest.mark.skipif(not can_share(), reason="files in memory without a name are Linux's")

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.memory import aligned_bytes
-from shardc.collectives.reduction import supports_reduction
-from shardc.collectives.work import WorkCode, cell_of, work_code
-from shardc.hlo.groups import ListGroups, ListPairs
-from shardc.hlo.types import DTYPES, DType, dtype_of
-from shardc.native.pool import Row
-from shardc.native.work import Cell
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.call.reduction import supports_reduction
+from shardc.collectives.engine.engine_calls import WorkCode, cell_of, work_code
+from shardc.hlo.ir.groups import ListGroups, ListPairs
+from shardc.hlo.ir.types import DTYPES, DType, dtype_of
+from shardc.native.collectives.work import Cell
+from shardc.native.threads.pool import Row
 from tests.collectives.oracle import sizes, tree
 
 Array = NDArray[Any]
@@ -81,7 +81,7 @@ def same(memory: Array, want: Array) -> bool:
 
 
 def results_of(call: CollectiveCall, k: int, members: Sequence[Array]) -> list[Array]:
-    """What each member gets of operand k, from the table in collectives/call.py."""
+    """What each member gets of operand k, from the table in collectives/call/call.py."""
     g, dtype = len(members), call.operands[k].dtype
     if call.op == "all-reduce":
         return [tree(call.reduction, dtype, list(members))] * g

@@ -10,9 +10,9 @@ import numpy as np
 from shardc.compiler.compile import build_executable, run_single
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.target import host_target
+from shardc.native.llvm.target import host_target
 
 CHECKED = Config(check=True)
 

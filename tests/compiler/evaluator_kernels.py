@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from shardc.compiler.lower.linearise import array_leaves
+from shardc.compiler.lower.buffers.linearise import array_leaves
 from shardc.hlo.evaluate import ROWS
 from shardc.hlo.evaluate.machine import Machine
-from shardc.hlo.ir import Computation, Instruction
-from shardc.native.vector import I32, I64, PTR
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.native.math.vector import I32, I64, PTR
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int32)
 

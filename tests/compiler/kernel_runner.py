@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from shardc.compiler.kernels import emit_kernel
-from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.build import Builder
+from shardc.compiler.cpu import emit_kernel
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
 from shardc.hlo.evaluate import evaluate_computation
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import Shape, array_shape
-from shardc.native import blas, jit, symbols
-from shardc.native.target import Target, host_target, named_target
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import Shape, array_shape
+from shardc.native.llvm import blas, jit, symbols
+from shardc.native.llvm.target import Target, host_target, named_target
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from shardc.hlo.types import DTYPES, DType, Shape
+from shardc.hlo.ir.types import DTYPES, DType, Shape
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.native import blas
+from shardc.native.llvm import blas
 
 FOLDER = Path(__file__).resolve().parents[2] / "compiler" / "ahead" / "c"
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
@@ -72,7 +72,7 @@ def test_any_library_serves_as_well(tmp_path: Path) -> None:
     """The file that forwards to CBLAS defines the same names."""
     target = tmp_path / "forward.o"
     subprocess.run(["cc", "-c", "-Wall", "-Werror", "-o", target, str(FOLDER / "shardc_blas_cblas.c")], check=True)
-    from shardc.native.jit import undefined_symbols
+    from shardc.native.llvm.jit import undefined_symbols
 
     wanted = {s for s in blas.SYMBOLS if "LAPACKE" not in s}
     code = target.read_bytes()

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.compiler.kernels import emit_kernel
-from shardc.hlo.types import DTYPES
-from shardc.hlo.types import array_shape as f
-from shardc.native import jit
+from shardc.compiler.cpu import emit_kernel
+from shardc.hlo.ir.types import DTYPES
+from shardc.hlo.ir.types import array_shape as f
+from shardc.native.llvm import jit
 from tests.compiler.kernel_runner import check, instruction, random
 
 _PROT_NONE = 0

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from shardc.compiler import cache
+from shardc.compiler.cache import cache
+from shardc.compiler.cache.evict import evict, evict_now_and_then
+from shardc.compiler.cache.serialize import to_bytes
+from shardc.compiler.cache.source import compile_source
 from shardc.compiler.compile import compile_module
-from shardc.compiler.evict import evict, evict_now_and_then
-from shardc.compiler.serialize import to_bytes
-from shardc.compiler.source import compile_source
 from shardc.hlo.config import Config
-from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import program
 
 CONTENT = "5" * 64

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.compile import build_executable, run_single
-from shardc.compiler.serialize import read_bytes, to_bytes
 from shardc.hlo.errors import RunError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
-from shardc.native.target import host_target
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import CHECKED, program
 
 NAN, INF = np.nan, np.inf
@@ -114,7 +114,7 @@ def test_drivers_report_a_false_check() -> None:
         f"  c = () custom-call(x, y), {CALL.format('expect_eq')}\n  ROOT z = f32[8] add(x, y)\n}}\n"
     )
     from shardc.hlo.text.reader import read_hlo
-    from shardc.launcher.stages import Program
+    from shardc.stages.stages import Program
 
     program = Program(read_hlo(text)).annotate({"x": shardc.P("d")}, mesh=shardc.Mesh({"d": 2}))
     compiled = program.propagate().partition().compile("cpu")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.lower.cluster_order import Cluster, ClusterOrder
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Instruction, users_of
-from shardc.hlo.types import array_shape
+from shardc.compiler.lower.fuse.cluster_order import Cluster, ClusterOrder
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Instruction, users_of
+from shardc.hlo.ir.types import array_shape
 
 
 def readers(order: ClusterOrder, users: dict[Instruction, list[Instruction]], c: Cluster) -> set[Cluster]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.compute_early import ComputeEarly
-from shardc.compiler.lower.fuse import Fuse
-from shardc.compiler.lower.fuse_products import FuseProducts
-from shardc.compiler.lower.order import Order, peak_bytes_of
-from shardc.hlo.ir import Module
+from shardc.compiler.lower.fuse.compute_early import ComputeEarly
+from shardc.compiler.lower.fuse.fuse import Fuse
+from shardc.compiler.lower.fuse.fuse_products import FuseProducts
+from shardc.compiler.lower.schedule.order import Order, peak_bytes_of
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import SUM, check, program
 from tests.compiler.test_orders import random_program

@@ -14,7 +14,7 @@ import shardc
 from shardc import Mesh, P
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
-from shardc.launcher.driver import Driver
+from shardc.launcher.driver.driver import Driver
 
 Arrays = dict[str, np.ndarray]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.compiler.kernels import emit_kernel
-from shardc.hlo.ir import Instruction
-from shardc.native import jit
-from shardc.native.pool import pool, pool_object
+from shardc.compiler.cpu import emit_kernel
+from shardc.hlo.ir.ir import Instruction
+from shardc.native.llvm import jit
+from shardc.native.threads.pool import pool, pool_object
 from tests.compiler.test_convolutions import BY_TILES, by_tiles, depthwise
 
 jax = pytest.importorskip("jax")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.kernels import conv_blocks, convolution
-from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import array_shape as f
+from shardc.compiler.cpu.convolutions import blocks, convolution
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import check, compile_and_run, expected, instruction, random
 from tests.compiler.property_support import small
 
@@ -74,7 +74,7 @@ FULL = pytest.mark.full
 @pytest.mark.parametrize("patches", [1000, pytest.param(64, marks=FULL), pytest.param(1 << 18, marks=FULL)])
 def test_random_convolutions(dtype: str, patches: int, cut_small: pytest.MonkeyPatch) -> None:
     """Blocks of few patches, so that every loop is cut, with a smaller last piece where that comes up."""
-    cut_small.setattr(conv_blocks, "_SHARED_SLAB", patches)
+    cut_small.setattr(blocks, "_SHARED_SLAB", patches)
 
     @settings(max_examples=10, deadline=None)
     @given(convolutions(dtype), st.integers(0, 99))

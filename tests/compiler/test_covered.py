@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.compiler.lower.covered import Covered
+from shardc.compiler.lower.buffers.covered import Covered
 
 _interval = st.tuples(st.integers(0, 30), st.integers(1, 12)).map(lambda v: (v[0], v[0] + v[1]))
 

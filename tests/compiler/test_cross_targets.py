@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.target import CPUS, named_target
+from shardc.native.llvm.target import CPUS, named_target
 from tests.compiler.kernel_runner import kernel_object, runs_here
 
 PROGRAM = """HloModule families

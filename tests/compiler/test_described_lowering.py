@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from shardc.collectives.device import device_of
-from shardc.collectives.machine import load_machine
 from shardc.compiler.lower.described import accelerator_passes, lower_for
-from shardc.compiler.lower.fuse_movement import FuseMovement
-from shardc.compiler.lower.kernel_costs import step_times
+from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.lowered import Kernel, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.traffic import work_of
+from shardc.compiler.lower.schedule.kernel_costs import step_times
+from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.costs.machines.device import device_of
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import run_pipeline
 from tests.compiler.checking import CHECKED, assert_close, program, random_arguments
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardc.compiler import cache
-from shardc.compiler.cache import kept_object, module_key
+from shardc.compiler.cache import cache
+from shardc.compiler.cache.cache import kept_object, module_key
+from shardc.compiler.cache.serialize import load_executable, save, to_bytes
 from shardc.compiler.compile import compile_module, load_step, run_single
-from shardc.compiler.serialize import load_executable, save, to_bytes
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.native.target import host_target
+from shardc.hlo.ir.ir import Module
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import SUM, assert_close, program, random_arguments
 
 LINES = """

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from shardc.compiler.compile import build_executable, run_single
-from shardc.compiler.lower.expansions import EXPANSIONS
+from shardc.compiler.lower.expand.ops import EXPANSIONS
 from shardc.hlo.errors import RunError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.opset import OPS
-from shardc.native.target import host_target
+from shardc.hlo.ir.opset import OPS
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import CHECKED, SUM, check, program
 
 RNG = np.random.default_rng(5)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.collectives.machine import load_machine
 from shardc.compiler.lower.described import lower_for
-from shardc.compiler.lower.fuse_attention import FuseAttention
-from shardc.compiler.lower.kernel_costs import step_times
+from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
 from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
-from shardc.compiler.lower.traffic import work_of
+from shardc.compiler.lower.schedule.kernel_costs import step_times
+from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import run_pipeline
 from shardc.hlo.text.reader import read_hlo
 from tests.compiler.checking import CHECKED, SUM, assert_close, program, random_arguments

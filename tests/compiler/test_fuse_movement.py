@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.fuse import Fuse
+from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.lowered import memory_analysis
 from shardc.compiler.lower.pipeline import lower
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.eliminate import EliminateDead
 from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import CHECKED, check, program

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.lower.fuse_products import FuseProducts
-from shardc.hlo.ir import Module
+from shardc.compiler.lower.fuse.fuse_products import FuseProducts
+from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import SUM, check, program
 
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

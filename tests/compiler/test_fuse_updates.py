@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import shardc
 from shardc.compiler.lower.lowered import Copy, Kernel, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import check
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.stages import Program
+from shardc.stages.stages import Program
 
 TEXT = """HloModule m, num_partitions=4
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.collectives.measured import RANKS, VIRTUAL, Measured, Rates
-from shardc.compiler.lower.host_times import host_times, share_of_host
+from shardc.compiler.lower.buffers.reuse import memory_uses
 from shardc.compiler.lower.lowered import Kernel, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.reuse import memory_uses
+from shardc.compiler.lower.schedule.host_times import host_times, share_of_host
+from shardc.costs.kernels.kernel_model import KernelTime
+from shardc.costs.machines.measured import RANKS, VIRTUAL, Measured, Rates
 from shardc.hlo.text.reader import read_hlo
-from shardc.partitioner.kernel_model import KernelTime
 
 CALL, PARALLEL = 1e-8, 1e-6
 CACHED, FAR = 1e-12, 1e-10
@@ -144,7 +144,7 @@ def test_what_virtual_devices_compute_alike_is_computed_by_one() -> None:
         "  %x = f32[1000] exponential(%a)\n"
         "  ROOT %t = (f32[1000], f32[1000]) tuple(%x, %x), sharding={{replicated}, {replicated}}\n}\n"
     )
-    from shardc.launcher.stages import Program
+    from shardc.stages.stages import Program
 
     lowered = lower(Program(read_hlo(text)).partition().module)
     assert lowered.once.steps, "the program has something to compute once"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shardc.hlo.evaluate import evaluate_computation
-from shardc.hlo.ir import Computation
-from shardc.hlo.types import DTYPES, Shape
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.types import DTYPES, Shape
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import Array, check, compile_and_run, instruction, random
 
 FLOATS = ["f32", "f64", "bf16", "f16"]

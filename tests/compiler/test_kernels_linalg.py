@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import Array, check, compile_and_run, instruction, random
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import check, compile_and_run, fusion, instruction, random
 
 SETTINGS = settings(max_examples=25, deadline=None, derandomize=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.kernels import emit_kernel, kernel_key, supports
-from shardc.compiler.kernels.support import KERNELS
-from shardc.hlo.build import Builder, binary_computation
+from shardc.compiler.cpu import emit_kernel, kernel_key, supports
+from shardc.compiler.cpu.support import KERNELS
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.opset import OPS
-from shardc.hlo.types import array_shape as f
-from shardc.hlo.types import token_shape
-from shardc.native import jit
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import array_shape as f
+from shardc.hlo.ir.types import token_shape
+from shardc.native.llvm import jit
 from tests.compiler.kernel_runner import fusion, instruction
 
 

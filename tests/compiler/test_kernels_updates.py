@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import check, instruction, random
 
 
@@ -90,7 +90,7 @@ def test_sort_is_stable_and_moves_all_operands() -> None:
 @pytest.mark.parametrize(("k", "n"), [(4, 20), (1, 9), (20, 20), (70, 150)])
 def test_topk(k: int, n: int, dtype: str) -> None:
     """Short lists and long ones; equal values in order of position, floats in total order."""
-    from shardc.hlo.types import tuple_shape
+    from shardc.hlo.ir.types import tuple_shape
 
     shape = tuple_shape(f(dtype, 3, k), f("s32", 3, k))
     x = random(f(dtype, 3, n), low=0, high=9)

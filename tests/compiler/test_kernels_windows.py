@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import array_shape as f
-from shardc.hlo.types import tuple_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape as f
+from shardc.hlo.ir.types import tuple_shape
 from tests.compiler.kernel_runner import check, instruction, random
 
 

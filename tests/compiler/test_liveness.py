@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shardc.compiler.lower.liveness import Liveness, live_ranges
+from shardc.compiler.lower.buffers.liveness import Liveness, live_ranges
 from shardc.compiler.lower.lowered import Branch, Buffer, Copy, Loop, Step
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import array_shape
 
 NOBODY = Instruction("while", array_shape("pred"))
 

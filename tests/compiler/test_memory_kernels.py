@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.kernels import emit_kernel
-from shardc.compiler.tuning import Tuning
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import array_shape as f
-from shardc.native import jit
-from shardc.native.symbols import PARALLEL
-from shardc.native.target import Target, host_target
+from shardc.compiler.cpu import emit_kernel
+from shardc.compiler.tune.tuning import Tuning
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import array_shape as f
+from shardc.native.llvm import jit
+from shardc.native.llvm.symbols import PARALLEL
+from shardc.native.llvm.target import Target, host_target
 from tests.compiler.kernel_runner import Array, assert_close, check, expected, fusion, instruction, random
 
 SETTINGS = settings(max_examples=20, deadline=None, derandomize=True)
@@ -73,8 +73,8 @@ def _lines(nbytes: int) -> Array:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small maps are cut into chunks."""
-    monkeypatch.setattr("shardc.compiler.kernels.function.map_chunks", lambda *_: 5)
-    monkeypatch.setattr("shardc.compiler.kernels.updates.chunks", lambda *, most=5, **_: min(5, most))
+    monkeypatch.setattr("shardc.compiler.cpu.function.map_chunks", lambda *_: 5)
+    monkeypatch.setattr("shardc.compiler.cpu.loops.updates.chunks", lambda *, most=5, **_: min(5, most))
 
 
 @SETTINGS

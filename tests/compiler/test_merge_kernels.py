@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import shardc
 from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.types import array_shape
 from tests.compiler.checking import assert_close, check, compiled_results, program, random_arguments
 
 

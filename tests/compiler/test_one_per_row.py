@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.compiler.lower.expand.select_scatters import SelectScatters
 from shardc.compiler.lower.lowered import Kernel, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.select_scatters import SelectScatters
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import SUM, check, program
 
 #: In range, at the ends, and outside on both sides.

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from shardc.compiler.lower.fuse import Fuse
-from shardc.compiler.lower.liveness import runs_of
-from shardc.compiler.lower.order import Order, peak_bytes_of
-from shardc.compiler.lower.orders import ORDERS, Facts
-from shardc.hlo.ir import Computation, Module
+from shardc.compiler.lower.buffers.liveness import runs_of
+from shardc.compiler.lower.fuse.fuse import Fuse
+from shardc.compiler.lower.schedule.order import Order, peak_bytes_of
+from shardc.compiler.lower.schedule.orders import ORDERS, Facts
+from shardc.hlo.ir.ir import Computation, Module
 from tests.compiler.checking import check, program
 
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.cache import code_settings
+from shardc.compiler.cache.cache import code_settings
 from shardc.compiler.compile import build_executable, load_step
 from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.lower.lowered import Await, Collective, leaf_steps, memory_analysis
-from shardc.compiler.lower.overlap import Overlap, overlap_of
 from shardc.compiler.lower.pipeline import PASSES, lower
-from shardc.compiler.lower.schedule import Schedule
-from shardc.compiler.measured import program_key, write_measured
+from shardc.compiler.lower.schedule.overlap import Overlap, overlap_of
+from shardc.compiler.lower.schedule.schedule import Schedule
+from shardc.compiler.tune.measured import program_key, write_measured
+from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.ir import Alias, Module
-from shardc.native.target import host_target
-from shardc.partitioner.trips import trip_count
+from shardc.hlo.ir.ir import Alias, Module
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import assert_close, program, random_arguments
 from tests.compiler.test_step import Device
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from shardc.compiler.lower.buffers.pack import ALIGNMENT, Block, Place, pack
 from shardc.compiler.lower.lowered import Collective, leaf_steps, memory_analysis
-from shardc.compiler.lower.pack import ALIGNMENT, Block, Place, pack
 from shardc.compiler.lower.pipeline import lower
 from tests.compiler.checking import CHECKED, SUM, program
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shardc.hlo.build import binary_computation
-from shardc.hlo.opset import Window, WindowDim
-from shardc.hlo.types import array_shape
-from shardc.native.pool import pool, pool_object
+from shardc.hlo.ir.build import binary_computation
+from shardc.hlo.ir.opset import Window, WindowDim
+from shardc.hlo.ir.types import array_shape
+from shardc.native.threads.pool import pool, pool_object
 from tests.compiler.kernel_runner import compile_and_run, instruction
 from tests.compiler.test_kernels_updates import comparator
 

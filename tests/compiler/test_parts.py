@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.compile import build_executable, load_step, run_single
 from shardc.compiler.emit import kernels
-from shardc.compiler.serialize import read_bytes, to_bytes
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.native.jit import Compilation, new_module, undefined_symbols
-from shardc.native.target import host_target
+from shardc.hlo.ir.ir import Module
+from shardc.native.llvm.jit import Compilation, new_module, undefined_symbols
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import SUM, assert_close, program, random_arguments
 
 

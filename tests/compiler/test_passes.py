@@ -6,17 +6,17 @@ from collections import Counter
 
 import pytest
 
-from shardc.compiler.lower.canonicalise_collectives import CanonicaliseCollectives
-from shardc.compiler.lower.expand_reducers import ExpandReducers
-from shardc.compiler.lower.fuse import Fuse
-from shardc.compiler.lower.inline_calls import InlineCalls
-from shardc.compiler.lower.order import Order, peak_bytes_of
+from shardc.compiler.lower.expand.canonicalise_collectives import CanonicaliseCollectives
+from shardc.compiler.lower.expand.expand_reducers import ExpandReducers
+from shardc.compiler.lower.expand.inline_calls import InlineCalls
+from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
+from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.remove_markers import RemoveMarkers
-from shardc.compiler.lower.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.schedule.order import Order, peak_bytes_of
+from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify

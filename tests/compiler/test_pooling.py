@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation
-from shardc.hlo.opset import Window, WindowDim
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.opset import Window, WindowDim
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import check, instruction, random
 from tests.compiler.property_support import small
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES, array_shape
-from shardc.native.pool import pool, pool_object
-from shardc.native.target import CPUS, named_target
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES, array_shape
+from shardc.native.llvm.target import CPUS, named_target
+from shardc.native.threads.pool import pool, pool_object
 from tests.compiler.kernel_runner import check, compile_and_run, instruction, kernel_object
 
 Sizes = tuple[int, int, int, int]

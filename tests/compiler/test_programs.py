@@ -164,7 +164,7 @@ def test_program_in_half_precision(name: str) -> None:
 def test_donation_reaches_the_executable() -> None:
     from shardc.compiler.compile import build_executable
     from shardc.hlo.config import Config
-    from shardc.native.target import host_target
+    from shardc.native.llvm.target import host_target
 
     module = module_of(donated, (floats(9), floats(9)), donate_argnums=(0,))
     executable = build_executable(module, Config(check=True), host_target())

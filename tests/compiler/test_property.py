@@ -17,17 +17,17 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from shardc.compiler.compile import build_executable, run_single
-from shardc.hlo.build import Builder, binary_computation, make_instruction, make_module
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.infer import infer_shape
-from shardc.hlo.infer.window import windowed_size
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import OPS, ConvDims, Window, WindowDim
-from shardc.hlo.types import DTYPES, array_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_instruction, make_module
+from shardc.hlo.ir.infer import infer_shape
+from shardc.hlo.ir.infer.window import windowed_size
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import OPS, ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import DTYPES, array_shape
 from shardc.hlo.verify import verify
-from shardc.native.target import host_target
+from shardc.native.llvm.target import host_target
 from tests.compiler.property_support import TYPES, difference, limits, small, wild
 
 DIMS = st.lists(st.sampled_from([1, 1, 2, 3, 5, 8, 17, 33]), max_size=3).map(tuple)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.types import array_shape
 from tests.compiler.checking import assert_close, check, compiled_results, random_arguments
 from tests.compiler.evaluator_kernels import EvaluatorKernels
 

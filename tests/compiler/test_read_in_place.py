@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.lower.fusion_rules import block_offset, is_block
+from shardc.compiler.lower.fuse.fusion_rules import block_offset, is_block
 from shardc.compiler.lower.lowered import Kernel, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.hlo.build import Builder
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.types import array_shape
 from tests.compiler.checking import SUM, check, program, random_arguments
 
 STACK = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.relabel_convolutions import RelabelConvolutions
+from shardc.compiler.lower.simplify.relabel_convolutions import RelabelConvolutions
 from shardc.hlo.evaluate import evaluate
 from tests.compiler.checking import assert_close, check, program, random_arguments
 

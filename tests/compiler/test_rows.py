@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.lower.row_plan import RowPlan, plan_rows
-from shardc.compiler.lower.row_space import frame_of, spots_in
-from shardc.hlo.ir import Computation
+from shardc.compiler.lower.fuse.row_plan import RowPlan, plan_rows
+from shardc.compiler.lower.fuse.row_space import frame_of, spots_in
+from shardc.hlo.ir.ir import Computation
 from shardc.hlo.text.reader import read_hlo
 from tests.compiler.checking import SUM
 from tests.compiler.kernel_runner import assert_close, compile_and_run, expected, fusion, random

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from shardc.compiler.lower.assign_buffers import assign_buffers
-from shardc.compiler.lower.check_plan import check_plan
-from shardc.compiler.lower.linearise import Linear, linearise
+from shardc.compiler.lower.buffers.assign_buffers import assign_buffers
+from shardc.compiler.lower.buffers.check_plan import check_plan
+from shardc.compiler.lower.buffers.linearise import Linear, linearise
+from shardc.compiler.lower.buffers.share_results import share_results
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.share_results import share_results
 from shardc.hlo.errors import VerificationError
 from tests.compiler.checking import CHECKED, program
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.types import DTYPES
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.types import DTYPES
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.kernel_runner import Array, compile_and_run, instruction
 
 SMALL = [d.name for d in DTYPES.values() if d.is_float and d.bits < 32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.split_products import SplitProducts
+from shardc.compiler.lower.simplify.split_products import SplitProducts
 from tests.compiler.checking import check, program
 
 

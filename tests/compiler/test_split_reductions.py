@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.lower.split_reductions import SplitReductions
+from shardc.compiler.lower.simplify.split_reductions import SplitReductions
 from shardc.hlo.evaluate import evaluate_computation
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import check, program
 
 

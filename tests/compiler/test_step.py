@@ -11,12 +11,12 @@ import pytest
 
 from shardc.compiler.compile import build_executable, load_step
 from shardc.compiler.executable import ARENA_HEADER, Executable
-from shardc.compiler.lower.fusion_rules import new_part
+from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Alias, Module
-from shardc.native.target import host_target
+from shardc.hlo.ir.ir import Alias, Module
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import CHECKED, assert_close, check, compiled_results, program, random_arguments
 from tests.compiler.evaluator_kernels import EvaluatorKernels
 from tests.compiler.test_passes import LOOP, LOOP_ENTRY

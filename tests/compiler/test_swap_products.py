@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardc.compiler.lower.swap_products import SwapProducts
-from shardc.hlo.ir import Module
+from shardc.compiler.lower.simplify.swap_products import SwapProducts
+from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import check, program
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.types import DTYPES
+from shardc.hlo.ir.types import DTYPES
 from tests.compiler.checking import check, program
 
 REAL = [d for d in DTYPES.values() if d.is_float or d.is_integer]

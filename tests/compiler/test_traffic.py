@@ -6,7 +6,7 @@ import pytest
 
 from shardc.compiler.lower.lowered import Copy, Kernel, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.traffic import Traffic, step_traffic
+from shardc.compiler.lower.schedule.step_traffic import Traffic, step_traffic
 from tests.compiler.checking import program
 
 BIG = "x = f32[100,50] parameter(0)\n"

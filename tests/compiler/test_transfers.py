@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.lower.pair_transfers import PairTransfers
+from shardc.compiler.lower.expand.pair_transfers import PairTransfers
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.stages import Program
+from shardc.stages.stages import Program
 
 DEVICES = 4
 

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler import tune as tune_module
 from shardc.compiler.compile import build_executable, compile_module, run_single
+from shardc.compiler.cpu import emit_kernel
 from shardc.compiler.executable import Executable
-from shardc.compiler.kernels import emit_kernel
-from shardc.compiler.trial import StepTrial, compare
-from shardc.compiler.tune import Choice, Workplace, tune
-from shardc.compiler.tuning import DEFAULT, Tuning, kernel_candidates
+from shardc.compiler.tune import tune as tune_module
+from shardc.compiler.tune.trial import StepTrial, compare
+from shardc.compiler.tune.tune import Choice, Workplace, tune
+from shardc.compiler.tune.tuning import DEFAULT, Tuning, kernel_candidates
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.native.pool import pool, pool_object
-from shardc.native.target import host_target
+from shardc.hlo.ir.ir import Module
+from shardc.native.llvm.target import host_target
+from shardc.native.threads.pool import pool, pool_object
 from tests.compiler.checking import assert_close, program, random_arguments
 from tests.compiler.kernel_runner import instruction
 
@@ -211,7 +211,7 @@ def test_trials_run_steps_and_take_turns() -> None:
 
 
 def test_candidates_fit_the_kernel() -> None:
-    from shardc.hlo.types import array_shape
+    from shardc.hlo.ir.types import array_shape
 
     square = array_shape("f32", 2048, 2048)
     dot = instruction("dot", square, square, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))

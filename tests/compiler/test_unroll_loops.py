@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.unroll_loops import UnrollLoops
+from shardc.compiler.lower.simplify.unroll_loops import UnrollLoops
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
 from tests.compiler.checking import assert_close, check, random_arguments

@@ -15,13 +15,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import DTYPES, DType, array_shape
 from shardc.hlo.text.printer import print_module
-from shardc.hlo.types import DTYPES, DType, array_shape
 from shardc.hlo.verify import verify
 from tests.compiler.property_support import TYPES, difference, special
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.expand_vector_products import ExpandVectorProducts
+from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
 from tests.compiler.checking import check, program
 
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.compiler.compile import build_executable, load_step
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
-from shardc.hlo.lapack import attributes_of
-from shardc.hlo.literal import Literal
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import Shape
-from shardc.launcher.driver import Driver
-from shardc.native.target import host_target
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir.lapack import attributes_of
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import Shape
+from shardc.launcher.driver.driver import Driver
+from shardc.native.llvm.target import host_target
 
 __all__ = ["grids", "parsable", "run_natively"]
 

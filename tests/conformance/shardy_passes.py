@@ -20,16 +20,16 @@ from filecheck.options import Options
 from filecheck.parser import Parser
 
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Module
-from shardc.hlo.sharding import Sharding
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.stablehlo.mlir.attach import attach
 from shardc.hlo.stablehlo.mlir.bindings import Bindings
 from shardc.hlo.stablehlo.mlir.extract import plain_form
 from shardc.hlo.stablehlo.reader import module_from_plain
 from shardc.hlo.stablehlo.writer import sharding_request
-from shardc.sharding.options import PropagationOptions
-from shardc.sharding.propagate import propagate
-from shardc.sharding.refine import RefineShardings
+from shardc.sharding.propagation.options import PropagationOptions
+from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagation.propagate_once import RefineShardings
 
 PIPELINE = "sdy-propagation-pipeline"
 #: One propagation pass -> the options that it stands for.

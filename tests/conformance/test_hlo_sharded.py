@@ -10,13 +10,13 @@ import pytest
 
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.partitioner.adopt import adopt
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.partitioner.prepare.adopt_partitioned import adopt
+from shardc.sharding.propagation.propagate import propagate
 
 sys.path.append(str(Path(__file__).parents[1] / "partitioner"))
 

@@ -10,7 +10,7 @@ import pytest
 from xla_judge import XlaParser
 
 from shardc.hlo.errors import Location, ShardcError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo

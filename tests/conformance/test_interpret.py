@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from interpreter_runs import grids, parsable, run_natively
 
-from shardc.hlo.build import uncalled_computations
 from shardc.hlo.errors import ParseError
 from shardc.hlo.evaluate import evaluate, evaluate_computation
-from shardc.hlo.ir import Computation, Module
+from shardc.hlo.ir.build import uncalled_computations
+from shardc.hlo.ir.ir import Computation, Module
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.verify import verify
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardc.hlo.build import make_module
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation, topological
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, topological
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.hlo.types import Shape, tuple_shape
 from shardc.hlo.verify import verify
-from shardc.launcher.array import gather
-from shardc.launcher.stages import Program
+from shardc.launcher.arrays.array import gather
 from shardc.partitioner.equivalence import agree, gather_array, gather_results
+from shardc.stages.stages import Program
 
 Array = NDArray[Any]
 GRID = "interpreter.run_parallel"

@@ -14,12 +14,12 @@ import pytest
 from shardc.compiler.compile import build_executable, run_single
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate, evaluate_computation
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.stablehlo.mlir.bindings import Bindings
 from shardc.hlo.stablehlo.reader import module_from_mlir
-from shardc.hlo.types import Shape
 from shardc.hlo.verify import verify
-from shardc.native.target import host_target
+from shardc.native.llvm.target import host_target
 
 
 def read(path: Path) -> Module:

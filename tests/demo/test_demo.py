@@ -15,7 +15,7 @@ from shardc.demo import export as exporting
 from shardc.demo.run import DRAWN, Table, run_demo
 from shardc.demo.setup import MESH, ModelConfig, example_inputs, example_state, example_tokens, result_names
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.sharding import Sharding
+from shardc.hlo.ir.sharding import Sharding
 
 SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=32, vocab=64, sequence=8, batch=4)
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.launcher.stages import Program
+from shardc.stages.stages import Program
 
 __all__ = ["READERS", "SECONDS", "outcome"]
 

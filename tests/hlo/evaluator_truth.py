@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.verify import verify
 
 jax = pytest.importorskip("jax")

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.stablehlo.reader import module_from_mlir
 from shardc.hlo.verify import verify
 

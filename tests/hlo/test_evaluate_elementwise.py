@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from evaluator_truth import agree, jax
 
-from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate_computation
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.types import array_shape
 
 lax, jnp = jax.lax, jax.numpy
 

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.errors import InputError, RunError, UnsupportedError
 from shardc.hlo.evaluate import ROWS, evaluate
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.literal import Literal
-from shardc.hlo.opset import OPS
-from shardc.hlo.types import Layout, Shape, array_shape, token_shape, tuple_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import Layout, Shape, array_shape, token_shape, tuple_shape
 
 F = array_shape("f32")
 

@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Computation
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.types import array_shape
 
 BOUNDED = settings(deadline=None, max_examples=60, derandomize=True)
 S = array_shape("s32")

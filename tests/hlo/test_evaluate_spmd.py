@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import Shape, array_shape, tuple_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.hlo.verify import verify
 
 Array = NDArray[Any]

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from shardc.hlo.build import binary_computation, make_instruction
 from shardc.hlo.errors import VerificationError
-from shardc.hlo.groups import AxisGroups, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.infer import RULES, infer_shape
-from shardc.hlo.ir import Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import OPS, ConvDims, Window, WindowDim
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import Shape, array_shape, tuple_shape
+from shardc.hlo.ir.build import binary_computation, make_instruction
+from shardc.hlo.ir.groups import AxisGroups, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.infer import RULES, infer_shape
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import OPS, ConvDims, Window, WindowDim
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 
 
 def value(dtype: str, *dims: int) -> Instruction:

@@ -11,10 +11,10 @@ import pytest
 from test_infer import CASES, F, value
 
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import Shape, array_shape, token_shape, tuple_shape
 from shardc.hlo.verify import verify_computation
 
 NUMBERS = (-1, 0, 1, 3, 99, 2**31, 2**63)

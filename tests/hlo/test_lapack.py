@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.hlo.lapack import LAPACK, attributes_of
-from shardc.hlo.types import Shape, array_shape, tuple_shape
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.lapack import LAPACK, attributes_of
+from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.hlo.verify import verify
-from shardc.native import blas
+from shardc.native.llvm import blas
 
 f32 = array_shape("f32", 4, 4)
 info = array_shape("s32")

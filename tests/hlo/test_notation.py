@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from xla_judge import judge
 
 from shardc.hlo.errors import Location, ParseError
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, groups_grid
-from shardc.hlo.iota import iota_of_devices
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.notation import (
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, groups_grid
+from shardc.hlo.ir.iota import iota_of_devices
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.ir.types import array_shape
+from shardc.hlo.text.notations.tiles import (
     parse_groups,
     parse_pairs,
     parse_sharding,
@@ -25,8 +27,6 @@ from shardc.hlo.notation import (
     tile_reduction,
     tile_sharding,
 )
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding, TileSharding
-from shardc.hlo.types import array_shape
 
 JAXLIB = tuple(int(n) for n in version("jaxlib").split(".")[:2])
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=150)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardc.hlo.codec.plain import Rule, from_json, from_plain, read_json, to_json, to_plain
 from shardc.hlo.errors import InputError
-from shardc.hlo.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, Pairs, ReplicaGroups
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.plain import Rule, from_json, from_plain, read_json, to_json, to_plain
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import DTYPES, DType, Shape
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, Pairs, ReplicaGroups
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import DTYPES, DType, Shape
 
 
 @dataclass(frozen=True)

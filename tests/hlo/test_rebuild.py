@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import shardc
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.text.reader import read_hlo
 
 _TEXT = """

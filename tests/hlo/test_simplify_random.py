@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.types import Shape, array_shape
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
-from shardc.hlo.types import Shape, array_shape
 from shardc.hlo.verify import verify
 from tests.compiler.property_support import difference, wild
 

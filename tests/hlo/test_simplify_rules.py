@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.eliminate import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
@@ -355,8 +355,8 @@ def test_reductions_of_moved_values(data: st.DataObject) -> None:
 @given(st.data())
 def test_products_that_add_up_nothing(data: st.DataObject) -> None:
     """Any batch and free dimensions in any order, with contracted ones of size 1."""
-    from shardc.hlo.build import Builder, make_module
-    from shardc.hlo.types import array_shape
+    from shardc.hlo.ir.build import Builder, make_module
+    from shardc.hlo.ir.types import array_shape
 
     sizes = {"b": data.draw(st.integers(1, 3)), "m": data.draw(st.integers(1, 3)), "n": data.draw(st.integers(1, 3))}
     sides = [data.draw(st.permutations(["b", free, *"k" * data.draw(st.integers(0, 1))])) for free in "mn"]

@@ -16,9 +16,9 @@ import pytest
 from jax import export
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.writer import write_stablehlo
 from shardc.hlo.verify import verify

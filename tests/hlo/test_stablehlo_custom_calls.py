@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.reader import read_hlo

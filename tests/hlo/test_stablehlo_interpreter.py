@@ -9,7 +9,7 @@ pytest.importorskip("jaxlib")
 
 from shardc.hlo.errors import RunError, VerificationError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.printer import print_module

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from shardc.hlo import stablehlo
-from shardc.hlo.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
 from shardc.hlo.errors import EnvironmentProblem, ParseError, ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.custom_calls import DATA_FLOW_EDGE, PROPAGATION_BARRIER, RESHARD, SHARDING_GROUP
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.verify import verify
 

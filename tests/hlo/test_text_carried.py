@@ -11,15 +11,15 @@ import pytest
 
 import shardc
 from shardc import Mesh, P, ShapeDtype
-from shardc.compiler.cache import module_key
-from shardc.compiler.serialize import to_bytes
+from shardc.compiler.cache.cache import module_key
+from shardc.compiler.cache.serialize import to_bytes
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ParseError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.carried import carried_text, with_carried
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.programs import program_of
+from shardc.stages.programs import program_of
 
 ROOT = Path(__file__).parents[2]
 MESH = Mesh({"data": 2, "model": 2})

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import DTYPES, DType, array_shape
 from shardc.hlo.text.literals import print_literal, read_literal
 from shardc.hlo.text.scanner import Scanner
-from shardc.hlo.types import DTYPES, DType, array_shape
 
 TYPES = [d for d in DTYPES.values() if d.kind not in ("token", "tuple", "opaque")]
 

@@ -9,16 +9,16 @@ import pytest
 from text_support import FULL
 from xla_judge import judge
 
-from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups
-from shardc.hlo.ir import Alias, Computation, Instruction, Metadata, Module
-from shardc.hlo.literal import Literal
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, Sharding, TileSharding
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListGroups
+from shardc.hlo.ir.ir import Alias, Computation, Instruction, Metadata, Module
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, Sharding, TileSharding
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.hlo.text.equal import difference, same_module
 from shardc.hlo.text.names import unique_names
 from shardc.hlo.text.printer import print_instruction, print_module
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape, tuple_shape
 
 F32 = array_shape("f32")
 

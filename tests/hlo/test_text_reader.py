@@ -9,14 +9,14 @@ import pytest
 from text_support import FULL
 
 from shardc.hlo.errors import Location, ParseError, ShardcError, UnsupportedError, VerificationError
-from shardc.hlo.groups import AxisGroups, IotaGroups, ListGroups
-from shardc.hlo.ir import Alias, Instruction, Module
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.sharding import Sharding, TileSharding
+from shardc.hlo.ir.groups import AxisGroups, IotaGroups, ListGroups
+from shardc.hlo.ir.ir import Alias, Instruction, Module
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.sharding import Sharding, TileSharding
+from shardc.hlo.ir.types import Layout, array_shape
 from shardc.hlo.text.equal import same_module
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import Layout, array_shape
 from shardc.hlo.verify import verify
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from shardc.hlo.errors import ParseError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.text.equal import same_module
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo

@@ -12,8 +12,8 @@ from xla_judge import judge
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.notation import parse_groups, print_groups
 from shardc.hlo.text.equal import difference
+from shardc.hlo.text.notations.tiles import parse_groups, print_groups
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardc.frontends.numpy.functions.dispatch import REFUSED
+from shardc.frontends.numpy.trace import ShapeDtype, trace_function
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
-from shardc.hlo.trace.dispatch import REFUSED
-from shardc.hlo.trace.program import ShapeDtype, trace_function
 from tests.hlo.trace_support import check, samples, traced
 
 X = samples("f8", 3, 4)

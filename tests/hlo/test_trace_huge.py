@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardc.frontends.numpy.strides import Strides
+from shardc.frontends.numpy.trace import ShapeDtype, trace_function
 from shardc.hlo.errors import ShardcError, UnsupportedError
-from shardc.hlo.trace.program import ShapeDtype, trace_function
-from shardc.hlo.trace.strides import Strides
 from tests.hlo.trace_support import check, samples, traced
 
 FAST = settings(max_examples=150, deadline=None)

@@ -7,8 +7,8 @@ import zlib
 import numpy as np
 import pytest
 
-from shardc.hlo.trace.dispatch import FUNCTIONS, REFUSED, supported_functions
-from shardc.hlo.trace.elementwise import UFUNCS
+from shardc.frontends.numpy.functions.dispatch import FUNCTIONS, REFUSED, supported_functions
+from shardc.frontends.numpy.functions.elementwise import UFUNCS
 from tests.hlo.trace_support import agree, check, compile_and_run, copies, leaves_of, samples, traced
 from tests.hlo.trace_table import LINALG, ROWS, Row, cases
 

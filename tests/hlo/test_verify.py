@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from shardc.hlo.build import Builder, binary_computation, make_instruction, make_module
 from shardc.hlo.errors import ShardcError, VerificationError
-from shardc.hlo.groups import AxisGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Alias, Computation, Instruction, Metadata, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
+from shardc.hlo.ir.build import Builder, binary_computation, make_instruction, make_module
+from shardc.hlo.ir.groups import AxisGroups, ListGroups, ListPairs
+from shardc.hlo.ir.ir import Alias, Computation, Instruction, Metadata, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape, tuple_shape
 from shardc.hlo.verify import verify
 
 F = array_shape("f32", 4)
@@ -189,7 +189,7 @@ def test_broken_rules(build: Callable[[], Module], message: str) -> None:
 
 
 def test_layouts_do_not_matter() -> None:
-    from shardc.hlo.types import Layout, Shape
+    from shardc.hlo.ir.types import Layout, Shape
 
     x = make_instruction("parameter", shape=Shape(F.dtype, (2, 3), layout=Layout((0, 1))), index=0)
     verify(entry(x, Instruction("negate", array_shape("f32", 2, 3), (x,))))

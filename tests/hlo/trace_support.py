@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from shardc.frontends.numpy.trace import TracedFunction, trace_function
+from shardc.frontends.numpy.tree import flatten
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.trace.program import TracedFunction, trace_function
-from shardc.hlo.trace.tree import flatten
 from shardc.hlo.verify import verify
 
 __all__ = ["agree", "check", "compile_and_run", "leaves_of", "samples", "traced"]
@@ -73,7 +73,7 @@ def compile_and_run(made: TracedFunction, args: Sequence[Any]) -> list[Any]:
     """The compiled program's results, constants not folded."""
     from shardc.compiler.compile import build_executable, run_single
     from shardc.hlo.config import Config
-    from shardc.native.target import host_target
+    from shardc.native.llvm.target import host_target
 
     executable = build_executable(made.module, Config(), host_target(), fold=False)
     return run_single(executable, [np.asarray(a) for a in made.flatten(args)])

@@ -11,8 +11,8 @@ import numpy as np
 import shardc
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.compiled import Compiled
-from shardc.launcher.stages import Program
+from shardc.launcher.driver.compiled import Compiled
+from shardc.stages.stages import Program
 
 ALONE = "ROOT y = $T$[4] multiply(x, rates)"
 TOGETHER = """product = $T$[4] multiply(x, rates)

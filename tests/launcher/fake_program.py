@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
 from shardc.compiler.executable import ArraySpec, Executable
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, Sharding
-from shardc.hlo.types import DTYPES, array_shape
-from shardc.launcher.driver import STEP_TYPE
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.hlo.ir.types import DTYPES, array_shape
+from shardc.launcher.driver.driver import STEP_TYPE
 
 
 def program(devices: int = 4, n: int = 10, donated: tuple[int, ...] = ()) -> tuple[Executable, Any]:

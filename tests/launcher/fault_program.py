@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.compiled import Compiled
-from shardc.launcher.stages import Program
+from shardc.launcher.driver.compiled import Compiled
+from shardc.stages.stages import Program
 
 #: Collectives that a rank comes to in one step, the loop's twice.
 COLLECTIVES = 9

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import shardc
-from shardc.launcher.atomic import atomic_output
-from shardc.native.drive import PERFORM_TYPE
+from shardc.launcher.run.output_files import atomic_output
+from shardc.native.drive.drive_loop import PERFORM_TYPE
 from tests.launcher.fault_program import argument, compiled
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shardc.launcher.mpi_environment import MpiLibrary, find_library
+from shardc.launcher.jobs.mpi_environment import MpiLibrary, find_library
 
 __all__ = ["FOLDERS", "LIBRARIES", "environment", "library_below"]
 

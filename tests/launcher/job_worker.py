@@ -11,8 +11,8 @@ import numpy as np
 
 import shardc
 from shardc.hlo.config import Config
-from shardc.launcher.driver import Driver
-from shardc.launcher.job import job_transport
+from shardc.launcher.driver.driver import Driver
+from shardc.launcher.jobs.job import job_transport
 from tests.launcher.fake_program import program
 
 X = np.arange(10, dtype=np.float32)

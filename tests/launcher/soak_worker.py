@@ -21,7 +21,7 @@ import numpy as np
 import shardc
 from shardc import Mesh, P, ShapeDtype
 from shardc.hlo.config import Config
-from shardc.launcher.job import job_transport
+from shardc.launcher.jobs.job import job_transport
 
 MESH = Mesh({"data": 2, "model": 4})
 BATCH, INPUTS, HIDDEN, OUTPUTS = 32, 16, 64, 8

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.affinity import (
+from shardc.launcher.jobs.affinity import (
     BIND_VARIABLE,
     BINDINGS,
     Core,
@@ -109,7 +109,9 @@ def test_nothing_is_bound_unasked() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes are not bound on this system")
 def test_a_process_is_bound() -> None:
-    code = "import os; from shardc.launcher.affinity import bind_rank; print(bind_rank() == os.sched_getaffinity(0))"
+    code = (
+        "import os; from shardc.launcher.jobs.affinity import bind_rank; print(bind_rank() == os.sched_getaffinity(0))"
+    )
     environ = {**os.environ, BIND_VARIABLE: "core", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"

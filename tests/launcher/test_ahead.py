@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.analysis.ahead import compile_ahead, write_ahead
 from shardc.compiler.ahead.example import link
 from shardc.compiler.ahead.program import AheadProgram, identifier
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.ahead import compile_ahead, write_ahead
-from shardc.launcher.layout import Layout
-from shardc.native import blas
-from shardc.native.target import CPUS
+from shardc.launcher.arrays.layout import Layout
+from shardc.native.llvm import blas
+from shardc.native.llvm.target import CPUS
 from tests.cli.programs import MLP, PLAIN
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
@@ -88,8 +88,8 @@ def collectives(*values: tuple[str, int]) -> str:
 @pytest.fixture
 def mpiexec(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The launcher of the MPI here; its mpicc is found."""
-    from shardc.launcher.mpi_environment import find_library
-    from shardc.launcher.mpiexec import find_mpiexec
+    from shardc.launcher.jobs.mpi_environment import find_library
+    from shardc.launcher.jobs.mpiexec import find_mpiexec
 
     library = find_library()
     mpiexec = Path(find_mpiexec(library)) if library is not None else None

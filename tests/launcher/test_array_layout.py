@@ -8,15 +8,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.collectives.local import LocalTransport
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import DTYPES
-from shardc.launcher.arguments import place
-from shardc.launcher.array import Array
-from shardc.launcher.buffer_pool import BufferPool
-from shardc.launcher.layout import Layout
-from shardc.launcher.placement import layout_of
+from shardc.collectives.in_process.transport import LocalTransport
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import DTYPES
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.placement import layout_of
+from shardc.launcher.driver.arguments import place
+from shardc.launcher.driver.buffer_pool import BufferPool
 from shardc.partitioner.equivalence import gather_array, scatter_array
 
 MESHES = [

@@ -13,9 +13,9 @@ import pytest
 import shardc
 from shardc import Mesh, P
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.launcher import reshard as module
-from shardc.launcher.array_making import array
-from shardc.launcher.placement import as_sharding, layout_of
+from shardc.launcher.arrays import reshard as module
+from shardc.launcher.arrays.make_arrays import array
+from shardc.launcher.arrays.placement import as_sharding, layout_of
 from tests.launcher.reshard_worker import MESHES, X, cases
 from tests.launcher.test_job import mpiexec
 

@@ -7,11 +7,12 @@ import os
 import pytest
 
 from shardc.cli.app import main
-from shardc.launcher import mpiexec, task
-from shardc.launcher.before_start import check_hosts, check_ranks
-from shardc.launcher.hosts import Host
-from shardc.launcher.mpi_environment import detect_launcher, find_library
-from shardc.launcher.service import serve as service
+from shardc.launcher.jobs import mpiexec
+from shardc.launcher.jobs.before_start import check_hosts, check_ranks
+from shardc.launcher.jobs.hosts import Host
+from shardc.launcher.jobs.mpi_environment import detect_launcher, find_library
+from shardc.launcher.run import task
+from shardc.service import serve as service
 
 JOB = ["mpiexec", "-n", "2"]
 REFUSED = {

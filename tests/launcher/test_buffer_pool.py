@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 
-from shardc.launcher.buffer_pool import BufferPool
+from shardc.launcher.driver.buffer_pool import BufferPool
 
 _BYTES = 1 << 20
 

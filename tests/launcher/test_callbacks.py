@@ -18,11 +18,11 @@ from jax.experimental import io_callback  # noqa: E402
 
 import shardc  # noqa: E402
 from shardc import Mesh, P  # noqa: E402
+from shardc.analysis.verify import verify_program  # noqa: E402
 from shardc.hlo.errors import InputError, RunError, UnsupportedError  # noqa: E402
 from shardc.hlo.evaluate import evaluate, evaluate_spmd  # noqa: E402
-from shardc.launcher import programs  # noqa: E402
-from shardc.launcher.compiled import Compiled  # noqa: E402
-from shardc.launcher.verify import verify_program  # noqa: E402
+from shardc.launcher.driver.compiled import Compiled  # noqa: E402
+from shardc.stages import programs  # noqa: E402
 from tests.launcher.callback_cases import CASES, X, like, random_program  # noqa: E402
 from tests.launcher.test_job import mpiexec  # noqa: E402
 

@@ -13,7 +13,7 @@ import pytest
 import shardc
 from shardc import Compiled, Mesh, P, Program, ShapeDtype
 from shardc.hlo.errors import InputError, RunError
-from shardc.launcher.compiled import job_config
+from shardc.launcher.driver.compiled import job_config
 
 CHECKED = replace(job_config(), check=True)
 MESH = Mesh({"x": 4})
@@ -92,7 +92,7 @@ def test_a_jitted_function_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path:
     def compare(self: Any, arguments: Any, results: Any) -> None:
         compared.append(len(arguments))
 
-    monkeypatch.setattr("shardc.launcher.checked.StepCheck.compare", compare)
+    monkeypatch.setattr("shardc.launcher.driver.checked.StepCheck.compare", compare)
     double = shardc.jit(lambda w, x: {"y": w["a"] @ x}, mesh=MESH, in_shardings=(P("x"), P()))
     double({"a": np.eye(8, dtype=np.float32)}, np.ones((8, 2), np.float32))
     assert compared == [2]

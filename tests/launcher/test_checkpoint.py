@@ -22,14 +22,14 @@ from safetensors.numpy import load_file
 
 import shardc
 from shardc import Mesh, P
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.errors import EnvironmentProblem, InputError, ShardcError, UnsupportedError
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import DTYPES
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import DTYPES
+from shardc.launcher.arrays.pieces import volume, whole_region
 from shardc.launcher.checkpoint.index import Index
 from shardc.launcher.checkpoint.load import Reader
 from shardc.launcher.checkpoint.save import tile_of
-from shardc.launcher.pieces import volume, whole_region
 
 MESH = Mesh({"x": 2, "y": 2})
 X = np.arange(35, dtype=np.float32).reshape(7, 5)

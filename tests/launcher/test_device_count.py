@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import shardc
 from shardc.cli.app import main
-from shardc.launcher.programs import program_of
-from shardc.sharding.convert import device_count, with_axis_shardings
+from shardc.sharding.notations.tile_assignments import device_count, with_axis_shardings
+from shardc.stages.programs import program_of
 
 BODY = """
 ENTRY main {

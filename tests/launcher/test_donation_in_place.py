@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.config import Config
-from shardc.launcher.driver import Driver
+from shardc.launcher.driver.driver import Driver
 from tests.launcher.fake_program import program
 
 X = np.arange(10, dtype=np.float32)

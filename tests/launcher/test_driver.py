@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
-from shardc.launcher.array import gather
-from shardc.launcher.driver import STEP_TYPE, Driver
+from shardc.launcher.arrays.array import gather
+from shardc.launcher.driver.driver import STEP_TYPE, Driver
 from tests.launcher.fake_program import program
 
 X = np.arange(10, dtype=np.float32)

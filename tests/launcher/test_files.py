@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from shardc.compiler.executable import ArraySpec
+from shardc.frontends.load import content_kind, read_file
 from shardc.hlo.errors import InputError, ParseError
-from shardc.hlo.types import DTYPES, array_shape
-from shardc.launcher.atomic import atomic_output, check_writable, write_text
-from shardc.launcher.load import content_kind, read_file
-from shardc.launcher.npz import decode, encode, read_inputs, write_outputs
-from shardc.launcher.random_inputs import random_arguments
+from shardc.hlo.ir.types import DTYPES, array_shape
+from shardc.launcher.run.npz import decode, encode, read_inputs, write_outputs
+from shardc.launcher.run.output_files import atomic_output, check_writable, write_text
+from shardc.launcher.run.random_inputs import random_arguments
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import shardc
 from shardc import Compiled, Mesh, P
-from shardc.launcher.compiled import job_config
+from shardc.launcher.driver.compiled import job_config
 
 WIDTH, ROWS = 24, 136
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.analysis.verify import verify_program
 from shardc.hlo.errors import InputError
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.verify import verify_program
-from shardc.partitioner.adopt import adopt, is_partitioned
+from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n\n"
 ROWS = "sharding={devices=[1,2,2]<=[4] last_tile_dim_replicate}"

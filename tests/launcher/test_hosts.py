@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import InputError
-from shardc.launcher.hosts import Host, parse_hosts, placed, read_hostfile
-from shardc.launcher.launchers import FAMILIES
+from shardc.launcher.jobs.hosts import Host, parse_hosts, placed, read_hostfile
+from shardc.launcher.jobs.launchers import FAMILIES
 
 
 def test_inline() -> None:

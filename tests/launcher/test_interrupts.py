@@ -14,8 +14,8 @@ from tests.launcher.test_faults import alive
 
 LONG = """
 import ctypes, threading, time
-from shardc.launcher.interrupts import prompt_interrupts
-from shardc.native.jit import compile_ir, load_object
+from shardc.launcher.jobs.interrupts import prompt_interrupts
+from shardc.native.llvm.jit import compile_ir, load_object
 text = ("define void @spin(ptr %inside) {\\nentry:\\n  store volatile i32 1, ptr %inside\\n  br label %loop\\n"
         "loop:\\n  br label %loop\\n}")
 code = load_object(compile_ir(text), ["spin"])
@@ -30,7 +30,7 @@ with prompt_interrupts(0.1):
 """
 NOTICED = """
 import time
-from shardc.launcher.interrupts import prompt_interrupts
+from shardc.launcher.jobs.interrupts import prompt_interrupts
 try:
     with prompt_interrupts(0.1):
         print("running", flush=True)

@@ -15,8 +15,8 @@ import pytest
 from jax_programs import CONTRACTIONS, CONTROL, ELEMENTWISE, GRADIENTS, STRUCTURE, Case
 
 from shardc import Mesh, P
-from shardc.launcher.programs import from_jax
-from shardc.launcher.stages import Program
+from shardc.stages.programs import from_jax
+from shardc.stages.stages import Program
 
 MESH = Mesh({"a": 2, "b": 2})
 WITHOUT_CPU_CODE = {"fft"}

@@ -16,14 +16,14 @@ import pytest
 from jax import export
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-from shardc.hlo.callbacks import calls_of, is_callback, title_of
+from shardc.frontends.jax import frontend
+from shardc.frontends.jax.frontend import JaxProgram, exported_from_bytes, lower_function, module_from_jax
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.launcher import jax_frontend
-from shardc.launcher.jax_frontend import JaxProgram, exported_from_bytes, lower_function, module_from_jax
-from shardc.sharding.spec import P
+from shardc.hlo.ir.callbacks import calls_of, is_callback, title_of
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.sharding.notations.partition_spec import P
 
 STATE = {"w": np.arange(8, dtype=np.float32).reshape(4, 2), "unused": np.ones(3, np.float32)}
 
@@ -308,12 +308,12 @@ def test_calls_without_their_functions_are_refused(mesh: Mesh | None) -> None:
 def test_without_jax_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(EnvironmentProblem, match="JAX") as caught:
-        jax_frontend.module_from_jax(lambda x: x, 1)
+        frontend.module_from_jax(lambda x: x, 1)
     assert "shardc[jax]" in str(caught.value)
 
 
 def test_importing_the_front_end_loads_no_jax() -> None:
-    code = "import sys, shardc.launcher.jax_frontend; assert 'jax' not in sys.modules and 'jaxlib' not in sys.modules"
+    code = "import sys, shardc.frontends.jax.frontend; assert 'jax' not in sys.modules and 'jaxlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -334,7 +334,7 @@ def test_accelerators_are_not_opened() -> None:
 import logging, jax, numpy as np
 from shardc.launcher import accelerators, jax_frontend
 accelerators._plugins = lambda: True
-jax_frontend.module_from_jax(lambda x: x + 1, np.ones(3, np.float32))
+frontend.module_from_jax(lambda x: x + 1, np.ones(3, np.float32))
 assert jax.config.jax_platforms == "cpu", jax.config.jax_platforms
 """
     environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}

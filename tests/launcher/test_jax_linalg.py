@@ -17,7 +17,7 @@ from shardc.hlo.config import Config  # noqa: E402
 from shardc.hlo.evaluate import evaluate  # noqa: E402
 from shardc.hlo.text.equal import difference  # noqa: E402
 from shardc.hlo.text.reader import read_hlo  # noqa: E402
-from shardc.native.target import host_target  # noqa: E402
+from shardc.native.llvm.target import host_target  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 

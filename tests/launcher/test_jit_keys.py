@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.frontends.jax import context
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.launcher import jax_context
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -155,10 +155,10 @@ def test_jax_that_does_not_tell_its_settings(monkeypatch: pytest.MonkeyPatch) ->
     from jax._src import config
 
     monkeypatch.delattr(config, "trace_context")
-    jax_context._reader.cache_clear()
+    context._reader.cache_clear()
     with pytest.raises(UnsupportedError, match="does not tell the settings"):
         shardc.jit(lambda x: x)(X)
-    jax_context._reader.cache_clear()
+    context._reader.cache_clear()
 
 
 @pytest.mark.parametrize("kind", [None, "cpu"])

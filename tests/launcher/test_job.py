@@ -74,8 +74,8 @@ def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path, 
 
 
 def test_plain_python_under_mpiexec_ends_too(repository: Path) -> None:
-    from shardc.launcher.mpi_environment import find_library
-    from shardc.launcher.mpiexec import find_mpiexec
+    from shardc.launcher.jobs.mpi_environment import find_library
+    from shardc.launcher.jobs.mpiexec import find_mpiexec
 
     library = find_library()
     assert library is not None

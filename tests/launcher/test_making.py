@@ -20,10 +20,10 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.load import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError, UnsupportedError
-from shardc.launcher import making
-from shardc.launcher.making import Making, handed_out
-from shardc.native import target as targets
-from shardc.native.target import Target, common_target, host_target, named_target
+from shardc.native.llvm import target as targets
+from shardc.native.llvm.target import Target, common_target, host_target, named_target
+from shardc.stages import executables
+from shardc.stages.executables import Making, handed_out
 from tests.compiler.checking import program
 from tests.launcher.test_job import mpiexec
 
@@ -151,12 +151,12 @@ def test_common_targets() -> None:
     assert both.vector_bits == 128
     assert {f for f in both.features.split(",") if f[0] == "+"} == set(old.features.split(","))
     assert common_target([new, named_target("aarch64", "linux")]) is None
-    assert making.PATIENCE > 1
+    assert executables.PATIENCE > 1
 
 
 WORKER = """
 import os, sys
-from shardc.launcher.mpi_environment import detect_launcher
+from shardc.launcher.jobs.mpi_environment import detect_launcher
 rank = detect_launcher().rank
 os.environ["SHARDC_CACHE_DIR"] = os.path.join(sys.argv[1], str(rank))
 import jax.numpy as jnp, numpy as np, shardc

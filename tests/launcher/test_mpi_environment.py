@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.mpi_environment import Launcher, MpiLibrary, check, detect_launcher, find_library
-from shardc.launcher.mpiexec import find_mpiexec, job_environment, python_command, start_job
+from shardc.launcher.jobs.mpi_environment import Launcher, MpiLibrary, check, detect_launcher, find_library
+from shardc.launcher.jobs.mpiexec import find_mpiexec, job_environment, python_command, start_job
 
 MPICH = MpiLibrary("mpich", Path("/opt/mpich/lib/libmpi.so.12"))
 OPENMPI = MpiLibrary("openmpi", Path("/usr/lib/libmpi.so.40"))
@@ -131,7 +131,7 @@ def test_the_launcher_beside_the_library_wins_and_must_be_its_own(tmp_path: Path
 
 
 def test_python_commands_get_the_rank_runner() -> None:
-    runner = ["-m", "shardc.launcher.rank_main"]
+    runner = ["-m", "shardc.launcher.jobs.rank_main"]
     assert python_command(["python", "train.py", "-x"]) == ["python", *runner, "train.py", "-x"]
     assert python_command(["/v/bin/python3.12", "-u", "-X", "dev", "-m", "train"]) == [
         *("/v/bin/python3.12", "-u", "-X", "dev"),

@@ -18,8 +18,8 @@ import job_folders
 import pytest
 from job_folders import FOLDERS, library_below
 
-from shardc.launcher.mpi_environment import MpiLibrary, find_library
-from shardc.launcher.mpiexec import find_mpiexec, job_environment
+from shardc.launcher.jobs.mpi_environment import MpiLibrary, find_library
+from shardc.launcher.jobs.mpiexec import find_mpiexec, job_environment
 
 pytestmark = pytest.mark.mpi
 

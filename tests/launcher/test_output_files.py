@@ -17,7 +17,7 @@ import pytest
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import replacing
-from shardc.launcher.atomic import atomic_output, check_writable, write_text
+from shardc.launcher.run.output_files import atomic_output, check_writable, write_text
 
 ROOT = Path(__file__).parents[2]
 STEP = ROOT / "examples/hlo_annotated/mlp.hlo"

@@ -14,7 +14,7 @@ from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.partitioner.adopt import adopt
+from shardc.partitioner.prepare.adopt_partitioned import adopt
 
 PARTS = "sharding={devices=[4,1]<=[4]}"
 #: How offsets may be written so that they are the same on all devices: constants, what is made of them, and a

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.launcher.prefixed_output import OutputByRank
+from shardc.launcher.jobs.prefixed_output import OutputByRank
 
 HYDRA = b"\x1e0\x1fa\x1e1\x1fb\n\x1e0\x1fc\nlauncher\n\x1e11\x1fend\x1e0\x1flast"
 OPEN_MPI = b"[1,0]<stdout>: ac\n[1,1]<stdout>:b\nlauncher\n[1,11]<stdout>: end[1,0]<stdout>: last"

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.analysis import measured_roofline as roofline_module
+from shardc.analysis.measured_roofline import Roofline, roofline
+from shardc.analysis.profile import Profile
+from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.compile import build_executable
-from shardc.compiler.serialize import read_bytes, to_bytes
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
-from shardc.launcher import roofline as roofline_module
-from shardc.launcher.profile import Profile
-from shardc.launcher.roofline import Roofline, roofline
-from shardc.native.jit import undefined_symbols
-from shardc.native.target import host_target
+from shardc.native.llvm.jit import undefined_symbols
+from shardc.native.llvm.target import host_target
 from tests.cli.programs import MLP
 from tests.compiler.checking import program
 
@@ -67,7 +67,7 @@ def compiled(tmp_path: Path, text: str) -> Any:
 def limits(monkeypatch: pytest.MonkeyPatch) -> Roofline:
     """A roofline that nobody has to measure."""
     given = Roofline(1, 8e9, {"f32": 1e9, "f64": 5e8})
-    monkeypatch.setattr("shardc.launcher.profile.roofline", lambda config, threads: given)
+    monkeypatch.setattr("shardc.analysis.profile.roofline", lambda config, threads: given)
     return given
 
 

@@ -8,9 +8,9 @@ from shardc.compiler.compile import build_executable
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.stages import Program
-from shardc.launcher.step_driver import program_hash, program_parts
-from shardc.native.target import Target, host_target
+from shardc.launcher.driver.step_driver import program_hash, program_parts
+from shardc.native.llvm.target import Target, host_target
+from shardc.stages.stages import Program
 
 TEXT = """HloModule scaled, num_partitions=2
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from shardc.launcher.roll_call import RollCall
+from shardc.launcher.jobs.crash_report import RollCall
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets without files")
 
 RANK = """
 import os, sys
-from shardc.launcher.roll_call import Answering
-from shardc.launcher.standing import this_process
+from shardc.launcher.jobs.crash_report import Answering
+from shardc.launcher.jobs.rank_status import this_process
 answering = Answering.to_launcher(this_process(int(sys.argv[1])), -1)
 print("here", flush=True)
 sys.stdin.readline()

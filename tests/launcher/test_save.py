@@ -17,7 +17,7 @@ import shardc  # noqa: E402
 from shardc import Mesh, P  # noqa: E402
 from shardc.hlo.errors import InputError, UnsupportedError  # noqa: E402
 from shardc.hlo.evaluate import evaluate  # noqa: E402
-from shardc.launcher.stages import Program  # noqa: E402
+from shardc.stages.stages import Program  # noqa: E402
 
 W, X = np.full((8, 4), 0.1, np.float32), np.arange(96, dtype=np.float32).reshape(6, 2, 8) / 96
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from shardc.launcher.shared_files import forget_shared_files, sweep_shared_files
+from shardc.launcher.jobs.shared_files import forget_shared_files, sweep_shared_files
 
 
 def machine(tmp_path: Path) -> tuple[Path, Path]:

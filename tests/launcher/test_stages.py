@@ -10,9 +10,9 @@ import pytest
 
 import shardc
 from shardc import Mesh, P
+from shardc.analysis.verify import verify_program
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
-from shardc.launcher.meshes import as_mesh
-from shardc.launcher.verify import verify_program
+from shardc.launcher.arrays.meshes import as_mesh
 from tests.cli.programs import MLP, PLAIN
 
 RNG = np.random.default_rng(0)

@@ -12,10 +12,10 @@ WORKER = """
 import hashlib, sys
 import numpy as np
 from shardc.compiler.compile import compile_module
-from shardc.launcher.stages import Compiled
+from shardc.stages.stages import Compiled
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.pool import pool, pool_object
+from shardc.native.threads.pool import pool, pool_object
 
 SUM = '''
 sum {

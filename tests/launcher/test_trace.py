@@ -12,7 +12,7 @@ import pytest
 import shardc
 from shardc import Mesh, P, ShapeDtype
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.hlo.sharding import Sharding
+from shardc.hlo.ir.sharding import Sharding
 from tests.hlo.trace_support import agree, copies, leaves_of
 from tests.hlo.trace_table import LINALG, ROWS, Row, cases
 

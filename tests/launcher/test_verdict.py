@@ -6,13 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from shardc.collectives.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.control import ARRIVING, COMPUTING, EXCHANGING, EXPECTING, GONE, OUTSIDE
-from shardc.collectives.membership import Ownership
-from shardc.hlo.groups import ListGroups, ListPairs
-from shardc.hlo.types import DTYPES
-from shardc.launcher.standing import DEAD, RUNNING, STOPPED, UNKNOWN, Peer, Plan, Standing, process_state, this_process
-from shardc.launcher.verdict import at_a_stand, culprits, locked, strayed, verdict
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call.membership import Ownership
+from shardc.collectives.shared_memory.status_page import ARRIVING, COMPUTING, EXCHANGING, EXPECTING, GONE, OUTSIDE
+from shardc.hlo.ir.groups import ListGroups, ListPairs
+from shardc.hlo.ir.types import DTYPES
+from shardc.launcher.jobs.hang_diagnosis import at_a_stand, culprits, locked, strayed, verdict
+from shardc.launcher.jobs.rank_status import (
+    DEAD,
+    RUNNING,
+    STOPPED,
+    UNKNOWN,
+    Peer,
+    Plan,
+    Standing,
+    process_state,
+    this_process,
+)
 
 PLACE = CollectiveOperand(BufferRef("arena", 0, 64, 4), BufferRef("arena", 0, 128, 4), DTYPES["f32"], 1)
 CALLS = [

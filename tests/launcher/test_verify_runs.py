@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardc
-from shardc.launcher.verify import verify_program
+from shardc.analysis.verify import verify_program
 
 SUM = """
 sum {

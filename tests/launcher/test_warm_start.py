@@ -17,7 +17,7 @@ from shardc import Mesh, P
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-from shardc.launcher.jax_frontend import JaxLowering  # noqa: E402
+from shardc.frontends.jax.frontend import JaxLowering  # noqa: E402
 
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardc.native.drive import (
+from shardc.native.drive.drive_loop import (
     ANSWERED,
     FAILED,
     FINISHED,
@@ -23,7 +23,7 @@ from shardc.native.drive import (
     drive,
     drive_object,
 )
-from shardc.native.pool import Row, pool, pool_object
+from shardc.native.threads.pool import Row, pool, pool_object
 
 STEP = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4, ctypes.c_int32)
 

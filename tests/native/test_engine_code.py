@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.hlo.types import DTYPES
-from shardc.native.jit import compile_ir
-from shardc.native.reducing import reducing_module
-from shardc.native.target import named_target
-from shardc.native.virtual import virtual_module
-from shardc.native.work import work_module
+from shardc.hlo.ir.types import DTYPES
+from shardc.native.collectives.reducing import reducing_module
+from shardc.native.collectives.virtual import virtual_module
+from shardc.native.collectives.work import work_module
+from shardc.native.llvm.jit import compile_ir
+from shardc.native.llvm.target import named_target
 
 
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64", "apple-m1"])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from shardc.native import blas, jit, symbols, unlocked
-from shardc.native.target import Target, host_target, named_target
-from shardc.native.vector import F32, F64, I1, I8, I32, I64, INTRINSICS, PTR, constant, intrinsic, with_lanes
+from shardc.native.llvm import blas, jit, symbols, unlocked
+from shardc.native.llvm.target import Target, host_target, named_target
+from shardc.native.math.vector import F32, F64, I1, I8, I32, I64, INTRINSICS, PTR, constant, intrinsic, with_lanes
 
 
 def simple() -> ir.Module:
@@ -37,9 +37,9 @@ def test_compile_load_call() -> None:
 
 PROGRAM = """
 import hashlib
-from shardc.compiler.kernels import emit_kernel, kernel_key
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.types import array_shape
+from shardc.compiler.cpu import emit_kernel, kernel_key
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.types import array_shape
 from shardc.native import jit
 b = Builder("c")
 x = b.parameter(array_shape("f32", 33, 20))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from shardc.native import jit, vector_math
-from shardc.native.math_large import library_function
-from shardc.native.vector import F32, F64
+from shardc.native.llvm import jit
+from shardc.native.math import vector_math
+from shardc.native.math.large import library_function
+from shardc.native.math.vector import F32, F64
 
 NAMES = ("fmod", "sin", "cos", "tan")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3.0, 5.5)

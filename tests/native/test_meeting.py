@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from shardc.native.jit import Loaded, load_object
-from shardc.native.meeting import ARRIVE, NOW, WAIT, meeting_ir, meeting_object
-from shardc.native.target import Target
+from shardc.native.llvm.jit import Loaded, load_object
+from shardc.native.llvm.target import Target
+from shardc.native.threads.meeting import ARRIVE, NOW, WAIT, meeting_ir, meeting_object
 
 ARRIVE_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
 WAIT_TYPE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.native import jit
-from shardc.native.pool import PARALLEL, Pool, Row, pool, pool_ir, pool_object
-from shardc.native.target import Target
+from shardc.native.llvm import jit
+from shardc.native.llvm.target import Target
+from shardc.native.threads.pool import PARALLEL, Pool, Row, pool, pool_ir, pool_object
 
 #: ``many(counters, count, times, nested)``: so many jobs, each adding 1 to ``count`` counters; with ``nested`` every
 #: index is a job of its own over the ``nested`` counters behind its number.

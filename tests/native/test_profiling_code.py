@@ -9,13 +9,13 @@ import time
 import numpy as np
 from llvmlite import ir
 
-from shardc.native import speed
-from shardc.native.chunk_log import chunk_log
-from shardc.native.clock import emit_nanoseconds
-from shardc.native.jit import compile_ir, emit_assembly, load_object, new_module
-from shardc.native.pool import pool, pool_object
-from shardc.native.target import named_target
-from shardc.native.vector import I64
+from shardc.native.llvm.jit import compile_ir, emit_assembly, load_object, new_module
+from shardc.native.llvm.target import named_target
+from shardc.native.math.vector import I64
+from shardc.native.memory import speed
+from shardc.native.threads.chunk_log import chunk_log
+from shardc.native.threads.clock import emit_nanoseconds
+from shardc.native.threads.pool import pool, pool_object
 
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 CHUNKS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from shardc.native import jit, vector_math
-from shardc.native.target import host_target, named_target
-from shardc.native.vector import F32, F64, I64, PTR, constant, with_lanes
+from shardc.native.llvm import jit
+from shardc.native.llvm.target import host_target, named_target
+from shardc.native.math import vector_math
+from shardc.native.math.vector import F32, F64, I64, PTR, constant, with_lanes
 
 UNARY = [n for n in vector_math.F32_FUNCTIONS if n not in ("pow", "atan2")]
 REFERENCE: dict[str, Callable[..., object]] = {

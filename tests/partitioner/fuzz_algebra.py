@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from fuzz_grow import Grown
 
-from shardc.hlo.build import binary_computation
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import binary_computation
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import array_shape
 
 __all__ = ["cholesky", "circular_convolution", "top_k", "transform", "triangular_solve"]
 

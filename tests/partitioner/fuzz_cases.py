@@ -11,15 +11,15 @@ from fuzz_manual import INSIDE
 from fuzz_ops import grow
 from partition_support import check, integers, random_sharding, with_shardings
 
-from shardc.hlo.build import make_module
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.launcher.array import gather
-from shardc.launcher.stages import Program
-from shardc.sharding.propagate import propagate
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.launcher.arrays.array import gather
+from shardc.sharding.propagation.propagate import propagate
+from shardc.stages.stages import Program
 
 __all__ = ["alive", "annotated", "arguments", "check_case", "check_compiled", "failure", "make_case", "stored"]
 

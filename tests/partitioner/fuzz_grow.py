@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape
 
 __all__ = ["LIMIT", "SIZES", "Grown"]
 

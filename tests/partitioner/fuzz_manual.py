@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from fuzz_grow import Grown
 
-from shardc.hlo.build import binary_computation
-from shardc.hlo.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL
-from shardc.hlo.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir import Instruction, Metadata
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import binary_computation
+from shardc.hlo.ir.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Instruction, Metadata
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import array_shape
 
 __all__ = ["INSIDE", "manual"]
 

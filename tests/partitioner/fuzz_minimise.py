@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardc.hlo.build import make_instruction, make_module
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.literal import Literal
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import DimSharding, Sharding
+from shardc.hlo.ir.build import make_instruction, make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify

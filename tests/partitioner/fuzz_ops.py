@@ -15,9 +15,9 @@ from fuzz_manual import manual
 from fuzz_types import integer_arithmetic, integer_dot, narrow_sum, predicate_reduction
 from fuzz_windows import convolution, cumulative, reduce_window, select_and_scatter
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import array_shape, tuple_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import array_shape, tuple_shape
 
 __all__ = ["NESTED", "STEPS", "Step", "grow"]
 

@@ -11,9 +11,9 @@ from fuzz_ops import STEPS, grow
 from partition_support import with_shardings
 
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.sharding.propagate import propagate
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.propagation.propagate import propagate
 
 __all__ = ["make_small_case"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from fuzz_grow import Grown
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape
 
 __all__ = ["convolution", "cumulative", "reduce_window", "select_and_scatter"]
 

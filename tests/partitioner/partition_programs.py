@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape
 
 Program = Callable[[random.Random, Builder], Instruction]
 

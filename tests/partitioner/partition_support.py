@@ -9,12 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from shardc.hlo.build import make_module
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import Shape, dtype_of
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import Shape, dtype_of
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
 from shardc.partitioner.partition import partition
@@ -132,7 +132,7 @@ def check(module: Module, args: Sequence[Any] | None = None, seed: int = 0) -> M
 
 def collectives(module: Module) -> list[str]:
     """Opcodes of the collectives of a partitioned module, in order."""
-    from shardc.hlo.opset import COLLECTIVES
+    from shardc.hlo.ir.opset import COLLECTIVES
 
     return [i.opcode for i in module.instructions() if i.opcode in COLLECTIVES]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations, count, permutations, product
 
-from shardc.partitioner.layout import Atoms, AxisTable, Layout
-from shardc.partitioner.moves import (
+from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.reshard.moves import (
     AllReduce,
     AllToAll,
     Gather,
@@ -23,7 +23,7 @@ from shardc.partitioner.moves import (
     Slice,
     Step,
 )
-from shardc.partitioner.price import Price
+from shardc.partitioner.reshard.price import Price
 
 __all__ = ["Optimum", "all_layouts"]
 

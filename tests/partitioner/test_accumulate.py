@@ -10,10 +10,10 @@ import pytest
 from partition_support import integers, run_partitioned
 
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.partitioner.equivalence import agree
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
@@ -121,7 +121,7 @@ def partitioned(function: Callable[[Any, Any], Any], out: Any) -> dict[str, Any]
 
 def run(function: Callable[[Any, Any], Any], out: Any, dtype: Any) -> tuple[Module, dict[str, Any]]:
     """The partitioned program and its report, after comparing its results."""
-    from shardc.launcher.jax_frontend import module_from_jax
+    from shardc.frontends.jax.frontend import module_from_jax
 
     def at(shape: tuple[int, ...], *spec: Any) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=jax.sharding.NamedSharding(MESH, P(*spec)))

@@ -15,13 +15,13 @@ import pytest
 from partition_support import random_sharding, scatter_poisoned, with_shardings
 
 from shardc.compiler.compile import compile_module
-from shardc.hlo.build import Builder
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import DTYPES, DType, array_shape, tuple_shape
-from shardc.launcher.compiled import Compiled
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
+from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.partition import partition
 

@@ -9,13 +9,13 @@ import numpy as np
 from partition_programs import matmul, total, zeros
 from partition_support import check, collectives, layout
 
-from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 MESH = Mesh({"data": 2, "model": 2})
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from test_optimise import same
 
-from shardc.hlo.build import Builder, make_module
-from shardc.hlo.groups import AxisPairs
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import array_shape
-from shardc.partitioner.optimise.decompose_rings import DecomposeRings
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.groups import AxisPairs
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape
+from shardc.partitioner.optimise.einsums.decompose_rings import DecomposeRings
 
 MESH = Mesh({"x": 6, "y": 2}, (3, 1, 2, 0, 4, 5, 9, 8, 7, 6, 11, 10))
 WHOLE = AxisRef("x")

@@ -15,18 +15,18 @@ import pytest
 from numpy.typing import NDArray
 from partition_support import check as equal
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.notation import tile_sharding
-from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.ir.types import array_shape
+from shardc.hlo.text.notations.tiles import tile_sharding
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 DIMS = (7, 12)
 

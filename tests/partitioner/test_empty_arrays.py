@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from partition_support import check, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 
 MESHES = (Mesh({"x": 2}), Mesh({"x": 3}), Mesh({"x": 2, "y": 2}))
 DIMS = ((0, 6), (6, 0), (0, 0))

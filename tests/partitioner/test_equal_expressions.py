@@ -15,14 +15,14 @@ import pytest
 from partition_support import random_sharding, scatter_poisoned, with_shardings
 
 from shardc.compiler.compile import compile_module
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import Window, WindowDim
-from shardc.hlo.types import array_shape
-from shardc.launcher.compiled import Compiled
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import Window, WindowDim
+from shardc.hlo.ir.types import array_shape
+from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.partition import partition
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from partition_support import layout, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder
 from shardc.hlo.errors import InputError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.equivalence import agree, first_difference, gather_array, scatter_arguments, scatter_array
 from shardc.partitioner.partition import partition
 

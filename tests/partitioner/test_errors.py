@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from partition_support import with_shardings
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.groups import ListPairs
-from shardc.hlo.ir import Metadata
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import OPS
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.groups import ListPairs
+from shardc.hlo.ir.ir import Metadata
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.partition import partition
 from shardc.partitioner.rules import RULES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.opset import OPS
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.equivalence import agree
 from shardc.partitioner.exactness import _SAME_BITS, exact_results

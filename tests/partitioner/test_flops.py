@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Instruction
-from shardc.hlo.lapack import LAPACK
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.partitioner.flops import instruction_flops
+from shardc.costs.kernels.flops import instruction_flops
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.lapack import LAPACK
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape, tuple_shape
 
 LABELS = ConvDims(0, 2, (1,), 1, 2, (0,), 0, 2, (1,))
 

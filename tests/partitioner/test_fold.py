@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from partition_support import check, collectives, layout, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.types import array_shape
-from shardc.partitioner.contract_unflattened import ContractUnflattened
-from shardc.partitioner.fold_pads import FoldPads
-from shardc.partitioner.fold_slices import FoldSlices
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.partition import partition
+from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
+from shardc.partitioner.prepare.fold_pads import FoldPads
+from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.report import build_report
 
 MESH = Mesh({"x": 2, "y": 4})

@@ -14,7 +14,7 @@ import pytest
 from fuzz_cases import check_case, check_compiled, failure, make_case
 from fuzz_minimise import case_text, minimise, read_case
 
-from shardc.hlo.ir import Instruction, Module
+from shardc.hlo.ir.ir import Instruction, Module
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.hlo"))
 BLOCK = 50

@@ -8,12 +8,12 @@ from partition_support import integers, run_partitioned
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.equivalence import agree, scatter_arguments
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 
 def same(text: str) -> Module:

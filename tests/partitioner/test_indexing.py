@@ -11,13 +11,13 @@ from partition_programs import less_than
 from partition_support import check, collectives, integers, layout, random_sharding, with_shardings
 from test_xla import through_xla
 
-from shardc.hlo.build import Builder, binary_computation
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import COLLECTIVES, Window, WindowDim
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import COLLECTIVES, Window, WindowDim
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
 

@@ -11,12 +11,12 @@ import pytest
 from partition_support import collectives, scatter_poisoned
 from test_xla import through_xla
 
+from shardc.frontends.jax.frontend import module_from_jax
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.verify import verify
-from shardc.launcher.jax_frontend import module_from_jax
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

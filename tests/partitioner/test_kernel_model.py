@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.collectives.device import Device, MatrixUnit
-from shardc.collectives.machine import load_machine, machine_names
-from shardc.partitioner.kernel_model import (
+from shardc.costs.kernels.kernel_model import (
     KernelTime,
     Product,
     Work,
@@ -21,6 +19,8 @@ from shardc.partitioner.kernel_model import (
     product_bytes,
     product_seconds,
 )
+from shardc.costs.machines.device import Device, MatrixUnit
+from shardc.costs.machines.machine import load_machine, machine_names
 
 UNIT = MatrixUnit(units=2, shape=(8, 16, 32), tile=(8, 16), fill_seconds=1.0, share=0.5)
 DEVICE = Device(

@@ -12,13 +12,13 @@ import pytest
 
 from shardc.hlo.errors import RunError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.launcher.array import gather
-from shardc.launcher.stages import Program
+from shardc.launcher.arrays.array import gather
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
+from shardc.stages.stages import Program
 
 SIZES = (2**31 - 1, 2**31, 2**32, 2**40)
 TYPES = ("s32", "s64", "u32")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from partition_support import scatter_poisoned
 
-from shardc.collectives.machine import load_machine
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.mesh import Mesh
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 jax = pytest.importorskip("jax")
 
@@ -32,7 +32,7 @@ def training_module(parts: int = 1) -> Any:
     """Gradients of a scan over checkpointed layers of two products, added up over ``parts`` of the batch."""
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from shardc.launcher.jax_frontend import module_from_jax
+    from shardc.frontends.jax.frontend import module_from_jax
 
     mesh = MESH.to_jax()
 
@@ -103,7 +103,7 @@ def test_what_is_read_more_often_than_there_are_pieces_is_gathered_once() -> Non
     """Every iteration needs all of the weight: that is worth holding it."""
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from shardc.launcher.jax_frontend import module_from_jax
+    from shardc.frontends.jax.frontend import module_from_jax
 
     mesh = MESH.to_jax()
     w = jax.ShapeDtypeStruct((WIDE, WIDE), np.float32, sharding=NamedSharding(mesh, PartitionSpec("fsdp")))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from partition_support import collectives, layout, run_partitioned, with_shardings
 
-from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape, tuple_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape, tuple_shape
 
 MESH = Mesh({"x": 3})
 

@@ -9,17 +9,17 @@ import pytest
 from partition_programs import PROGRAMS
 from partition_support import collectives, integers, layout, random_sharding, scatter_poisoned, with_shardings
 
-from shardc.collectives.machine import load_machine, machine_names
-from shardc.hlo.build import Builder, binary_computation, make_module
+from shardc.costs.machines.machine import load_machine, machine_names
+from shardc.costs.network.search_mapping import mesh_of, search_mapping
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.partition import partition
-from shardc.partitioner.search_mapping import mesh_of, search_mapping
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from partition_support import check, collectives, layout, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape
-from shardc.partitioner.name_batches import NameBatches, counted_dim
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape
+from shardc.partitioner.prepare.name_batches import NameBatches, counted_dim
 
 MESH = Mesh({"x": 2, "y": 4})
 

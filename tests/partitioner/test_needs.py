@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from partition_support import check, layout
 
-from shardc.hlo.build import Builder, make_module
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import COLLECTIVES
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.partitioner.body import partition_computation
-from shardc.partitioner.context import Context
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.report import build_report
+from shardc.partitioner.rewrite.body import partition_computation
+from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
 
 MESH = Mesh({"x": 4})

@@ -11,8 +11,8 @@ import pytest
 from partition_programs import PROGRAMS
 from partition_support import check, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.mesh import Mesh
 
 MESHES = (
     Mesh({"x": 2, "y": 2}),

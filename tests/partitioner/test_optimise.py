@@ -9,16 +9,16 @@ import pytest
 from partition_programs import PROGRAMS
 from partition_support import collectives, integers, random_sharding, scatter_poisoned, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir import Module, Origin
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.separate import separate
-from shardc.hlo.sharding import AxisRef
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Module, Origin
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
+from shardc.hlo.transforms.separate_collectives import separate
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.optimise.combine import CombineCollectives

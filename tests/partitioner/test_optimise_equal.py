@@ -8,10 +8,10 @@ from partition_support import collectives
 from test_optimise import same
 
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Instruction, Module, rebuild_module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.optimise.drop_equal import DropEqual
 from shardc.partitioner.optimise.reassociate import Reassociate

@@ -8,11 +8,11 @@ import pytest
 from partition_support import collectives
 from test_optimise import MESH, same
 
-from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges

@@ -8,15 +8,15 @@ import pytest
 from partition_support import collectives
 from test_optimise import MESH, same
 
-from shardc.collectives.machine import load_machine
-from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.partitioner.memory import estimate_peak
-from shardc.partitioner.optimise.hoist_collectives import HoistCollectives
-from shardc.partitioner.optimise.sink_reductions import SinkReductions
+from shardc.costs.kernels.peak_memory import estimate_peak
+from shardc.costs.machines.machine import load_machine
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape, tuple_shape
+from shardc.partitioner.optimise.loops.hoist_collectives import HoistCollectives
+from shardc.partitioner.optimise.loops.sink_reductions import SinkReductions
 from shardc.partitioner.report import build_report
 
 GROUPS = AxisGroups(MESH, (AxisRef("x"),))

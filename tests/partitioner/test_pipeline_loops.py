@@ -11,25 +11,25 @@ import pytest
 from test_optimise import same
 from test_xla import through_xla
 
-from shardc.collectives.machine import Machine, load_machine
 from shardc.compiler.lower.lowered import Await, Collective, Kernel, Loop
-from shardc.compiler.lower.overlap import Overlap
 from shardc.compiler.lower.pipeline import PASSES, lower
-from shardc.compiler.lower.schedule import modelled_timeline
-from shardc.hlo.build import Builder, binary_computation, make_module
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.compiler.lower.schedule.schedule import modelled_timeline
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Computation, Instruction, Module, called_computations
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
-from shardc.hlo.types import array_shape, tuple_shape
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.equivalence import agree
-from shardc.partitioner.optimise.delay_reductions import DelayReductions
-from shardc.partitioner.optimise.prefetch_gathers import PrefetchGathers
+from shardc.partitioner.optimise.loops.delay_reductions import DelayReductions
+from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 MESH = Mesh({"x": 4})
 GROUPS = AxisGroups(MESH, (AxisRef("x"),))

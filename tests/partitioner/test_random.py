@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from partition_support import check, layout, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.partitioner.flops import instruction_flops
+from shardc.costs.kernels.flops import instruction_flops
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape, tuple_shape
 
 MESHES = (Mesh({"x": 8}), Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3, "y": 2}))
 ALGORITHMS = ("rng_three_fry", "rng_philox", "rng_default")

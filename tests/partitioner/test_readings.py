@@ -8,12 +8,12 @@ import pytest
 from partition_support import check
 from test_windows import EIGHT, PROGRAMS, split
 
-from shardc.hlo.build import Builder
-from shardc.partitioner.choose import Operand, Problem
-from shardc.partitioner.context import Context
+from shardc.hlo.ir.build import Builder
 from shardc.partitioner.report import build_report
+from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.rules.rule import Local
+from shardc.partitioner.strategy.choose import Operand, Problem
 
 
 @pytest.mark.parametrize("name", ["slice_", "pad", "reverse", "convolution", "reduce_window", "select_and_scatter"])

@@ -9,21 +9,21 @@ import random
 import pytest
 from partition_support import check, collectives, layout, random_sharding, with_shardings
 
-from shardc.collectives.machine import load_machine
-from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.partitioner.body import partition_computation
-from shardc.partitioner.callees import spent
-from shardc.partitioner.context import Context
+from shardc.costs.machines.machine import load_machine
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.partition import partition
-from shardc.partitioner.plan import Plan
-from shardc.partitioner.region import Search, make_plan
-from shardc.partitioner.region_graph import Region
-from shardc.partitioner.region_rehearse import Script, rehearse
 from shardc.partitioner.report import build_report
+from shardc.partitioner.rewrite.body import partition_computation
+from shardc.partitioner.rewrite.callees import spent
+from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
+from shardc.partitioner.strategy.decisions import Plan
+from shardc.partitioner.strategy.dry_run import Script, rehearse
+from shardc.partitioner.strategy.region import Search, make_plan
+from shardc.partitioner.strategy.region_graph import Region
 
 GRID = Mesh({"x": 2, "y": 2})
 LINE = Mesh({"x": 8})

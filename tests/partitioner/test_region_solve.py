@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from shardc.partitioner import region_solve
-from shardc.partitioner.region_solve import Network
+from shardc.partitioner.strategy import eliminate_variables
+from shardc.partitioner.strategy.eliminate_variables import Network
 
 
 def network(seed: int, *, tree: bool) -> Network:
@@ -48,7 +48,7 @@ def test_the_least_cost_is_found(tree: bool) -> None:
 
 
 def test_where_tables_would_be_large_nothing_gets_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(region_solve, "_LARGEST", 12)
+    monkeypatch.setattr(eliminate_variables, "_LARGEST", 12)
     exact = 0
     for seed in range(150):
         n = network(seed, tree=False)

@@ -8,18 +8,18 @@ import pytest
 from partition_programs import matmul, total
 from partition_support import layout, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.groups import AxisGroups, AxisPairs, ListGroups
-from shardc.hlo.ir import Computation, Instruction, Metadata, Module, topological
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.kernels.trips import executions, trip_count
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListGroups
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, topological
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
-from shardc.partitioner.flops import instruction_flops
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report, wire_bytes
-from shardc.partitioner.trips import executions, trip_count
 
 MESH = Mesh({"x": 2, "y": 4})
 

@@ -12,22 +12,22 @@ import pytest
 from partition_support import layout, merged, random_sharding
 from reshard_optimum import Optimum
 
-from shardc.collectives.machine import load_machine
-from shardc.hlo.build import make_module
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.groups import groups_grid
-from shardc.hlo.ir import Computation, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.groups import groups_grid
+from shardc.hlo.ir.ir import Computation, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.verify import verify
-from shardc.partitioner.emitter import Emitter, Reducers
 from shardc.partitioner.equivalence import gather_array, scatter_array
-from shardc.partitioner.layout import AxisTable, Layout
-from shardc.partitioner.moves import AllToAll, Permute, emit_move
-from shardc.partitioner.names import Names
 from shardc.partitioner.report import build_report
-from shardc.partitioner.reshard import Path, Resharder
+from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.reshard.moves import AllToAll, Permute, emit_move
+from shardc.partitioner.reshard.search import Path, Resharder
+from shardc.partitioner.rewrite.emitter import Emitter, Reducers
+from shardc.partitioner.rewrite.names import Names
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from partition_support import check, collectives, layout, random_sharding, run_partitioned, with_shardings
 
-from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Computation
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import Window, WindowDim
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import Window, WindowDim
+from shardc.hlo.ir.types import array_shape
 
 MESH = Mesh({"x": 4})
 

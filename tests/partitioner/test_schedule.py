@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.asynchronous import is_done, is_start, joined, split
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.asynchronous import is_done, is_start, joined, split
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.schedule import Transfer, schedules, timeline
 
 SHAPE = array_shape("f32", (4,))

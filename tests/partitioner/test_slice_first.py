@@ -9,10 +9,10 @@ from partition_support import collectives
 from test_optimise import same
 from test_optimise_exchanges import X, gathered, module_of, wire
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
-from shardc.hlo.types import Shape, array_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.optimise.slice_first import SliceFirst
 
 LAYERS = array_shape("f32", 4, 6)

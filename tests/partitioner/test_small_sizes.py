@@ -12,11 +12,11 @@ from fuzz_ops import STEPS
 from fuzz_small import make_small_case
 from partition_support import check, layout, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 
 BLOCK = 50
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from partition_support import check, collectives, layout, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape, tuple_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rules.sorting import rows_of_columns
 

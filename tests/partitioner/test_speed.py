@@ -10,15 +10,15 @@ import pytest
 from growing_programs import SHAPES
 from partition_support import layout
 
-from shardc.hlo.build import Builder, binary_computation, make_module
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
 from shardc.partitioner.partition import partition
-from shardc.partitioner.windows import Source, Wish, gathered, plan
-from shardc.sharding.convert import with_axis_shardings
-from shardc.sharding.propagate import propagate
+from shardc.partitioner.reshard.windows import Source, Wish, gathered, plan
+from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.propagation.propagate import propagate
 
 N = 1 << 15
 

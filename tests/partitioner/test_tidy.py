@@ -7,12 +7,12 @@ import pytest
 from test_optimise import MESH, same
 from test_optimise_exchanges import X, module_of
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.literal import Literal
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.partitioner.optimise.hoist_arithmetic import HoistArithmetic
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import array_shape, tuple_shape
+from shardc.partitioner.optimise.loops.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 from shardc.partitioner.optimise.tidy import Tidy

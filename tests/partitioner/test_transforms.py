@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from partition_support import collectives, layout, random_sharding, run_partitioned, with_shardings
 
-from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rules.transforms import best_split
 

@@ -7,17 +7,17 @@ import pytest
 from fuzz_cases import check_compiled
 from partition_support import check, integers
 
-from shardc.hlo.build import Builder
-from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.launcher.array import gather
-from shardc.launcher.stages import Program
+from shardc.launcher.arrays.array import gather
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
+from shardc.stages.stages import Program
 
 SPLIT = "sharding={devices=[2]<=[2]}"
 NESTED = "(f32[4], (f32[4], f32[4]))"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from partition_support import check, collectives, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.report import build_report
 
 MESH = Mesh({"x": 2, "y": 4})

@@ -10,18 +10,18 @@ from partition_support import collectives, integers
 from test_optimise import same
 from test_xla import through_xla
 
-from shardc.collectives.machine import load_machine
-from shardc.hlo.build import Builder, binary_computation, make_module
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.ir import Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import array_shape
-from shardc.partitioner.optimise import window_einsums
-from shardc.partitioner.optimise.ring import Ring
-from shardc.partitioner.optimise.window_einsums import WindowEinsums
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import array_shape
+from shardc.partitioner.optimise.einsums import window_einsums
+from shardc.partitioner.optimise.einsums.ring import Ring
+from shardc.partitioner.optimise.einsums.window_einsums import WindowEinsums
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.report import build_report
 

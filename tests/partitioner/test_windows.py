@@ -10,15 +10,15 @@ from collections.abc import Callable
 import pytest
 from partition_support import check, collectives, layout, random_sharding, with_shardings
 
-from shardc.hlo.build import Builder, binary_computation
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.opset import ConvDims, Window, WindowDim
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
-from shardc.partitioner.halo import outputs
+from shardc.hlo.ir.build import Builder, binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.report import build_report
-from shardc.partitioner.windows import Source, plan
+from shardc.partitioner.reshard.halo import outputs
+from shardc.partitioner.reshard.windows import Source, plan
 
 MESHES = (
     Mesh({"x": 2, "y": 2}),

@@ -14,14 +14,14 @@ import pytest
 from partition_programs import PROGRAMS
 from partition_support import integers, random_sharding, scatter_poisoned, with_shardings
 
-from shardc.hlo.build import Builder
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 pytest.importorskip("jaxlib")
 
@@ -115,7 +115,7 @@ def three_truths(programs: list[Any], folder: Path) -> None:
     from jax.sharding import AbstractMesh, AxisType
     from partitioning_programs import Places, draw
 
-    from shardc.launcher.jax_frontend import module_from_jax
+    from shardc.frontends.jax.frontend import module_from_jax
 
     made = {}
     for number, program in enumerate(programs):

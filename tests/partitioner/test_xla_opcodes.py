@@ -14,12 +14,12 @@ from test_xla import through_xla
 
 import shardc
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 jax = pytest.importorskip("jax")
 

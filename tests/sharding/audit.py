@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.build import make_module
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import Window
-from shardc.hlo.types import tuple_shape
-from shardc.sharding.factors import FactorKind, FactorRule
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import Window
+from shardc.hlo.ir.types import tuple_shape
 from shardc.sharding.rules import factor_rule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["Case", "admitted", "check", "missing"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from audit import Array, Case, run
 from rule_programs import one_module, operations
 
-from shardc.hlo.build import Builder, binary_computation, make_instruction
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import OPS, ConvDims, Window, WindowDim
+from shardc.hlo.ir.build import Builder, binary_computation, make_instruction
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import OPS, ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.hlo.types import Shape, array_shape, tuple_shape
 
 __all__ = ["by_hand", "elementwise", "programs"]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
-from shardc.hlo.ir import Metadata, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, Sharding
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Metadata, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
-from shardc.sharding.annotate import annotate, parse_spec, read_annotations, resize_mesh
-from shardc.sharding.names import match_names
-from shardc.sharding.propagate import propagate
-from shardc.sharding.spec import UNCONSTRAINED, P, as_spec, spec_to_sharding
+from shardc.sharding.notations.annotate import annotate, parse_spec, read_annotations, resize_mesh
+from shardc.sharding.notations.names import match_names
+from shardc.sharding.notations.partition_spec import UNCONSTRAINED, P, as_spec, spec_to_sharding
+from shardc.sharding.propagation.propagate import propagate
 
 MESH = Mesh({"data": 2, "model": 4})
 MATRIX = array_shape("f32", 8, 16)

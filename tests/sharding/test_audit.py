@@ -12,7 +12,7 @@ import pytest
 from audit import Case, check, missing
 from audit_cases import by_hand, elementwise, programs
 
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.opset import OPS
 from shardc.sharding.rules import RULES
 from shardc.sharding.rules.signature import Rule
 

@@ -13,15 +13,15 @@ import pytest
 from audit import Array, Case
 from audit_cases import by_hand, elementwise, programs
 
-from shardc.hlo.build import make_module
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.types import Shape, tuple_shape
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.partitioner.equivalence import scatter_array, shard_places
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 
 pytest.importorskip("jaxlib")
 MESHES = (Mesh({"x": 2}), Mesh({"x": 3}), Mesh({"x": 4}), Mesh({"x": 2, "y": 2}))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
-from shardc.sharding import axes as alg
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.sharding.axes import sub_axes as alg
 
 MESH = Mesh({"x": 24, "y": 4, "z": 1})
 X, Y = AxisRef("x"), AxisRef("y")

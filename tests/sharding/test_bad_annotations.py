@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 import pytest
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError, ParseError, ShardcError
-from shardc.hlo.ir import Metadata, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Metadata, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.text.shardy import with_shardy
-from shardc.hlo.types import array_shape
-from shardc.sharding.annotate import annotate
-from shardc.sharding.propagate import propagate
-from shardc.sharding.spec import P
+from shardc.sharding.notations.annotate import annotate
+from shardc.sharding.notations.partition_spec import P
+from shardc.sharding.propagation.propagate import propagate
 
 MESH = Mesh({"a": 2, "b": 4})
 

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.ir import Computation, Instruction, Module, rebuild_module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.notation import parse_sharding, print_sharding
-from shardc.hlo.sharding import AxisRef, DimSharding, Sharding, TileSharding
-from shardc.hlo.types import array_shape
-from shardc.sharding.axes import axis_range, minus
-from shardc.sharding.convert import derive_mesh, from_tile, to_tile, with_axis_shardings
-from shardc.sharding.device_orders import DEVICE_ORDERS
-from shardc.sharding.propagate import propagate
-from shardc.sharding.tiles import device_list
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.ir.types import array_shape
+from shardc.hlo.text.notations.tiles import parse_sharding, print_sharding
+from shardc.sharding.axes.device_orders import DEVICE_ORDERS
+from shardc.sharding.axes.sub_axes import axis_range, minus
+from shardc.sharding.axes.tile_ranges import device_list
+from shardc.sharding.notations.tile_assignments import derive_mesh, from_tile, to_tile, with_axis_shardings
+from shardc.sharding.propagation.propagate import propagate
 
 
 def tiles_by_device(s: Sharding) -> list[tuple[int, ...]]:

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from shardc.hlo.build import make_instruction
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.groups import IotaGroups, ListGroups
-from shardc.hlo.mesh import MOST_DEVICES, Mesh
-from shardc.hlo.notation import parse_groups
+from shardc.hlo.ir.build import make_instruction
+from shardc.hlo.ir.groups import IotaGroups, ListGroups
+from shardc.hlo.ir.mesh import MOST_DEVICES, Mesh
+from shardc.hlo.ir.types import array_shape
+from shardc.hlo.text.notations.tiles import parse_groups
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape
 from shardc.hlo.verify import verify
-from shardc.launcher.programs import program_of
 from shardc.partitioner.rules.collective import axis_groups, named_groups
+from shardc.stages.programs import program_of
 
 N = 1 << 28
 

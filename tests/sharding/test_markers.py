@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.hlo.build import Builder, make_module
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.hlo.types import array_shape
-from shardc.sharding.options import PropagationOptions
-from shardc.sharding.propagate import Propagation, propagate
+from shardc.sharding.propagation.options import PropagationOptions
+from shardc.sharding.propagation.propagate import Propagation, propagate
 
 
 def shown(p: Propagation) -> dict[str, str]:

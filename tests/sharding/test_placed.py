@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shardc.hlo.build import Builder, make_module
-from shardc.hlo.ir import Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
-from shardc.sharding.placed import from_their_devices
+from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
+from shardc.sharding.prepare.remove_device_branches import from_their_devices
 
 MESH, ONE = Mesh({"x": 4}), Mesh((), (2,))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.hlo.build import Builder, binary_computation, make_module
 from shardc.hlo.errors import AnnotationError, UnsupportedError
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.sharding.propagate import Propagation, PropagationOptions, propagate
+from shardc.hlo.ir.build import Builder, binary_computation, make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
+from shardc.hlo.ir.types import array_shape, tuple_shape
+from shardc.sharding.propagation.propagate import Propagation, PropagationOptions, propagate
 
 MESH = Mesh({"a": 2, "b": 4})
 MATRIX = array_shape("f32", 8, 16)

@@ -8,9 +8,9 @@ import pytest
 
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.sharding.lost import lost_alternatives
-from shardc.sharding.propagate import Propagation, propagate
-from shardc.sharding.provenance_json import provenance_dict
+from shardc.sharding.propagation.propagate import Propagation, propagate
+from shardc.sharding.provenance.history_json import provenance_dict
+from shardc.sharding.provenance.missed import lost_alternatives
 
 PROGRAM = """
 sdy.mesh @mesh = <["data"=2, "model"=4]>

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from rule_programs import operations
 
 from shardc.hlo.config import Config
-from shardc.hlo.custom_calls import CustomCall
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.evaluate import evaluate_spmd
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape, tuple_shape
-from shardc.launcher.stages import Program
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
-from shardc.sharding.factors import FactorKind
-from shardc.sharding.propagate import propagate
+from shardc.sharding.propagation.propagate import propagate
 from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
+from shardc.sharding.rules.factor_rule import FactorKind
 from shardc.sharding.rules.notation import parse_rule
+from shardc.stages.stages import Program
 
 MATMUL = "([i, k], [k, j])->([i, j]) {i=4, j=16, k=8} reduction={k}"
 

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from rule_programs import one_module, operations
 from shardy_oracle import context, run_passes
 
-from shardc.hlo.build import binary_computation
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.build import binary_computation
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.hlo.types import array_shape
-from shardc.sharding.factors import FactorKind, factor_name
 from shardc.sharding.rules import RULES, factor_rule, is_data_flow
+from shardc.sharding.rules.factor_rule import FactorKind, factor_name
 from shardc.sharding.rules.reshape import reshape
 from shardc.sharding.rules.signature import DataFlow, Replicate, Unsupported
 

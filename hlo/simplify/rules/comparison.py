@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import DType
 from shardc.hlo.simplify.make import broadcast_scalar, constant, make, scalar_value
-from shardc.hlo.types import DType
 
 __all__ = ["RULES"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
 from shardc.hlo.simplify.make import broadcast_scalar, constant, make
 
 __all__ = ["RULES"]

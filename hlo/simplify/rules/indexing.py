@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.literal import Literal
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.opset import OPS
 from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, scalar_value, splat_source, transpose
 
 __all__ = ["RULES"]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from shardc.hlo.evaluate.body import reducer_opcode
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
-from shardc.hlo.monoids import any_order
-from shardc.hlo.opset import OPS
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.reducers import any_order
 from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, transpose
 
 __all__ = ["RULES"]

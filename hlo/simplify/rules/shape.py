@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
 from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, splat_source, transpose
 
 __all__ = ["RULES"]

@@ -1,15 +1,15 @@
-"""Calls of Python: JAX's custom calls become callbacks (`shardc.hlo.callbacks`)."""
+"""Calls of Python: JAX's custom calls become callbacks (`shardc.hlo.ir.callbacks`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from shardc.hlo.callbacks import EACH, ORDERED, PURE, TITLE
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.callbacks import EACH, ORDERED, PURE, TITLE
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.stablehlo.scope import Op
-from shardc.hlo.types import tuple_shape
 
 __all__ = ["convert_callback"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.stablehlo.scope import Handler, Op
-from shardc.hlo.types import tuple_shape
 
 __all__ = ["HANDLERS"]
 

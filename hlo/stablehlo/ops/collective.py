@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.groups import AxisGroups, ListGroups, ListPairs
-from shardc.hlo.ir import Instruction
-from shardc.hlo.literal import Literal
+from shardc.hlo.ir.groups import AxisGroups, ListGroups, ListPairs
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.stablehlo.scope import Handler, Op
-from shardc.hlo.types import array_shape
 
 __all__ = ["HANDLERS"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.stablehlo.scope import Handler, Op
 
 __all__ = ["HANDLERS", "operand_precision"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.ir import Computation, Instruction
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.stablehlo.ops.custom_call import convert_custom_call
 from shardc.hlo.stablehlo.scope import Handler, Op, Scope
-from shardc.hlo.types import Shape, tuple_shape
 
 __all__ = ["HANDLERS"]
 

@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shardc.hlo.custom_calls import CALLBACKS
 from shardc.hlo.errors import InputError
-from shardc.hlo.groups import ListGroups
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.custom_calls import CALLBACKS
+from shardc.hlo.ir.groups import ListGroups
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import Layout, Shape, array_shape, tuple_shape
 from shardc.hlo.stablehlo.constants import literal_from_text
 from shardc.hlo.stablehlo.ops.callbacks import convert_callback
 from shardc.hlo.stablehlo.scope import Op
 from shardc.hlo.stablehlo.tables import literal_ints
 from shardc.hlo.text.shapes import with_layout
-from shardc.hlo.types import Layout, Shape, array_shape, tuple_shape
 
 __all__ = ["convert_custom_call"]
 

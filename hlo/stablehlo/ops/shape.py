@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.stablehlo.scope import Handler, Op
-from shardc.hlo.types import array_shape
 
 __all__ = ["HANDLERS", "broadcast_in_dim"]
 

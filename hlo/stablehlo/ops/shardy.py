@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.custom_calls import (
+from shardc.hlo.ir.custom_calls import (
     DATA_FLOW_EDGE,
     FUNCTION_EDGE,
     GLOBAL_TO_LOCAL,
@@ -14,10 +14,10 @@ from shardc.hlo.custom_calls import (
     RESHARD,
     SHARDING_GROUP,
 )
-from shardc.hlo.ir import Instruction
-from shardc.hlo.sharding import AnySharding
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.sharding import AnySharding
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.stablehlo.scope import Handler, Op
-from shardc.hlo.types import Shape
 
 __all__ = ["HANDLERS"]
 

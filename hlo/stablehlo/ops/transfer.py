@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
 from shardc.hlo.stablehlo.scope import Handler, Op
 from shardc.hlo.stablehlo.tables import literal_ints
-from shardc.hlo.types import Shape, array_shape, token_shape, tuple_shape
 
 __all__ = ["HANDLERS"]
 

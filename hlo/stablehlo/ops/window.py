@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.stablehlo.ops.contraction import operand_precision
 from shardc.hlo.stablehlo.scope import Handler, Op
 

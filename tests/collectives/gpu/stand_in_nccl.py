@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.types import DTYPES
+from shardc.hlo.ir.types import DTYPES
 from shardc.native.gpu.runtime import Runtime, Stream
 
 

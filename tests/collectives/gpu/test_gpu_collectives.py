@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
+from shardc.collectives.call.reduction import supports_reduction
 from shardc.collectives.gpu.kernels import GroupKernel
 from shardc.collectives.gpu.places import Places
 from shardc.collectives.gpu.virtual import VirtualCollectives
-from shardc.collectives.local import LocalTransport
-from shardc.collectives.reduction import supports_reduction
-from shardc.hlo.types import DTYPES
+from shardc.collectives.in_process.transport import LocalTransport
+from shardc.hlo.ir.types import DTYPES
 from shardc.native.gpu.assemble import assemble, can_assemble
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.target import gpu_target
 from tests.collectives.oracle import OPS, Case, DeviceMemory, assert_same, expected, make_case, memory_for

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call.call import CollectiveCall
+from shardc.collectives.call.membership import Ownership
 from shardc.collectives.gpu import nccl
 from shardc.collectives.gpu.nccl import NcclCollectives, reduced_by_nccl
 from shardc.collectives.gpu.places import Places
 from shardc.collectives.gpu.routes import choose_routes
-from shardc.collectives.membership import Ownership
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from tests.collectives.gpu.stand_in_nccl import Transport, World, together
 from tests.collectives.oracle import AXES, OPS, Case, assert_same, expected, make_case, memory_for
 

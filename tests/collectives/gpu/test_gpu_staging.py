@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from shardc.collectives.call import CollectiveCall
+from shardc.collectives.call.call import CollectiveCall
+from shardc.collectives.call.membership import check_call
+from shardc.collectives.call.memory import PASSED_BY
 from shardc.collectives.gpu.staging import stage_calls
-from shardc.collectives.membership import check_call
-from shardc.collectives.memory import PASSED_BY
 from tests.collectives.oracle import OPS, make_case
 
 

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
-from shardc.compiler.kernels import memory
-from shardc.compiler.kernels.elementwise import ELEMENTWISE, combine
-from shardc.compiler.kernels.registers import register_type
+from shardc.compiler.cpu import memory
+from shardc.compiler.elements.elementwise import ELEMENTWISE, combine
+from shardc.compiler.elements.registers import register_type
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import OPS
-from shardc.hlo.types import DTYPES, Shape
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import DTYPES, Shape
+from shardc.hlo.ir.types import array_shape as f
 from shardc.native.gpu.assemble import assemble
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.images import new_gpu_module
 from shardc.native.gpu.nvptx import emit_ptx
 from shardc.native.gpu.target import GpuTarget, gpu_target
-from shardc.native.vector import I64, constant
+from shardc.native.math.vector import I64, constant
 from tests.compiler.kernel_runner import instruction
 
 LANES, THREADS = 4, 64

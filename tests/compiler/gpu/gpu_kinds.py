@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
 
 __all__ = ["KINDS", "Kind", "instruction_of"]

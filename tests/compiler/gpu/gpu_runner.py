@@ -13,10 +13,10 @@ import numpy as np
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import Argument, Fill, Launches
-from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.ir import Instruction
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.gpu.emulated import (
+from shardc.native.gpu.emulated.coroutines import (
     FORWARD,
     REVERSE,
     EmulatedModule,

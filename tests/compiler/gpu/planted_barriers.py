@@ -14,9 +14,9 @@ import zlib
 import numpy as np
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
-from shardc.native.gpu.emulated import EmulatedCode, GridFault, new_emulated_module
+from shardc.native.gpu.emulated.coroutines import EmulatedCode, GridFault, new_emulated_module
 from shardc.native.gpu.target import gpu_target
-from shardc.native.target import host_target
+from shardc.native.llvm.target import host_target
 from tests.compiler.gpu.gpu_kinds import KINDS, Kind, instruction_of
 from tests.compiler.gpu.gpu_runner import run_gpu_kernel
 from tests.compiler.gpu.test_gpu_every_kernel import arguments

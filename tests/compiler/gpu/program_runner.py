@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.collectives.call import BufferRef, CollectiveCall
+from shardc.collectives.call.call import BufferRef, CollectiveCall
+from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.executable import ARENA_HEADER, Executable
 from shardc.compiler.gpu.compile import build_gpu_executable
 from shardc.compiler.gpu.load import host_kernels
@@ -30,10 +31,9 @@ from shardc.compiler.gpu.program import (
     StartCollective,
     leaf_steps,
 )
-from shardc.compiler.serialize import read_bytes, to_bytes
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
-from shardc.native.gpu.emulated_threads import FORWARD, EmulatedModule, Order, load_emulated
+from shardc.hlo.ir.ir import Module
+from shardc.native.gpu.emulated.threads import FORWARD, EmulatedModule, Order, load_emulated
 from shardc.native.gpu.target import gpu_target
 
 Array = np.ndarray[Any, Any]

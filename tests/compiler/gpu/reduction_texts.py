@@ -8,9 +8,9 @@ import numpy as np
 
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.gpu.emulated import new_emulated_module
+from shardc.native.gpu.emulated.coroutines import new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import as_instruction
 from tests.compiler.kernel_runner import random

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.gpu import column_reduction
-from shardc.compiler.gpu.column_reduction import column_shape
 from shardc.compiler.gpu.launches import KernelLaunch
+from shardc.compiler.gpu.reductions import column_reduction
+from shardc.compiler.gpu.reductions.column_reduction import column_shape
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
 from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, hero, reduced

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.compile import build_gpu_executable
 from shardc.compiler.gpu.load import host_kernels, images_here, need_device
 from shardc.compiler.gpu.names import check_target, find_target, name_of
 from shardc.compiler.gpu.program import HostStep, LaunchStep, ProductStep, leaf_steps
-from shardc.compiler.serialize import read_bytes, to_bytes
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
 from shardc.native.gpu.assemble import can_assemble
 from shardc.native.gpu.product import Product
 from shardc.native.gpu.target import GpuTarget, gpu_target
-from shardc.native.target import host_target
+from shardc.native.llvm.target import host_target
 from tests.compiler.checking import assert_close, program, random_arguments
 from tests.compiler.gpu.program_runner import built, hosts, run
 
@@ -93,12 +93,12 @@ def test_targets_by_name() -> None:
 
 
 def test_cuda_without_a_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardc.native.gpu import cuda_probe
+    from shardc.native.gpu.cuda import probe
 
     def nothing() -> Any:
-        return cuda_probe.CudaProbe(None, problem="no NVIDIA driver is installed", fix="install one")
+        return probe.CudaProbe(None, problem="no NVIDIA driver is installed", fix="install one")
 
-    monkeypatch.setattr(cuda_probe, "probe_cuda", nothing)
+    monkeypatch.setattr(probe, "probe_cuda", nothing)
     with pytest.raises(EnvironmentProblem, match="no NVIDIA driver is installed"):
         compile_module(program(MAPS), target="cuda")
 
@@ -208,7 +208,7 @@ def test_clocks_and_tuning_are_refused(config: Config) -> None:
 
 
 def test_ahead_of_time(tmp_path: Path) -> None:
-    from shardc.launcher.ahead import write_gpu_ahead
+    from shardc.analysis.ahead import write_gpu_ahead
 
     source = tmp_path / "step.hlo"
     source.write_text(str(program(MAPS)))

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
 from shardc.compiler.lower.for_gpu import lower_for_gpu
-from shardc.hlo.ir import Instruction
-from shardc.hlo.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.ir.types import array_shape as f
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.types import array_shape as f
-from shardc.native.gpu.emulated import FORWARD, Order, new_emulated_module
+from shardc.native.gpu.emulated.coroutines import FORWARD, Order, new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu, emulated
 from tests.compiler.kernel_runner import instruction

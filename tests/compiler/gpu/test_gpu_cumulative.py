@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.hlo.ir import Instruction
+from shardc.hlo.ir.ir import Instruction
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated
 from tests.compiler.gpu.reduction_texts import hero, root_of, totals
 from tests.compiler.kernel_runner import random

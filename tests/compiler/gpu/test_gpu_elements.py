@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES
-from shardc.native.gpu.emulated import compile_emulated, load_emulated, new_emulated_module
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES
+from shardc.native.gpu.emulated.coroutines import compile_emulated, load_emulated, new_emulated_module
 from shardc.native.gpu.runtime import LaunchShape
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.element_kernels import COUNT, THREADS, define, elementwise, name_of

@@ -6,15 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardc.compiler.cpu.support import KERNELS
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import HEROES, hero_of
 from shardc.compiler.gpu.samples import sample
 from shardc.compiler.gpu.support import gpu_hero
-from shardc.compiler.kernels.support import KERNELS
-from shardc.hlo.ir import Instruction
-from shardc.native.gpu.emulated import EmulatedCode
+from shardc.hlo.ir.ir import Instruction
+from shardc.native.gpu.emulated.coroutines import EmulatedCode
 from shardc.native.gpu.target import gpu_target
-from shardc.native.jit import new_module
+from shardc.native.llvm.jit import new_module
 from tests.compiler.gpu.gpu_kinds import KINDS, Kind, instruction_of
 from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu
 from tests.compiler.kernel_runner import Array, random

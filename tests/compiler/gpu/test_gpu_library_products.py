@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.gpu.library_product import LibraryProduct, library_product
-from shardc.compiler.tuning import Tuning
-from shardc.hlo.ir import Instruction
+from shardc.compiler.gpu.products.library_product import LibraryProduct, library_product
+from shardc.compiler.tune.tuning import Tuning
+from shardc.hlo.ir.ir import Instruction
 from tests.compiler.gpu.gpu_runner import as_instruction
 from tests.compiler.kernel_runner import expected
 from tests.compiler.test_products import dot, numbers

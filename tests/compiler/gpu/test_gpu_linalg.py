@@ -9,11 +9,11 @@ import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
-from shardc.hlo.lapack import PREFIXES
-from shardc.hlo.types import array_shape as f
-from shardc.hlo.types import tuple_shape
+from shardc.hlo.ir.lapack import PREFIXES
+from shardc.hlo.ir.types import array_shape as f
+from shardc.hlo.ir.types import tuple_shape
 from shardc.native.gpu.target import gpu_target
-from shardc.native.jit import new_module
+from shardc.native.llvm.jit import new_module
 from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu, run_gpu_kernel
 from tests.compiler.kernel_runner import instruction, random
 from tests.compiler.test_kernels_linalg import positive

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
-from shardc.hlo.build import Builder
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.types import array_shape as f
-from shardc.hlo.types import tuple_shape
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.types import array_shape as f
+from shardc.hlo.ir.types import tuple_shape
 from shardc.native.gpu.nvptx import new_nvptx_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from shardc import Mesh, P, Program
-from shardc.collectives.call import BufferRef
+from shardc.collectives.call.call import BufferRef
 from shardc.compiler.gpu.places import Places
 from shardc.compiler.lower.for_gpu import ARRAY_ALIGNMENT, gpu_passes, lower_for_gpu
 from shardc.compiler.lower.lowered import Kernel, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.checking import program
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.compiler.gpu import row_kernel
 from shardc.compiler.gpu.launches import KernelLaunch
+from shardc.compiler.gpu.reductions import row_kernel
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
 from tests.compiler.gpu.reduction_texts import arguments, hero, layer_norm, softmax
 

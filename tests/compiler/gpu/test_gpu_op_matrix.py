@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from llvmlite import ir
 
+from shardc.analysis.op_matrix import op_matrix
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import HEROES, emit_gpu_kernel, hero_of
 from shardc.compiler.gpu.samples import sample
 from shardc.compiler.gpu.support import gpu_hero
 from shardc.compiler.lower.for_gpu import lower_for_gpu
-from shardc.hlo.build import make_module
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir import Computation
-from shardc.launcher.op_matrix import op_matrix
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation
 from shardc.native.gpu.target import gpu_target
 
 SUMS = {"column reduction", "row reduction", "row kernel"}

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.gpu import product
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.product_plan import Plan, plan_product
-from shardc.compiler.gpu.product_problem import dot_problem
-from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.hlo.ir import Instruction
-from shardc.hlo.types import DTYPES
-from shardc.hlo.types import array_shape as f
-from shardc.native.gpu.emulated import FORWARD, REVERSE, Order, new_emulated_module
+from shardc.compiler.gpu.products import product
+from shardc.compiler.gpu.products.plan import Plan, plan_product
+from shardc.compiler.gpu.products.problem import dot_problem
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DTYPES
+from shardc.hlo.ir.types import array_shape as f
+from shardc.native.gpu.emulated.coroutines import FORWARD, REVERSE, Order, new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (
     as_instruction,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.ir import Module
-from shardc.native.gpu.emulated_threads import FORWARD, Order
+from shardc.hlo.ir.ir import Module
+from shardc.native.gpu.emulated.threads import FORWARD, Order
 from tests.compiler.checking import assert_close, random_arguments
 from tests.compiler.gpu.program_runner import built, run
 from tests.compiler.test_programs import CASES, HALF, donated, floats, module_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shardc.compiler.lower.in_place import in_place_pairs
+from shardc.compiler.lower.buffers.in_place import in_place_pairs
 from tests.compiler.gpu.gpu_runner import ORDERS, as_instruction, check_gpu
 from tests.compiler.kernel_runner import random as elements
 

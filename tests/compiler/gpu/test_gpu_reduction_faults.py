@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from llvmlite import ir
 
-from shardc.hlo.ir import Instruction
-from shardc.native.gpu.emulated import EmulatedCode
+from shardc.hlo.ir.ir import Instruction
+from shardc.native.gpu.emulated.coroutines import EmulatedCode
 from tests.compiler.gpu.gpu_runner import as_instruction, check_gpu
 from tests.compiler.gpu.reduction_texts import layer_norm, reduced, softmax, totals
 from tests.compiler.kernel_runner import random

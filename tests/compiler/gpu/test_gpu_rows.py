@@ -7,7 +7,7 @@ import pytest
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import KernelLaunch
-from shardc.compiler.gpu.row_reduction import row_shape
+from shardc.compiler.gpu.reductions.row_reduction import row_shape
 from shardc.native.gpu.amdgpu import emit_amdgpu, new_amdgpu_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (

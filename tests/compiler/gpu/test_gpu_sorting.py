@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from shardc.hlo.build import Builder
-from shardc.hlo.ir import Computation, Instruction
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu
 from tests.compiler.kernel_runner import Array, instruction
 

@@ -8,7 +8,7 @@ import pytest
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.kernel import hero_of
 from shardc.native.gpu.target import gpu_target
-from shardc.native.jit import new_module
+from shardc.native.llvm.jit import new_module
 from tests.compiler.gpu.gpu_runner import as_instruction, check_gpu, emulated
 from tests.compiler.kernel_runner import random
 

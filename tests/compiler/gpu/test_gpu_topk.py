@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.types import array_shape as f
 from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light, check_gpu
 from tests.compiler.gpu.test_gpu_sorting import few_values
 from tests.compiler.kernel_runner import instruction

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
-from shardc.hlo.types import array_shape as f
+from shardc.hlo.ir.types import array_shape as f
 from shardc.native.gpu.nvptx import new_nvptx_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu, kernel_ptx

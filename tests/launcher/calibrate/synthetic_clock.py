@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardc.launcher.calibrate.clock import Timing
-from shardc.launcher.calibrate.programs import Loop
+from shardc.analysis.calibrate.clock import Timing
+from shardc.analysis.calibrate.programs import Loop
 
 CALL, PARALLEL = 3e-8, 2e-6
 #: Seconds per element.
@@ -20,7 +20,7 @@ _PARTNERS = ("maximum", "select", "xor", "add s32", "shift-right-logical")
 
 
 class SyntheticClock:
-    """Stands in for `shardc.launcher.calibrate.calibrate.Clock`; ``asked`` are the shares that were measured."""
+    """Stands in for `shardc.analysis.calibrate.calibrate.Clock`; ``asked`` are the shares that were measured."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -52,7 +52,7 @@ def _work(name: str, threads: int) -> float:
         m, n, k = map(int, words[-3:])
         return m * n * k * PRODUCT
     if words[0] in ("tiles", "patches", "channels"):
-        from shardc.launcher.calibrate.products import CONVOLUTIONS, operations_of
+        from shardc.analysis.calibrate.products import CONVOLUTIONS, operations_of
 
         return next(operations_of(c) for c in CONVOLUTIONS if str(c.channels) == words[-1] and c.kind == words[0]) / (
             CONVOLUTION

@@ -11,21 +11,21 @@ import pytest
 import synthetic_clock as known
 from synthetic_clock import SyntheticClock
 
+from shardc.analysis.calibrate import calibrate as module
+from shardc.analysis.calibrate.calibrate import QUICK, Effort, calibrate
+from shardc.analysis.calibrate.describe import machine_text
+from shardc.analysis.calibrate.exchanges import collective_loops
+from shardc.analysis.calibrate.keep import check_place, keep
+from shardc.analysis.calibrate.memory import memory_loops
+from shardc.analysis.calibrate.operations import empty_loop, operation_loops
+from shardc.analysis.calibrate.products import convolution_loops, product_loops
+from shardc.analysis.calibrate.programs import arguments_of, module_text
 from shardc.cli.app import main
-from shardc.collectives.machine import load_machine
-from shardc.collectives.measured import RANKS, VIRTUAL, Measured, at, read_measured_table
+from shardc.costs.machines.machine import load_machine
+from shardc.costs.machines.measured import RANKS, VIRTUAL, Measured, at, read_measured_table
 from shardc.hlo.errors import InputError
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.launcher.calibrate import calibrate as module
-from shardc.launcher.calibrate.calibrate import QUICK, Effort, calibrate
-from shardc.launcher.calibrate.describe import machine_text
-from shardc.launcher.calibrate.exchanges import collective_loops
-from shardc.launcher.calibrate.keep import check_place, keep
-from shardc.launcher.calibrate.memory import memory_loops
-from shardc.launcher.calibrate.operations import empty_loop, operation_loops
-from shardc.launcher.calibrate.products import convolution_loops, product_loops
-from shardc.launcher.calibrate.programs import arguments_of, module_text
 
 
 @pytest.fixture

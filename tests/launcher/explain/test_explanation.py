@@ -11,12 +11,12 @@ import jax
 import pytest
 
 import shardc
-from shardc.launcher.explain.candidates import Names, pattern_of, spec_text
-from shardc.launcher.explain.collect import collected
-from shardc.launcher.explain.difference import difference
-from shardc.launcher.explain.explanation import CollectiveReason, Explanation
-from shardc.launcher.stages import Partitioned
-from shardc.partitioner.cause import causes_of
+from shardc.analysis.explain.candidates import Names, pattern_of, spec_text
+from shardc.analysis.explain.collect import collected
+from shardc.analysis.explain.difference import difference
+from shardc.analysis.explain.explanation import CollectiveReason, Explanation
+from shardc.partitioner.rewrite.cause import causes_of
+from shardc.stages.stages import Partitioned
 from tests.launcher.explain import explain_programs as programs
 from tests.launcher.explain.transformer import transformer
 
@@ -188,7 +188,7 @@ def test_names_and_specs() -> None:
 
 def test_a_program_given_partitioned_is_explained_as_far_as_it_goes() -> None:
     from shardc.hlo.text.reader import read_hlo
-    from shardc.launcher.stages import Program
+    from shardc.stages.stages import Program
     from tests.launcher.test_given_partitioned import DUMP
 
     told = Program(read_hlo(DUMP)).partition().explanation(remedies=2)

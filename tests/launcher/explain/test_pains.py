@@ -8,12 +8,12 @@ import jax
 import pytest
 
 import shardc
+from shardc.analysis.explain.diagnostics.survey import Thresholds
+from shardc.analysis.explain.explain import explain
+from shardc.analysis.explain.explanation import Warned
 from shardc.hlo.errors import InputError
-from shardc.launcher.explain.explain import explain
-from shardc.launcher.explain.explanation import Warned
-from shardc.launcher.explain.pains.survey import Thresholds
-from shardc.launcher.stages import Partitioned
 from shardc.partitioner.partition import PIPELINE, Rewrite
+from shardc.stages.stages import Partitioned
 from tests.launcher.explain import explain_programs as programs
 from tests.launcher.explain.transformer import transformer
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from shardc import Program
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
 from shardc.compiler.load import load_step
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
-from shardc.launcher.driver import Driver
+from shardc.hlo.ir.ir import Module
+from shardc.launcher.driver.driver import Driver
 from shardc.launcher.gpu.driver import GpuDriver
 from shardc.launcher.gpu.memory import GpuHome
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 
 CONFIG = Config()
 

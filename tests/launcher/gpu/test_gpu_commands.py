@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.cli.run import execute
+from shardc.cli.commands.run import execute
 from shardc.cli.view import View
 from shardc.hlo.errors import UnsupportedError
-from shardc.launcher.task import Task
+from shardc.launcher.run.task import Task
 from tests.cli.programs import MLP
 
 

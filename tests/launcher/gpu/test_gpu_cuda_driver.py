@@ -14,15 +14,15 @@ import pytest
 
 import shardc
 from shardc import Mesh, P, Program, ShapeDtype
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.gpu.driver import GpuDriver
 from shardc.launcher.gpu.memory import GpuHome
-from shardc.native.gpu.cuda_driver import CudaDriver
-from shardc.native.gpu.cuda_module import CudaModule
-from shardc.native.gpu.cuda_probe import probe_driver
-from shardc.native.gpu.cuda_runtime import CudaRuntime
-from shardc.native.gpu.emulated import load_emulated
+from shardc.native.gpu.cuda.driver import CudaDriver
+from shardc.native.gpu.cuda.module import CudaModule
+from shardc.native.gpu.cuda.probe import probe_driver
+from shardc.native.gpu.cuda.runtime import CudaRuntime
+from shardc.native.gpu.emulated.coroutines import load_emulated
 from shardc.native.gpu.runtime import Image
 from shardc.native.gpu.target import GpuTarget, gpu_target
 from tests.launcher.gpu.gpu_driving import CONFIG, WHILE, cpu_driver, gpu_executable, values

@@ -7,8 +7,8 @@ import pytest
 from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.launcher.gpu import devices
 from shardc.launcher.gpu.devices import find_gpus, gpu_errors, gpu_facts, gpu_target_here, open_runtime
-from shardc.native.gpu.cuda_driver import CudaDriver
-from shardc.native.gpu.cuda_probe import CudaProbe, probe_driver
+from shardc.native.gpu.cuda.driver import CudaDriver
+from shardc.native.gpu.cuda.probe import CudaProbe, probe_driver
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.target import gpu_target
 from tests.native.gpu.fake_cuda import FakeCuda

@@ -10,14 +10,14 @@ import pytest
 
 import shardc
 from shardc import Mesh, P, Program, ShapeDtype
-from shardc.collectives.local import LocalTransport
+from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
-from shardc.launcher.array import Array
-from shardc.launcher.checked import StepCheck, Unpartitioned
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.driver.checked import StepCheck, Unpartitioned
 from shardc.launcher.gpu.driver import GpuDriver
 from shardc.launcher.gpu.memory import GpuHome
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from tests.launcher.gpu.gpu_driving import CONFIG, Counting, cpu_driver, gpu_driver, gpu_executable, values
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from shardc.compiler.gpu.program import HostStep, leaf_steps
 from shardc.demo.export import bundled_module, export
 from shardc.demo.setup import ModelConfig, example_inputs, example_state, example_tokens, named_leaves
 from shardc.hlo.config import Config
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from tests.launcher.gpu.gpu_driving import cpu_driver, gpu_driver, gpu_executable
 
 SMALL = ModelConfig(layers=1, d_model=32, heads=2, d_ff=64, vocab=96, sequence=16, batch=4)

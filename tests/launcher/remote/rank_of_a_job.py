@@ -14,9 +14,9 @@ import numpy as np
 
 import shardc
 from shardc import Mesh, P, ShapeDtype
-from shardc.compiler.serialize import to_bytes
+from shardc.compiler.cache.serialize import to_bytes
 from shardc.hlo.config import Config
-from shardc.launcher.mpi_environment import detect_launcher
+from shardc.launcher.jobs.mpi_environment import detect_launcher
 
 launcher = detect_launcher()
 assert launcher is not None

@@ -18,11 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from shardc.hlo.errors import InputError, ShardcError
-from shardc.launcher.problems import to_problem
-from shardc.launcher.service.jobs import MANIFEST, Artifact, Entry, Job
-from shardc.launcher.service.orders import from_json, order_key
-from shardc.launcher.service.store.signature import sign
-from shardc.launcher.service.work.carry_out import carry_out
+from shardc.launcher.executors.problems import to_problem
+from shardc.service.jobs import MANIFEST, Artifact, Entry, Job
+from shardc.service.orders import from_json, order_key
+from shardc.service.store.signature import sign
+from shardc.service.workers.carry_out import carry_out
 
 KEY = bytes(range(32))
 TOKEN = "a-token"

@@ -10,7 +10,7 @@ import pytest
 
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
-from shardc.launcher.problems import to_problem
+from shardc.launcher.executors.problems import to_problem
 from tests.launcher.remote.remote_service import FakeService, serving
 from tests.launcher.simulate.test_as_scheduled import GPU
 

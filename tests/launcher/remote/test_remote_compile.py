@@ -15,7 +15,7 @@ import pytest
 
 import shardc
 from shardc import Mesh, P, ShapeDtype
-from shardc.compiler.serialize import to_bytes
+from shardc.compiler.cache.serialize import to_bytes
 from tests.launcher.remote.remote_service import FakeService, serving
 
 MESH = Mesh({"data": 2, "model": 2})
@@ -150,7 +150,7 @@ def test_what_cannot_be_used_is_compiled_here(
 ) -> None:
     here = content(traced().compile())
     elsewhere(monkeypatch, tmp_path)
-    monkeypatch.setattr("shardc.launcher.remote.connection._PAUSES", (0.01,))
+    monkeypatch.setattr("shardc.service.client.connection._PAUSES", (0.01,))
     with serving(**options) as service, caplog.at_level(logging.WARNING, "shardc"):
         monkeypatch.setenv("SHARDC_SERVER", service.url)
         assert content(traced().compile()) == here
@@ -213,7 +213,7 @@ def test_an_interrupt_reaches_the_caller_and_the_job(asking: FakeService) -> Non
 
 
 def test_what_is_away_is_not_asked_again(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardc.launcher.remote.connection._FIRST", ())
+    monkeypatch.setattr("shardc.service.client.connection._FIRST", ())
     monkeypatch.setenv("SHARDC_SERVER", service.url)
     service.spoil = lambda method, path, status, content: None
     traced().compile()

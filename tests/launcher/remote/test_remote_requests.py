@@ -20,12 +20,12 @@ import pytest
 import shardc
 from shardc.hlo.config import Config
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, RunError, UnsupportedError
-from shardc.launcher.remote.address import Address
-from shardc.launcher.remote.client import Client
-from shardc.launcher.remote.connection import Connection, ServiceAway, Unknown
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import InspectOrder, PartitionOrder
-from shardc.launcher.service.store.signature import sign
+from shardc.service.client.address import Address
+from shardc.service.client.client import Client
+from shardc.service.client.connection import Connection, ServiceAway, Unknown
+from shardc.service.jobs import Job
+from shardc.service.orders import InspectOrder, PartitionOrder
+from shardc.service.store.signature import sign
 from tests.launcher.remote.remote_service import FakeService, serving
 
 NOBODY = "http://127.0.0.1:9"
@@ -130,7 +130,7 @@ def test_errors_are_those_of_the_stages(client: Client) -> None:
 
 def test_what_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [None, (503, b'{"error": "RunError", "what": "ending"}'), (429, b"{}"), None]
-    monkeypatch.setattr("shardc.launcher.remote.connection._PAUSES", (0.01,) * 5)
+    monkeypatch.setattr("shardc.service.client.connection._PAUSES", (0.01,) * 5)
 
     def spoil(method: str, path: str, status: int, content: bytes) -> tuple[int, bytes] | None:
         return failures.pop() if failures and status < 300 else (status, content)

@@ -12,10 +12,10 @@ import pytest
 import shardc
 from shardc import Mesh
 from shardc.hlo.errors import UnsupportedError
-from shardc.launcher.remote.client import connect
-from shardc.launcher.remote.partitioned import RemotePartitioned
-from shardc.launcher.remote.program import RemoteProgram, RemotePropagated
-from shardc.launcher.stages import Partitioned, Program, Propagated
+from shardc.service.client.client import connect
+from shardc.service.client.partitioned import RemotePartitioned
+from shardc.service.client.program import RemoteProgram, RemotePropagated
+from shardc.stages.stages import Partitioned, Program, Propagated
 from tests.launcher.remote.remote_service import FakeService
 
 #: What a stage here is made of, which is no business of whoever asks for it.

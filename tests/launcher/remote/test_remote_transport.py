@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.launcher.remote.transport import Transport, Unreachable, lines, pieces
+from shardc.service.client.transport import Transport, Unreachable, lines, pieces
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 #: A scripted answer: sends, waits, ends, and returns whether the connection stays.

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import shardc
-from shardc.launcher.explain.explanation import Change, Explanation, Remedy, Totals, Warned, WayOut
-from shardc.launcher.report.gather import report_data
-from shardc.launcher.report.page import page
-from shardc.launcher.simulate.simulation import Event, Simulation, Work
-from shardc.launcher.stages import Partitioned
+from shardc.analysis.explain.explanation import Change, Explanation, Remedy, Totals, Warned, WayOut
+from shardc.analysis.report.gather import report_data
+from shardc.analysis.report.page import page
+from shardc.analysis.simulate.simulation import Event, Simulation, Work
+from shardc.stages.stages import Partitioned
 from tests.launcher.report.browser import Browser, Tab, luminance, need_chromium
 from tests.launcher.simulate.fake_simulation import fake_simulation
 

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 import shardc
 from shardc import P
+from shardc.analysis.report.gather import report_data
+from shardc.analysis.report.leaves import Around, leaves_of_module, leaves_of_simulation, loops_of_module
+from shardc.analysis.report.page import SCRIPTS, page
+from shardc.analysis.report.structure import Node, scopes_of, structure
+from shardc.analysis.report.tensors import layout_data
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import Sharding
-from shardc.hlo.types import array_shape
-from shardc.launcher.report.gather import report_data
-from shardc.launcher.report.leaves import Around, leaves_of_module, leaves_of_simulation, loops_of_module
-from shardc.launcher.report.page import SCRIPTS, page
-from shardc.launcher.report.structure import Node, scopes_of, structure
-from shardc.launcher.report.tensors import layout_data
-from shardc.launcher.stages import Partitioned
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
+from shardc.stages.stages import Partitioned
 from tests.launcher.simulate.fake_simulation import TRIPS, fake_simulation
 
 LOOP = """HloModule looped, num_partitions=4
@@ -145,7 +145,7 @@ def test_scripts_never_parse_text_as_html() -> None:
     from importlib import resources
 
     for name in SCRIPTS:
-        script = (resources.files("shardc.launcher.report") / name).read_text()
+        script = (resources.files("shardc.analysis.report") / name).read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", script), name
         assert "</script" not in script
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import httpx
 
-from shardc.launcher.service.api.app import create_app
-from shardc.launcher.service.api.parts import ApiSettings, Ending
-from shardc.launcher.service.desk.refusals import MissingPrograms, NoSuchJob, QueueFull
-from shardc.launcher.service.desk.statistics import Statistics
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import CompileOrder, Order, order_key
-from shardc.launcher.service.store.store import Store
+from shardc.service.api.app import create_app
+from shardc.service.api.parts import ApiSettings, Ending
+from shardc.service.jobs import Job
+from shardc.service.orders import CompileOrder, Order, order_key
+from shardc.service.scheduler.refusals import MissingPrograms, NoSuchJob, QueueFull
+from shardc.service.scheduler.statistics import Statistics
+from shardc.service.store.store import Store
 
 PROGRAM = b"HloModule m\n\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
 
 
 class FakeDesk:
-    """As `shardc.launcher.service.desk.desk.Desk`, without workers; `change` says how a job goes on."""
+    """As `shardc.service.scheduler.scheduler.Desk`, without workers; `change` says how a job goes on."""
 
     def __init__(self, store: Store, room: int = 3) -> None:
         self.store, self.room = store, room

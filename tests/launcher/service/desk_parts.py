@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardc.hlo import plain
+from shardc.hlo.codec import plain
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.running import Kind, Running, Workers
 from shardc.launcher.executors.tasks import Progress
-from shardc.launcher.service.desk.desk import Desk
-from shardc.launcher.service.desk.journal import Journal
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import Order, PartitionOrder, from_json
-from shardc.launcher.service.store.store import Store
-from shardc.launcher.service.work.package import ORDER_FILE, pack, unpack
-from shardc.launcher.service.work.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Part, Piece, Pieces, Spent
+from shardc.service.jobs import Job
+from shardc.service.orders import Order, PartitionOrder, from_json
+from shardc.service.scheduler.journal import Journal
+from shardc.service.scheduler.scheduler import Desk
+from shardc.service.store.store import Store
+from shardc.service.workers.package import ORDER_FILE, pack, unpack
+from shardc.service.workers.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Part, Piece, Pieces, Spent
 
 PROGRAM = b"HloModule tiny\n\nENTRY main {\n  ROOT x = f32[8,4] parameter(0)\n}\n"
 

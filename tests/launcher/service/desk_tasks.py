@@ -8,8 +8,8 @@ import time
 
 from shardc.hlo.errors import AnnotationError
 from shardc.launcher.executors.tasks import Progress
-from shardc.launcher.service.orders import from_json
-from shardc.launcher.service.work.package import ORDER_FILE, pack, unpack
+from shardc.service.orders import from_json
+from shardc.service.workers.package import ORDER_FILE, pack, unpack
 
 __all__ = ["TASKS", "carry_out"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shardc.launcher.service.store.store import Store
+from shardc.service.store.store import Store
 
 KEY = bytes(range(32))
 KINDS = ("folder", "memory", "far")

@@ -10,9 +10,9 @@ import pytest
 from api_fakes import Api, opened
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.service.api.guard import is_loopback
-from shardc.launcher.service.api.parts import ApiSettings
-from shardc.launcher.service.api.tokens import TokenFile, Tokens, open_tokens
+from shardc.service.api.guard import is_loopback
+from shardc.service.api.parts import ApiSettings
+from shardc.service.api.tokens import TokenFile, Tokens, open_tokens
 
 TOKEN = "correct-horse-battery-staple"
 HASH = sha256(TOKEN.encode()).hexdigest()

@@ -11,9 +11,9 @@ import pytest
 from api_fakes import PROGRAM, Api, opened
 
 from shardc.hlo.errors import InputError, RunError
-from shardc.launcher.problems import from_problem
-from shardc.launcher.service.api.following import follow
-from shardc.launcher.service.api.parts import ApiSettings
+from shardc.launcher.executors.problems import from_problem
+from shardc.service.api.following import follow
+from shardc.service.api.parts import ApiSettings
 
 NOWHERE = "0" * 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from shardc.launcher.service.api.connection import Together
+from shardc.service.api.connection import Together
 
 
 class Sent:

@@ -9,9 +9,9 @@ import pytest
 from desk_parts import HandWorkers, Task, a_desk, a_store, an_order, over, until
 
 from shardc.hlo.errors import AnnotationError
-from shardc.launcher.service.desk.refusals import Closing, MissingPrograms, NoSuchJob, QueueFull
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import order_key
+from shardc.service.jobs import Job
+from shardc.service.orders import order_key
+from shardc.service.scheduler.refusals import Closing, MissingPrograms, NoSuchJob, QueueFull
 
 
 def test_a_job_is_queued_runs_and_ends_with_its_entry(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 )
 
 from shardc.hlo.errors import RunError
-from shardc.launcher.service.desk.refusals import QueueFull
-from shardc.launcher.service.orders import order_key
+from shardc.service.orders import order_key
+from shardc.service.scheduler.refusals import QueueFull
 
 WORKERS, QUEUE, KEYS = 2, 3, 5
 

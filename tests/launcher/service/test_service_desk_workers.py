@@ -18,10 +18,10 @@ from desk_tasks import TASKS
 
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.open_executor import open_executor
-from shardc.launcher.service.desk.desk import Desk
-from shardc.launcher.service.desk.journal import Journal
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import PartitionOrder
+from shardc.service.jobs import Job
+from shardc.service.orders import PartitionOrder
+from shardc.service.scheduler.journal import Journal
+from shardc.service.scheduler.scheduler import Desk
 
 
 @contextmanager

@@ -12,11 +12,11 @@ import pytest
 from desk_parts import PROGRAM, HandWorkers, a_desk, a_store, an_order, copy_state, over, until
 
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem
-from shardc.launcher.service.desk import hands
-from shardc.launcher.service.desk.journal import Journal
-from shardc.launcher.service.desk.presence import Presence
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import order_key
+from shardc.service.jobs import Job
+from shardc.service.orders import order_key
+from shardc.service.scheduler import worker_threads
+from shardc.service.scheduler.journal import Journal
+from shardc.service.scheduler.live_servers import Presence
 
 
 def test_one_making_for_jobs_of_two_servers(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_jobs_of_another_server_are_seen_watched_and_cancelled(tmp_path: Path) -
 def test_a_server_that_hangs_is_waited_for_as_long_as_work_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hands, "_SLACK", -599.9)  # of the 600 s that orders may take by default
+    monkeypatch.setattr(worker_threads, "_SLACK", -599.9)  # of the 600 s that orders may take by default
     other = Journal(tmp_path)
     assert other.claim(order_key(an_order()))
     workers = HandWorkers()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardc.launcher.service.explorer.files import policy
+from shardc.service.explorer.files import policy
 from tests.launcher.report.browser import Browser, Tab, luminance, need_chromium
 from tests.launcher.service.service_harness import TOKEN, Service, eventually
 

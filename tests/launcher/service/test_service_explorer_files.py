@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from shardc.launcher.programs import program_of
-from shardc.launcher.report.page import digest, page_parts
-from shardc.launcher.service.explorer.files import SCRIPTS, files, policy
+from shardc.analysis.report.page import digest, page_parts
+from shardc.service.explorer.files import SCRIPTS, files, policy
+from shardc.stages.programs import program_of
 
 
 def test_files_are_the_same_every_time() -> None:
@@ -34,7 +34,7 @@ def test_the_script_has_every_part() -> None:
 def first_line(name: str) -> str:
     from importlib import resources
 
-    return (resources.files("shardc.launcher.service.explorer") / name).read_text(encoding="utf-8").splitlines()[0]
+    return (resources.files("shardc.service.explorer") / name).read_text(encoding="utf-8").splitlines()[0]
 
 
 @pytest.mark.parametrize(

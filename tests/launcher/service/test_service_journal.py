@@ -12,9 +12,9 @@ import pytest
 from desk_parts import HandWorkers, Task, a_desk, a_store, an_order, over, until
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.launcher.service.desk.journal import Journal
-from shardc.launcher.service.desk.refusals import Closing
-from shardc.launcher.service.jobs import Artifact, Entry, Job
+from shardc.service.jobs import Artifact, Entry, Job
+from shardc.service.scheduler.journal import Journal
+from shardc.service.scheduler.refusals import Closing
 
 
 def a_job(number: int = 0, created: float = 1.0) -> Job:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import InputError, RunError
-from shardc.launcher.service.orders import (
+from shardc.service.orders import (
     ORDERS,
     CompileOrder,
     Cpu,
@@ -27,7 +27,7 @@ from shardc.launcher.service.orders import (
     resolved,
     to_json,
 )
-from shardc.launcher.service.work.package import pack, unpack
+from shardc.service.workers.package import pack, unpack
 
 _A, _B = "a" * 64, "0123456789abcdef" * 4
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from shardc.hlo import plain
+from shardc.analysis.sweep.result import SweepResult
+from shardc.hlo.codec import plain
 from shardc.hlo.errors import AnnotationError, InputError, RunError
-from shardc.launcher.problems import to_problem
-from shardc.launcher.service.orders import SweepOrder, SweepSet, to_json
-from shardc.launcher.service.work import sweep_program
-from shardc.launcher.service.work.carry_out import carry_out_task
-from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
-from shardc.launcher.service.work.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Found, Part, Piece, Pieces, Spent
-from shardc.launcher.sweep.result import SweepResult
+from shardc.launcher.executors.problems import to_problem
+from shardc.service.orders import SweepOrder, SweepSet, to_json
+from shardc.service.workers import sweep_program
+from shardc.service.workers.carry_out import carry_out_task
+from shardc.service.workers.package import ORDER_FILE, pack, program_file, unpack
+from shardc.service.workers.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Found, Part, Piece, Pieces, Spent
 
 LAYER = b"""HloModule layer
 ENTRY e {

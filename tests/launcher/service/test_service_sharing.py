@@ -15,11 +15,11 @@ from desk_parts import PROGRAM, HandWorkers, Task, a_desk, a_store, an_order, co
 
 from shardc.hlo.errors import EnvironmentProblem, ParseError, RunError
 from shardc.launcher.executors.limits import Limits
-from shardc.launcher.service.desk import carrying
-from shardc.launcher.service.desk.desk import Desk
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.work.package import program_file
-from shardc.launcher.service.work.pieces import Part
+from shardc.service.jobs import Job
+from shardc.service.scheduler import run_order
+from shardc.service.scheduler.scheduler import Desk
+from shardc.service.workers.package import program_file
+from shardc.service.workers.pieces import Part
 
 
 def busy(workers: HandWorkers) -> list[Task]:
@@ -238,7 +238,7 @@ def test_a_job_that_joins_hears_how_far_it_is_and_keeps_the_order_alive(tmp_path
 
 def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(run_order, "time", SimpleNamespace(monotonic=lambda: now))
     with in_pieces(tmp_path, 2, *"abcd", limits=Limits(seconds=60, memory_bytes=5)) as (desk, workers, job):
         assert workers.task(0).limits == Limits(seconds=60, memory_bytes=5)
         found = at_work(workers, "a", "b")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from store_support import KEY, name
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.launcher.service.jobs import Artifact, Entry
-from shardc.launcher.service.store.media_types import media_type
-from shardc.launcher.service.store.server_key import server_key
-from shardc.launcher.service.store.signature import canonical, check_signature, key_name, sign
+from shardc.service.jobs import Artifact, Entry
+from shardc.service.store.media_types import media_type
+from shardc.service.store.server_key import server_key
+from shardc.service.store.signature import canonical, check_signature, key_name, sign
 
 ENTRY = Entry(
     name("k"),

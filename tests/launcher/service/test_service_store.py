@@ -19,10 +19,10 @@ from store_support import KEY, KINDS, Place, name
 
 from shardc.hlo import files
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.service.jobs import Entry
-from shardc.launcher.service.store.medium import Medium
-from shardc.launcher.service.store.signature import check_signature
-from shardc.launcher.service.store.store import NotStored, Store
+from shardc.service.jobs import Entry
+from shardc.service.store.signature import check_signature
+from shardc.service.store.storage_backend import Medium
+from shardc.service.store.store import NotStored, Store
 
 FILES = {"report.json": b'{"a": 1}', "executable.shardc": bytes(range(256)) * 40, "empty.json": b""}
 
@@ -190,7 +190,7 @@ def test_damage_is_counted_and_removed(folder: Place) -> None:
 
 def test_damage_that_leaves_no_trace_is_found_when_read(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that gives other bytes back does not change the time of a file."""
-    monkeypatch.setattr("shardc.launcher.service.store.shelf._MEMORY", 0)
+    monkeypatch.setattr("shardc.service.store.object_table._MEMORY", 0)
     with folder.open() as store:
         store.put(name(1), FILES, {})
         assert store.find(name(1))
@@ -292,7 +292,7 @@ def test_what_a_dead_writer_left_is_removed_in_time(folder: Place, monkeypatch: 
         store._room.look()
         assert len(folder.files()) == 6, "they may be somebody's who is writing"
         assert store.statistics().entries == 1
-        monkeypatch.setattr("shardc.launcher.service.store.room._LEFT_OVER", -1.0)
+        monkeypatch.setattr("shardc.service.store.quota._LEFT_OVER", -1.0)
         with store.using(name(2)):
             store._room.look()
             assert len(folder.files()) == 5
@@ -345,7 +345,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.launcher.service.store.store import Store
+from shardc.service.store.store import Store
 root = Path(sys.argv[1])
 with Store(str(root / "store"), root / "state", 0, bytes(range(32))) as store:
     store.put("a" * 64, {"report.json": b"before"}, {})
@@ -383,7 +383,7 @@ def small_disk(place: Place, size: int, monkeypatch: pytest.MonkeyPatch) -> None
             if place.nbytes() > size:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("shardc.launcher.service.store.medium.replacing", replacing)
+    monkeypatch.setattr("shardc.service.store.storage_backend.replacing", replacing)
 
 
 def test_a_full_disk_costs_only_what_was_to_be_written(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_what_was_used_long_ago_gives_way_on_a_full_disk(folder: Place, monkeypa
 WRITER = """
 import sys
 from pathlib import Path
-from shardc.launcher.service.store.store import Store
+from shardc.service.store.store import Store
 root = Path(sys.argv[1])
 with Store(str(root / "store"), root / "state", 400_000, bytes(range(32))) as store:
     print("open", flush=True)

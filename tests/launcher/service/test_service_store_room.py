@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 from store_support import KINDS, Place, name
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.launcher.service.store import leases as leases_module
-from shardc.launcher.service.store.medium import Medium
-from shardc.launcher.service.store.store import NotStored, Store
+from shardc.service.store import leases as leases_module
+from shardc.service.store.storage_backend import Medium
+from shardc.service.store.store import NotStored, Store
 
 #: Bytes of a manifest in these tests, at most.
 MANIFEST = 500

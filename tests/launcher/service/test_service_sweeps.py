@@ -19,19 +19,19 @@ import pytest
 from desk_parts import a_desk, a_store, over, until
 from service_harness import ROOT, TOKEN, Service, children, eventually
 
-from shardc.hlo import plain
+from shardc.analysis.sweep.run import sweep
+from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.open_executor import open_executor
 from shardc.launcher.executors.running import Running, Workers
-from shardc.launcher.programs import program_of
-from shardc.launcher.service.desk.desk import Desk
-from shardc.launcher.service.jobs import Job
-from shardc.launcher.service.orders import SweepOrder, SweepSet, to_json
-from shardc.launcher.service.store.store import Store
-from shardc.launcher.service.work.package import unpack
-from shardc.launcher.service.work.pieces import PART_FILE, Part
-from shardc.launcher.sweep.run import sweep
+from shardc.service.jobs import Job
+from shardc.service.orders import SweepOrder, SweepSet, to_json
+from shardc.service.scheduler.scheduler import Desk
+from shardc.service.store.store import Store
+from shardc.service.workers.package import unpack
+from shardc.service.workers.pieces import PART_FILE, Part
+from shardc.stages.programs import program_of
 
 LAYER = """HloModule layer
 ENTRY e {

@@ -22,15 +22,15 @@ from api_fakes import PROGRAM, FakeDesk
 from service_harness import ROOT, Service
 
 from shardc.cli.app import main
-from shardc.cli.serve import parse_size
+from shardc.cli.commands.serve import parse_size
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.service.api.app import create_app
-from shardc.launcher.service.api.connection import PatientConnection
-from shardc.launcher.service.api.parts import ApiSettings, Ending
-from shardc.launcher.service.api.web import listen, run_web, url_of
-from shardc.launcher.service.places import default_state
-from shardc.launcher.service.serve import ServeSettings, serve
-from shardc.launcher.service.store.store import Store
+from shardc.service.api.app import create_app
+from shardc.service.api.connection import PatientConnection
+from shardc.service.api.parts import ApiSettings, Ending
+from shardc.service.api.web import listen, run_web, url_of
+from shardc.service.folders import default_state
+from shardc.service.serve import ServeSettings, serve
+from shardc.service.store.store import Store
 
 
 class Impatient(PatientConnection):

@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 
-from shardc.compiler.serialize import read_bytes, to_bytes
+from shardc.analysis.explain.difference import difference
+from shardc.analysis.explain.explanation import Difference, Explanation
+from shardc.analysis.simulate.simulation import Simulation
+from shardc.analysis.simulate.trace import write_trace
+from shardc.analysis.sweep.result import SweepResult
+from shardc.analysis.sweep.run import sweep
+from shardc.compiler.cache.serialize import read_bytes, to_bytes
+from shardc.hlo.codec.plain import from_json
 from shardc.hlo.config import Config
 from shardc.hlo.errors import AnnotationError, InputError, ParseError, RunError, ShardcError, UnsupportedError
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.plain import from_json
-from shardc.launcher.explain.difference import difference
-from shardc.launcher.explain.explanation import Difference, Explanation
-from shardc.launcher.programs import program_of
-from shardc.launcher.service.orders import (
+from shardc.hlo.ir.mesh import Mesh
+from shardc.native.llvm.target import named_target
+from shardc.service.orders import (
     CompileOrder,
     Cpu,
     ExplainOrder,
@@ -33,15 +37,11 @@ from shardc.launcher.service.orders import (
     SweepSet,
     to_json,
 )
-from shardc.launcher.service.results import AheadFacts, ProgramFacts, StagesFacts
-from shardc.launcher.service.work.carry_out import carry_out, carry_out_task
-from shardc.launcher.service.work.package import ORDER_FILE, pack, program_file, unpack
-from shardc.launcher.simulate.simulation import Simulation
-from shardc.launcher.simulate.trace import write_trace
-from shardc.launcher.stages import Partitioned, Program
-from shardc.launcher.sweep.result import SweepResult
-from shardc.launcher.sweep.run import sweep
-from shardc.native.target import named_target
+from shardc.service.results import AheadFacts, ProgramFacts, StagesFacts
+from shardc.service.workers.carry_out import carry_out, carry_out_task
+from shardc.service.workers.package import ORDER_FILE, pack, program_file, unpack
+from shardc.stages.programs import program_of
+from shardc.stages.stages import Partitioned, Program
 
 _TEXT = """HloModule layer
 
@@ -146,7 +146,7 @@ def test_code_ahead_of_time_is_that_of_the_local_command() -> None:
     target = named_target("aarch64", "linux")
     cpu = Cpu(triple=target.triple, cpu=target.cpu, features=target.features)
     files, _ = _made(CompileOrder(**_COMMON, cpu=cpu, ahead=True, symbol="my_step", page=False))
-    from shardc.launcher.ahead import compile_ahead
+    from shardc.analysis.ahead import compile_ahead
 
     local = compile_ahead(_program().partition(), name="my_step", cpu="aarch64", system="linux")
     assert from_json(AheadFacts, files["ahead.json"]) == AheadFacts("my_step", cpu)
@@ -185,7 +185,7 @@ def test_a_report_with_and_without_a_machine_is_the_local_one(tmp_path: Path) ->
 
 
 def test_a_described_machine_counts_and_its_file_is_nobody_s_business(tmp_path: Path) -> None:
-    from shardc.collectives import machine as machines
+    from shardc.costs.machines import machine as machines
 
     text = (Path(machines.__file__).parent / "machines" / "h100-dgx.toml").read_text(encoding="utf-8")
     text = text.replace("450e9", "225e9")

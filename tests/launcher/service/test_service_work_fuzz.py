@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shardc.collectives import machine as machines
+from shardc.costs.machines import machine as machines
 from shardc.hlo.errors import ShardcError
-from shardc.launcher.service.orders import ExplainOrder, InspectOrder, Order, PartitionOrder, ReportOrder, SimulateOrder
-from shardc.launcher.service.work.carry_out import carry_out
+from shardc.service.orders import ExplainOrder, InspectOrder, Order, PartitionOrder, ReportOrder, SimulateOrder
+from shardc.service.workers.carry_out import carry_out
 
 _TEXT = """HloModule layer, num_partitions=4
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardc.launcher.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
 
 _CLOSE = 1e-12
 

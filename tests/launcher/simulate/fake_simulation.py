@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shardc.compiler.lower.memory_timeline import MemoryBlock, MemoryTimeline
-from shardc.hlo.groups import AxisGroups
-from shardc.hlo.mesh import Mesh
-from shardc.hlo.sharding import AxisRef
-from shardc.launcher.simulate.simulation import Event, LoopInfo, PathStep, Simulation, Skipped, Work
+from shardc.analysis.simulate.simulation import Event, LoopInfo, PathStep, Simulation, Skipped, Work
+from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
 
 MESH = Mesh({"data": 8, "model": 4})
 _US = 1e-6

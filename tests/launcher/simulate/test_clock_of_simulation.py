@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.launcher.simulate.engine import run_clock
-from shardc.launcher.simulate.links import fair_rates
-from shardc.launcher.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.analysis.simulate.engine import run_clock
+from shardc.analysis.simulate.links import fair_rates
+from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
 from tests.launcher.simulate.clock_oracle import run_plainly, shares
 
 _LINKS = ("nvlink", "infiniband", "dcn")

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardc.analysis.simulate.fold import fold_time
+from shardc.analysis.simulate.pictures import PICTURES, draw_picture, draw_pictures
+from shardc.analysis.simulate.simulation import Simulation, Skipped
 from shardc.hlo.errors import InputError
-from shardc.launcher.simulate.fold import fold_time
-from shardc.launcher.simulate.pictures import PICTURES, draw_picture, draw_pictures
-from shardc.launcher.simulate.simulation import Simulation, Skipped
 from tests.launcher.simulate.fake_simulation import fake_simulation
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib (extra plot)")
@@ -96,7 +96,7 @@ def test_bad_names_are_errors(tmp_path: Path) -> None:
 def test_without_matplotlib_the_way_out_is_named(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "from shardc.launcher.simulate.pictures import draw_pictures\n"
+        "from shardc.analysis.simulate.pictures import draw_pictures\n"
         "from shardc.hlo.errors import UnsupportedError\n"
         "try:\n    draw_pictures(None, sys.argv[1])\nexcept UnsupportedError as e:\n    print(e)"
     )

@@ -10,9 +10,9 @@ import pytest
 
 import shardc
 from shardc import Mesh, P
+from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError, ShardcError
-from shardc.launcher.simulate.simulation import Simulation
-from shardc.launcher.stages import Partitioned
+from shardc.stages.stages import Partitioned
 from tests.launcher.simulate.simulated_programs import LOOP, PER_DEVICE, UNKNOWN
 
 

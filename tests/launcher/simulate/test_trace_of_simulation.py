@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardc.analysis.simulate.simulation import Event
+from shardc.analysis.simulate.trace import lanes, trace_events, write_trace
 from shardc.hlo.errors import InputError
-from shardc.launcher.simulate.simulation import Event
-from shardc.launcher.simulate.trace import lanes, trace_events, write_trace
 from tests.launcher.simulate.fake_simulation import LISTED, TRIPS, fake_simulation
 
 SIMULATION = fake_simulation()

@@ -19,10 +19,10 @@ import pytest
 
 import shardc
 from shardc import Mesh, P, Program, ShapeDtype
+from shardc.analysis.sweep.assess import Outcome
+from shardc.analysis.sweep.result import SweepResult
+from shardc.analysis.sweep.run import sweep
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
-from shardc.launcher.sweep.assess import Outcome
-from shardc.launcher.sweep.result import SweepResult
-from shardc.launcher.sweep.run import sweep
 
 SETS = """
 [sets.rows.annotate]
@@ -136,7 +136,7 @@ def test_what_was_assessed_once_is_kept(
         assessed.append(candidate.name)
         return Outcome(candidate.devices, dict(candidate.mesh), candidate.name, "not now")
 
-    monkeypatch.setattr("shardc.launcher.sweep.where.assess", assess)
+    monkeypatch.setattr("shardc.analysis.sweep.where.assess", assess)
     assert sweep(copy, **arguments).to_dict() == first.to_dict()
     assert assessed == []
     sweep(file, **{**arguments, "machine": "a100-dgx", "axes": {"data": 8, "model": 1}})

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardc.analysis.sweep.meshes import Limit, MeshSearch, Sizes, factorisations, parse_devices, parse_limit
 from shardc.hlo.errors import InputError
-from shardc.launcher.sweep.meshes import Limit, MeshSearch, Sizes, factorisations, parse_devices, parse_limit
 
 
 def test_numbers_of_devices() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shardc import P
+from shardc.analysis.sweep.meshes import Limit
+from shardc.analysis.sweep.sets import AnnotationSet, join_files, read_sets, sets_of
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.launcher.sweep.meshes import Limit
-from shardc.launcher.sweep.sets import AnnotationSet, join_files, read_sets, sets_of
 
 
 def written(folder: Path, text: str, name: str = "sets.toml") -> Path:

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from shardc.hlo import plain
+from shardc.analysis.sweep.assess import Candidate, Settings, assess
+from shardc.analysis.sweep.result import SweepResult
+from shardc.analysis.sweep.run import sweep
+from shardc.analysis.sweep.settings import Described, Surroundings
+from shardc.analysis.sweep.workers import assess_task
+from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, ParseError, UnsupportedError
 from shardc.launcher.executors.frames import to_bytes
 from shardc.launcher.executors.open_executor import open_executor
-from shardc.launcher.programs import load
-from shardc.launcher.sweep.assess import Candidate, Settings, assess
-from shardc.launcher.sweep.result import SweepResult
-from shardc.launcher.sweep.run import sweep
-from shardc.launcher.sweep.surroundings import Described, Surroundings
-from shardc.launcher.sweep.workers import assess_task
-from shardc.sharding.spec import P
+from shardc.sharding.notations.partition_spec import P
+from shardc.stages.programs import load
 
 PROGRAM = """HloModule layer
 ENTRY e {
@@ -108,7 +108,7 @@ def test_a_worker_that_crashes_costs_its_candidate(file: Path, monkeypatch: pyte
     arguments = {**ARGUMENTS, "sets": {"columns": SETS["columns"]}, "refine": 0, "jobs": 2, "devices": [8, 16]}
     crashing = {"assess": "tests.launcher.executors.executor_tasks:abort"}
     with monkeypatch.context() as patch:
-        patch.setattr("shardc.launcher.sweep.where.open_executor", partial(open_executor, tasks=crashing))
+        patch.setattr("shardc.analysis.sweep.where.open_executor", partial(open_executor, tasks=crashing))
         failed = sweep(file, **arguments)
     assert not failed.ranked
     assert {o.reason.partition(" (it last")[0] for o in failed.failed} == {
@@ -119,7 +119,7 @@ def test_a_worker_that_crashes_costs_its_candidate(file: Path, monkeypatch: pyte
 
 def test_a_program_that_workers_cannot_read_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crashing = {"assess": "tests.launcher.executors.executor_tasks:refuse"}
-    monkeypatch.setattr("shardc.launcher.sweep.where.open_executor", partial(open_executor, tasks=crashing))
+    monkeypatch.setattr("shardc.analysis.sweep.where.open_executor", partial(open_executor, tasks=crashing))
     with pytest.raises(ParseError, match="an odd word"):
         sweep(file, **{**ARGUMENTS, "devices": [8, 16]}, jobs=2)
 
@@ -137,7 +137,7 @@ def test_descriptions_and_measured_times_travel_as_text(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relative path means nothing to a worker, whose folder is another."""
-    from shardc.collectives.machine import machine_file
+    from shardc.costs.machines.machine import machine_file
 
     text = machine_file("h100-dgx")[0].read_text(encoding="utf-8").replace('name = "h100-dgx"', 'name = "slow"')
     (tmp_path / "slow.toml").write_text(text, encoding="utf-8")
@@ -158,7 +158,7 @@ def test_descriptions_and_measured_times_travel_as_text(
 
 def test_this_computer_is_no_machine_for_workers_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "this.toml").write_text("", encoding="utf-8")
-    monkeypatch.setattr("shardc.collectives.machine.this_machine_path", lambda: tmp_path / "this.toml")
+    monkeypatch.setattr("shardc.costs.machines.machine.this_machine_path", lambda: tmp_path / "this.toml")
     assert Described.of("this", elsewhere=False) == Described("this")
     with pytest.raises(InputError, match=r"'this' is another computer on every worker\n  fix: .*this\.toml"):
         Described.of("this", elsewhere=True)

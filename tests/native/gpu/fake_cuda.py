@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from shardc.native.gpu.cuda_driver import ENUMS, FUNCTIONS
-from shardc.native.gpu.emulated import EmulatedModule, load_emulated
-from shardc.native.gpu.emulated_memory import Heap
-from shardc.native.gpu.emulated_queue import Work, WorkQueue
+from shardc.native.gpu.cuda.driver import ENUMS, FUNCTIONS
+from shardc.native.gpu.emulated.coroutines import EmulatedModule, load_emulated
+from shardc.native.gpu.emulated.memory import Heap
+from shardc.native.gpu.emulated.queue import Work, WorkQueue
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.runtime import LaunchShape
 

@@ -10,16 +10,16 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from shardc.native.gpu.cuda_driver import CudaDriver
-from shardc.native.gpu.cuda_probe import probe_driver
-from shardc.native.gpu.cuda_runtime import CudaRuntime
-from shardc.native.gpu.emulated import EmulatedCode, compile_emulated, new_emulated_module
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.cuda.driver import CudaDriver
+from shardc.native.gpu.cuda.probe import probe_driver
+from shardc.native.gpu.cuda.runtime import CudaRuntime
+from shardc.native.gpu.emulated.coroutines import EmulatedCode, compile_emulated, new_emulated_module
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.nvptx import NvptxCode, emit_ptx, new_nvptx_module
 from shardc.native.gpu.runtime import Image, LaunchShape, Memory, Runtime
 from shardc.native.gpu.target import gpu_target
-from shardc.native.vector import F32, I32, I64, constant
+from shardc.native.math.vector import F32, I32, I64, constant
 from tests.native.gpu.fake_cuda import FakeCuda
 
 __all__ = ["BYTES", "SHAPE", "THREADS", "cuda_runtime", "download", "sample_image", "sample_ptx", "sample_runtime"]

@@ -11,12 +11,19 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from shardc.native.gpu.code import grid_code
-from shardc.native.gpu.emulated import FORWARD, REVERSE, EmulatedModule, Order, compile_emulated, load_emulated
-from shardc.native.gpu.emulated import new_emulated_module as _new_emulated
+from shardc.native.gpu.emulated.coroutines import (
+    FORWARD,
+    REVERSE,
+    EmulatedModule,
+    Order,
+    compile_emulated,
+    load_emulated,
+)
+from shardc.native.gpu.emulated.coroutines import new_emulated_module as _new_emulated
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.runtime import LaunchShape
 from shardc.native.gpu.target import gpu_target
-from shardc.native.vector import F32, I32, I64, PTR, constant
+from shardc.native.math.vector import F32, I32, I64, PTR, constant
 
 __all__ = ["ORDERS", "Body", "Sketch", "at", "define", "emulated", "i32", "launch", "place_in_grid", "random_floats"]
 

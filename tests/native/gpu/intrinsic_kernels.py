@@ -16,7 +16,7 @@ from shardc.native.gpu.assemble import assemble
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.nvptx import emit_ptx, new_nvptx_module
 from shardc.native.gpu.target import gpu_target
-from shardc.native.vector import (
+from shardc.native.math.vector import (
     F32,
     F64,
     I1,

@@ -18,7 +18,7 @@ from shardc.native.gpu.intrinsics import AMDGPU, NVPTX, check_externals
 from shardc.native.gpu.nvptx import NvptxCode, emit_ptx, new_nvptx_module
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.target import GPU_ARCHS, gpu_target
-from shardc.native.vector import F32, I32, PTR
+from shardc.native.math.vector import F32, I32, PTR
 from tests.native.gpu.grid_kernels import Sketch, at, define, i32, place_in_grid
 
 TARGET = gpu_target("cuda:sm_90")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardc.native.gpu.cublaslt import _FUNCTIONS, Products
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.cuda.cublaslt import _FUNCTIONS, Products
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.product import Product
 from tests.native.gpu.stand_in import stand_in

@@ -15,7 +15,7 @@ import pytest
 PROGRAM = """
 import gc
 import numpy as np
-from shardc.native.gpu.cuda_runtime import CudaRuntime
+from shardc.native.gpu.cuda.runtime import CudaRuntime
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.runtime import Image, LaunchShape
 

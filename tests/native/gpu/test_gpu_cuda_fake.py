@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.native.gpu.cuda_driver import ENUMS, FUNCTIONS, CudaDriver
-from shardc.native.gpu.cuda_probe import probe_driver
+from shardc.native.gpu.cuda.driver import ENUMS, FUNCTIONS, CudaDriver
+from shardc.native.gpu.cuda.probe import probe_driver
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.runtime import Image, LaunchShape
 from tests.native.gpu.fake_cuda import FakeCuda

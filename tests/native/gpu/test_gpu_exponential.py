@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from shardc.native import jit, vector_math
 from shardc.native.gpu.assemble import assemble
-from shardc.native.gpu.emulated import new_emulated_module
+from shardc.native.gpu.emulated.coroutines import new_emulated_module
 from shardc.native.gpu.nvptx import NvptxCode, emit_ptx, new_nvptx_module
 from shardc.native.gpu.target import gpu_target
-from shardc.native.vector import F32, I64, PTR, constant, with_lanes
+from shardc.native.llvm import jit
+from shardc.native.math import vector_math
+from shardc.native.math.vector import F32, I64, PTR, constant, with_lanes
 
 
 def exponentials(x: np.ndarray, lanes: int) -> np.ndarray:

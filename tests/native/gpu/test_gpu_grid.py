@@ -11,12 +11,12 @@ from llvmlite import ir
 
 from shardc.native.gpu.amdgpu import AmdgpuCode, emit_amdgpu, new_amdgpu_module
 from shardc.native.gpu.assemble import assemble
-from shardc.native.gpu.emulated import EmulatedModule, Order
+from shardc.native.gpu.emulated.coroutines import EmulatedModule, Order
 from shardc.native.gpu.grid import MMA, GridCode, Mma
 from shardc.native.gpu.nvptx import NvptxCode, emit_ptx, new_nvptx_module
 from shardc.native.gpu.problems import GpuProblem
 from shardc.native.gpu.target import gpu_target
-from shardc.native.vector import F32, F64, I8, I16, I32
+from shardc.native.math.vector import F32, F64, I8, I16, I32
 from tests.native.gpu.grid_kernels import (
     ORDERS,
     Sketch,

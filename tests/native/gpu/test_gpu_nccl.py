@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
-from shardc.native.gpu.nccl import (
-    _FUNCTIONS,
-    Communicator,
-    find_nccl,
-    nccl_version,
-    new_unique_id,
-    together,
-)
+from shardc.native.gpu.cuda.nccl import _FUNCTIONS, Communicator, find_nccl, nccl_version, new_unique_id, together
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from tests.native.gpu.stand_in import stand_in
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from shardc.native.gpu.emulated import GridFault
-from shardc.native.gpu.emulated_layout import MOST_COPIES
+from shardc.native.gpu.emulated.coroutines import GridFault
+from shardc.native.gpu.emulated.records import MOST_COPIES
 from shardc.native.gpu.grid import GridCode
-from shardc.native.vector import F32, I32
+from shardc.native.math.vector import F32, I32
 from tests.native.gpu.grid_kernels import ORDERS, Body, Sketch, at, emulated, i32, launch, place_in_grid, random_floats
 
 THREADS, BLOCKS = 64, 3

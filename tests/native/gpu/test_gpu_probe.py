@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROBE = """
-from shardc.native.gpu.cuda_probe import probe_cuda
+from shardc.native.gpu.cuda.probe import probe_cuda
 found = probe_cuda()
 assert found.driver is None and not found.devices
 print(found.problem, "|", found.fix)
@@ -50,7 +50,7 @@ def test_without_a_driver_and_before_cuda_python_had_a_pathfinder() -> None:
     pytest.importorskip("cuda.bindings.driver")
     if _has_driver():
         pytest.skip("there is a driver")
-    hidden = "import shardc.native.gpu.cuda_probe as p\nfind = p.find_spec\n"
+    hidden = "import shardc.native.gpu.cuda.probe as p\nfind = p.find_spec\n"
     hidden += "p.find_spec = lambda name: None if name == 'cuda.pathfinder' else find(name)\n"
     assert probe(hidden).startswith("no NVIDIA driver is installed: libcuda.so.1: cannot open")
 
@@ -62,12 +62,12 @@ def test_a_driver_that_does_not_load(tmp_path: Path) -> None:
 
 
 def test_looking_again_is_free() -> None:
-    from shardc.native.gpu.cuda_probe import probe_cuda
+    from shardc.native.gpu.cuda.probe import probe_cuda
 
     assert probe_cuda() is probe_cuda()
 
 
 def _has_driver() -> bool:
-    from shardc.native.gpu.cuda_probe import probe_cuda
+    from shardc.native.gpu.cuda.probe import probe_cuda
 
     return probe_cuda().driver is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardc.native.gpu.emulated_queue import WorkQueue
-from shardc.native.gpu.emulated_runtime import EmulatedRuntime
+from shardc.native.gpu.emulated.queue import WorkQueue
+from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from shardc.native.gpu.problems import GpuFault
 from tests.native.gpu.gpu_sample_kernels import BYTES, SHAPE, download, sample_image
 

@@ -1,0 +1,279 @@
+"""What `explain` answers: plain data first, text second.
+
+Bytes are per device and step, seconds are modelled on a machine (None without one). `Explanation.to_dict` is the
+command's ``--json``; every class's ``to_dict`` has its fields under the same names, docs/cli.md tells them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+__all__ = [
+    "Alternative",
+    "Change",
+    "Choice",
+    "CollectiveReason",
+    "Difference",
+    "Explanation",
+    "Link",
+    "Party",
+    "Remedy",
+    "Totals",
+    "Warned",
+    "WayOut",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A whole program: what a device sends, computes and needs, and the modelled time of a step (None: no machine)."""
+
+    wire_bytes: float
+    flops: int
+    peak_bytes: int
+    collectives: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step on an axis' way: by ``annotation``, or from ``source`` through ``via`` by a factor of a ``rule``.
+
+    ``kind`` is ``annotation``, ``step`` (of the propagation) or ``choice`` (taken when the program was partitioned,
+    because that costs least; ``step`` is then -1).
+    """
+
+    value: str
+    dimension: int
+    axes: tuple[str, ...]
+    kind: str
+    step: int
+    via: str = ""
+    rule: str = ""
+    factor: str = ""
+    source: str = ""
+    source_dimension: int = 0
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A tensor that has a say: ``role`` is ``moved``, ``against`` (has the axes elsewhere, or wants the dimension
+    whole) or ``reduced`` (its contracted dimension is split). ``chain`` goes from the annotation to it."""
+
+    role: str
+    tensor: str
+    dimension: int
+    axes: tuple[str, ...]
+    factor: str
+    annotation: str
+    chain: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way to split the operation: axes by factor, what it would send (``unit`` B or s), and its local work
+    relative to the way that was taken."""
+
+    factors: str
+    cost: float
+    collectives: int
+    unit: str
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the operation that meets two shardings is split, and what else was considered.
+
+    ``cost`` is what it sends for this operation alone. ``regional`` tells of a decision for several operations at once.
+    """
+
+    operation: str
+    opcode: str
+    line: str
+    rule: str
+    factors: str
+    cost: float
+    unit: str
+    alternatives: tuple[Alternative, ...]
+    regional: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One annotation: ``name=spec`` for ``--annotate``; ``before`` is how the value is annotated or lies now."""
+
+    name: str
+    spec: str
+    before: str
+
+    @property
+    def option(self) -> str:
+        """For a shell's command line."""
+        text = f"{self.name}={self.spec}"
+        plain = set('"$`!').isdisjoint(text) and "\\" not in text
+        return f'--annotate "{text}"' if "'" in text and plain else f"--annotate {shlex.quote(text)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Annotations that were tried: ``before`` and ``after`` are the whole program's totals.
+
+    ``removes`` tells that the collective is gone, else it is cheaper. ``costs`` says what grows elsewhere.
+    """
+
+    what: str
+    changes: tuple[Change, ...]
+    before: Totals
+    after: Totals
+    removes: bool
+    costs: str = ""
+
+    @property
+    def saved_bytes(self) -> float:
+        return self.before.wire_bytes - self.after.wire_bytes
+
+    @property
+    def saved_seconds(self) -> float | None:
+        if self.before.seconds is None or self.after.seconds is None:
+            return None
+        return self.before.seconds - self.after.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "saved_bytes": self.saved_bytes, "saved_seconds": self.saved_seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveReason:
+    """One collective, or ``len(names)`` identical ones (equal layers).
+
+    ``names`` are those in the partitioned module and in the report. ``count``, ``payload_bytes`` are of one of them;
+    ``wire_bytes`` and ``seconds`` of all, in all their executions. ``value`` is the tensor by its user's name,
+    ``before`` and ``after`` its layouts. ``why_none`` says why there is no remedy, empty where none was looked for.
+    """
+
+    names: tuple[str, ...]
+    op: str
+    axes: tuple[str, ...]
+    group_size: int
+    count: int
+    unknown_trip_count: bool
+    payload_bytes: int
+    wire_bytes: float
+    seconds: float | None
+    value: str
+    shape: str
+    before: str
+    after: str
+    line: str
+    op_name: str
+    reason: str
+    conflict: str
+    parties: tuple[Party, ...]
+    choice: Choice | None
+    remedies: tuple[Remedy, ...] = ()
+    tried: int = 0
+    why_none: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "remedies": [r.to_dict() for r in self.remedies]}
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """What can be done about a warning: in words, and as a verified remedy where there is one."""
+
+    text: str
+    remedy: Remedy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that people know by pain. ``kind`` is one of
+
+    ``replicated-parameter``, ``full-gather``, ``padding``, ``unused-axis``, ``redundant-compute``, ``back-and-forth``,
+    ``redundant-reduction``; ``numbers`` are named figures (bytes, shares between 0 and 1).
+    """
+
+    kind: str
+    text: str
+    subject: str
+    line: str
+    numbers: dict[str, float]
+    way_out: WayOut
+    collectives: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        remedy = self.way_out.remedy
+        told = {"text": self.way_out.text, "remedy": None if remedy is None else remedy.to_dict()}
+        return {**asdict(self), "way_out": told}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything about a partitioned program's collectives, the most costly first, and its warnings."""
+
+    program: str
+    devices: int
+    mesh: dict[str, int]
+    machine: str
+    totals: Totals
+    collectives: tuple[CollectiveReason, ...]
+    warnings: tuple[Warned, ...]
+
+    def of(self, name: str) -> CollectiveReason:
+        """The reason of a collective by its name in the partitioned module."""
+        return next(c for c in self.collectives if name in c.names)
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            **told,
+            "version": 1,
+            "totals": asdict(self.totals),
+            "collectives": [c.to_dict() for c in self.collectives],
+            "warnings": [w.to_dict() for w in self.warnings],
+        }
+
+    def _repr_html_(self) -> str:
+        from shardc.analysis.report.fragments import explanation_html
+
+        return explanation_html(self)
+
+    def as_text(self, *, top: int = 10, verbose: bool = False) -> str:
+        """For a terminal: the ``top`` most costly collectives (0: all); whole chains when ``verbose``."""
+        from shardc.analysis.explain.write import explanation_text
+
+        return explanation_text(self, top=top, verbose=verbose)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two annotation sets of one program. Collectives are matched by what they move, for which source line.
+
+    Rows of ``collectives`` are (what, bytes before, bytes after, times before, times after); ``shardings`` are
+    (value, before, after) for those that differ.
+    """
+
+    before: Totals
+    after: Totals
+    collectives: tuple[tuple[str, float, float, int, int], ...]
+    shardings: tuple[tuple[str, str, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        keys = ("collective", "wire_bytes_before", "wire_bytes_after", "times_before", "times_after")
+        return {
+            "version": 1,
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+            "collectives": [dict(zip(keys, row, strict=True)) for row in self.collectives],
+            "shardings": [dict(zip(("value", "before", "after"), row, strict=True)) for row in self.shardings],
+        }
+
+    def as_text(self) -> str:
+        from shardc.analysis.explain.write import difference_text
+
+        return difference_text(self)

@@ -1,0 +1,147 @@
+"""Remedies: candidates that were tried, and make the whole program cheaper by removing or shrinking a collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardc.analysis.drawings.units import bytes_text
+from shardc.analysis.explain.candidates import Candidate, Candidates, merged
+from shardc.analysis.explain.collect import Group, collected, key_of
+from shardc.analysis.explain.explanation import Change, Remedy, Totals
+from shardc.analysis.explain.judge import Judge
+from shardc.stages.stages import Partitioned
+
+__all__ = ["Limits", "Remedies", "Tried"]
+
+
+#: A remedy makes a collective at least so much cheaper.
+_CHEAPER = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much to look: for remedies of the ``groups`` most costly collectives, ``tries`` programs for each, no new
+    try after ``seconds``; at most ``shown`` remedies each."""
+
+    groups: int = 0
+    tries: int = 12
+    seconds: float = 30.0
+    shown: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of a search: remedies, the best first, how many were tried, and how many were not for lack of time."""
+
+    remedies: tuple[Remedy, ...] = ()
+    tried: int = 0
+    left: int = 0
+
+
+@dataclass(slots=True)
+class Remedies:
+    """Looks for remedies; time counts from when it was made."""
+
+    judge: Judge
+    candidates: Candidates
+    limits: Limits
+    began: float = field(default_factory=time.monotonic)
+
+    def for_group(self, group: Group) -> Tried:
+        """Remedies for equal collectives."""
+        found = [self.candidates.of(causes[0]) for causes in group.causes if causes]
+        if not found:
+            return Tried()
+        return self.tried(merged(found), group)
+
+    def tried(self, candidates: Sequence[Candidate], group: Group | None = None) -> Tried:
+        """Those candidates that make the program cheaper; of a ``group``, if given, too."""
+        good: list[Remedy] = []
+        count = left = 0
+        for candidate in candidates[: self.limits.tries]:
+            if time.monotonic() - self.began > self.limits.seconds:
+                left += 1
+                continue
+            count += 1
+            remedy = self.attempt(candidate, group)
+            if remedy is not None:
+                good.append(remedy)
+        good.sort(key=_worth)
+        return Tried(tuple(_distinct(good)[: self.limits.shown]), count, left)
+
+    def best(
+        self, candidates: Sequence[Candidate], accept: Callable[[Totals], bool], worth: Callable[[Totals], object]
+    ) -> Remedy | None:
+        """Of the candidates whose totals ``accept`` takes the one with the least ``worth``; the first of equals."""
+        base = self.judge.base
+        before = self.judge.totals(base)
+        found: list[tuple[Any, int, Remedy]] = []
+        for number, candidate in enumerate(candidates[: self.limits.tries]):
+            if time.monotonic() - self.began > self.limits.seconds:
+                break
+            partitioned = self.judge.with_annotations(base.program, candidate.specs)
+            after = None if partitioned is None else self.judge.totals(partitioned)
+            if after is not None and accept(after):
+                remedy = Remedy(candidate.what, _changes(candidate), before, after, True, _costs(before, after))
+                found.append((worth(after), number, remedy))
+        return min(found, key=lambda entry: entry[:2])[2] if found else None
+
+    def attempt(self, candidate: Candidate, group: Group | None) -> Remedy | None:
+        """The program with a candidate's annotations; None where it is no better."""
+        base = self.judge.base
+        after = self.judge.with_annotations(base.program, candidate.specs)
+        if after is None or not self.judge.better(after):
+            return None
+        removes = False
+        if group is not None:
+            old, new = (self._about(p, group) for p in (base, after))
+            if new > _CHEAPER * old:
+                return None
+            removes = new == 0
+        totals = (self.judge.totals(base), self.judge.totals(after))
+        return Remedy(candidate.what, _changes(candidate), *totals, removes, _costs(*totals))
+
+    def _about(self, partitioned: Partitioned, group: Group) -> float:
+        """What a program spends (seconds, else bytes) on that which the collectives of ``group`` are about."""
+        keys = {key_of(row, c) for row, causes in zip(group.rows, group.causes, strict=True) for c in causes[:1]}
+        total = 0.0
+        for other in collected(partitioned, self.judge.price()):
+            for row, causes in zip(other.rows, other.causes, strict=True):
+                if any(key_of(row, c) in keys for c in causes):
+                    total += row["wire_bytes"] if other.seconds is None else other.seconds / len(other.rows)
+        return total
+
+
+def _changes(candidate: Candidate) -> tuple[Change, ...]:
+    return tuple(Change(name, spec, candidate.before) for name, spec in candidate.specs)
+
+
+def _costs(before: Totals, after: Totals) -> str:
+    """What grows."""
+    told = []
+    if after.peak_bytes > before.peak_bytes * 1.001:
+        more = after.peak_bytes - before.peak_bytes
+        told.append(f"{bytes_text(more)} more memory ({more / max(before.peak_bytes, 1):.0%})")
+    if after.flops > before.flops * 1.001:
+        told.append(f"{(after.flops - before.flops) / max(before.flops, 1):.1%} more arithmetic")
+    if after.wire_bytes > before.wire_bytes * 1.001:
+        told.append(f"{bytes_text(after.wire_bytes - before.wire_bytes)} more on the wire")
+    return ", ".join(told)
+
+
+def _worth(remedy: Remedy) -> tuple[object, ...]:
+    """The best first: those that need little more memory, then by what they save, then the fewest changes."""
+    needs_more = remedy.after.peak_bytes > 1.1 * remedy.before.peak_bytes
+    saved = remedy.saved_seconds if remedy.saved_seconds is not None else remedy.saved_bytes
+    return (needs_more, -saved, len(remedy.changes), remedy.what)
+
+
+def _distinct(remedies: Sequence[Remedy]) -> list[Remedy]:
+    """Of those with the same outcome the one with the fewest changes."""
+    found: dict[Totals, Remedy] = {}
+    for r in remedies:
+        found.setdefault(r.after, r)
+    return list(found.values())

@@ -1,0 +1,55 @@
+"""What a partitioned program tells of itself, wherever it was partitioned: of its report, and of its executable."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
+    from shardc.launcher.driver.compiled import Compiled
+
+__all__ = ["Reported"]
+
+
+class Reported(ABC):
+    """A per-device program that has a report and can be compiled."""
+
+    @property
+    @abstractmethod
+    def _report(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled: ...
+
+    def report(self) -> dict[str, Any]:
+        """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
+        return dict(self._report)
+
+    def explain(self) -> list[str]:
+        """One entry per collective: what it moves, for which value and source line, and why."""
+        return [_explained(c) for c in self._report["collectives"]]
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
+        return self.compile().memory_analysis()
+
+    def memory_timeline(self) -> MemoryTimeline:
+        """Which values lie where while each step of the program runs, and the bytes in use."""
+        return self.compile().memory_timeline()
+
+    def memory_picture(self, path: str | Path) -> None:
+        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name."""
+        self.compile().memory_picture(path)
+
+
+def _explained(c: Mapping[str, Any]) -> str:
+    """What a collective of a report moves, for which source line, and why."""
+    axes = "+".join(c["axes"]) or "all"
+    text = f"{c['op']} %{c['name']} over {axes} ({c['group_size']} devices"
+    text += f", {c['count']} times" if c["count"] != 1 else ""
+    text += f"), {c['wire_bytes']} bytes on the wire per device"
+    text += f"\n  at {c['source']}" if c["source"] else ""
+    return text + (f"\n  because {c['reason']}" if c["reason"] else "")

@@ -1,0 +1,80 @@
+"""The report of a partitioned program, written as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable, write_text
+
+if TYPE_CHECKING:
+    from shardc.analysis.simulate.simulation import Simulation
+    from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
+    from shardc.stages.stages import Partitioned
+
+__all__ = ["report_page", "write_report"]
+
+
+def write_report(
+    partitioned: Partitioned,
+    path: str | Path,
+    *,
+    machine: str | Path | None = None,
+    mapping: str | Mapping[str, str] | None = None,
+    remedies: int = 0,
+    seconds: float = 30.0,
+) -> None:
+    """See `Partitioned.write_report`; ``seconds`` as `Partitioned.explanation` has it."""
+    target = report_target(path)
+    text = report_page(partitioned, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
+    write_text(target, text)
+
+
+def report_page(
+    partitioned: Partitioned,
+    *,
+    machine: str | Path | None = None,
+    mapping: str | Mapping[str, str] | None = None,
+    remedies: int = 0,
+    seconds: float = 30.0,
+    simulation: Simulation | None = None,
+) -> str:
+    """The text of the page that `write_report` writes; ``simulation`` is that on the ``machine``, where there is one
+    already."""
+    from shardc.analysis.report.gather import report_data
+    from shardc.analysis.report.page import page
+    from shardc.compiler.lower.as_scheduled import is_scheduled
+
+    machine = machine or partitioned.program.config.machine or None
+    if mapping is not None and machine is None:
+        raise InputError("a mapping places mesh axes on a machine, and none is named", fix="name a machine")
+    told: dict[str, Any] = {"explanation": partitioned.explanation(machine, remedies=remedies, seconds=seconds)}
+    if machine is None:
+        told["memory"] = _memory(partitioned)
+    else:
+        program = partitioned.program
+        source = program if is_scheduled(program.module) else partitioned
+        told["simulation"] = simulation or source.simulate(machine, mapping=mapping, ignore_memory=True)
+    return page(report_data(partitioned, **told))
+
+
+def report_target(path: str | Path) -> Path:
+    """Where a report is written; `InputError` for a file that is no page, or cannot be written."""
+    target = Path(path)
+    if target.suffix not in (".html", ".htm") and target != STANDARD_OUTPUT:
+        raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
+    check_writable(target)
+    return target
+
+
+def _memory(partitioned: Partitioned) -> MemoryTimeline | None:
+    """The buffers of the step as it is lowered for this computer; None where something in it cannot be."""
+    from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
+    from shardc.compiler.lower.pipeline import lower
+
+    try:
+        return memory_timeline(lower(partitioned.compiled_module, partitioned.program.config))
+    except UnsupportedError:
+        return None

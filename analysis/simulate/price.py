@@ -1,0 +1,170 @@
+"""Steps of a lowered program with their costs, as rows for people and as what the simulator's clock runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shardc.analysis.simulate.simulation import LoopInfo, Work
+from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.compiler.describe import holds
+from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.schedule.kernel_costs import step_times
+from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.costs.kernels.kernel_model import KernelTime
+from shardc.costs.kernels.trips import trip_count
+from shardc.costs.network.collective_cost import collective_cost
+from shardc.costs.network.placement import Placement
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.partitioner.report import group_size, wire_bytes
+
+__all__ = ["Priced", "price"]
+
+_Groups = ReplicaGroups | Pairs
+
+
+@dataclass(slots=True)
+class Priced:
+    """``steps`` for the clock; ``work`` by number (counts and waits are filled in later), with the step that each is
+    (None for the call of all of them) and the ``groups`` of collectives; the ``loops`` and ``branches`` that there are.
+    """
+
+    steps: tuple[Timed, ...] = ()
+    work: list[Work] = field(default_factory=list)
+    leaves: list[Step | None] = field(default_factory=list)
+    groups: list[_Groups | None] = field(default_factory=list)
+    loops: list[LoopInfo] = field(default_factory=list)
+    branches: list[str] = field(default_factory=list)
+
+
+def price(
+    lowered: Lowered,
+    placement: Placement,
+    positions: Mapping[Step, int],
+    *,
+    start_seconds: float,
+    measured: Mapping[str, float],
+) -> Priced:
+    """What each step of ``lowered`` takes. ``positions`` number leaf steps; a start and a done cost the processor
+    ``start_seconds`` each; ``measured`` seconds by name of kernel or collective count instead of the model's."""
+    times = step_times(lowered, placement.machine, measured)
+    pricing = _Pricing(lowered, placement, positions, start_seconds, measured, times, _arguments(lowered.module))
+    pricing.out.steps = (*pricing.block(lowered.steps), *pricing.call())
+    return pricing.out
+
+
+@dataclass(slots=True)
+class _Pricing:
+    lowered: Lowered
+    placement: Placement
+    positions: Mapping[Step, int]
+    start_seconds: float
+    measured: Mapping[str, float]
+    times: Mapping[Step, KernelTime]
+    names: Mapping[str, str]
+    out: Priced = field(default_factory=Priced)
+    _loops: tuple[str, ...] = ()
+    _started: dict[Collective, int] = field(default_factory=dict)
+
+    def block(self, steps: Sequence[Step]) -> tuple[Timed, ...]:
+        return tuple(t for step in steps if (t := self._step(step)) is not None)
+
+    def call(self) -> tuple[Task, ...]:
+        """Of a calibrated computer, what a call of the step takes around all that is in it."""
+        known = self.placement.machine.measured
+        if known is None:
+            return ()
+        seconds = known.step_seconds(self.placement.devices, len(self.lowered.parameters) + len(self.lowered.results))
+        self.out.work.append(
+            Work("copy", "call of the step", "copy", seconds=seconds, limit="measured", efficiency=1.0)
+        )
+        self.out.leaves.append(None)
+        self.out.groups.append(None)
+        return (Task(len(self.out.work) - 1, seconds, "copy", max(self.positions.values(), default=0)),)
+
+    def _step(self, step: Step) -> Timed | None:
+        if isinstance(step, Check):
+            return None
+        at = self.positions[step]
+        if isinstance(step, Kernel | Copy):
+            number = self._number(step, self._computed(step))
+            work = self.out.work[number]
+            return Task(number, work.seconds, work.kind, at)
+        if isinstance(step, Collective):
+            return self._collective(step, at)
+        if isinstance(step, Await):
+            return Done(self._started[step.collective], self.start_seconds, at)
+        if isinstance(step, Branch):
+            self.out.branches.append(step.instruction.name)
+            return Choice(tuple(self.block(branch) for branch in step.branches))
+        return self._loop(step)
+
+    def _loop(self, step: Loop) -> Repeat:
+        i, outer = step.instruction, self._loops
+        trips = trip_count(i)
+        known = trips is not None
+        op_name = i.metadata.op_name if i.metadata else ""
+        self.out.loops.append(LoopInfo(i.name, op_name, i.source, trips if trips is not None else 1, known))
+        self._loops = (*outer, i.name)
+        made = Repeat(i.name, 1 if trips is None else trips, self.block(step.condition), self.block(step.body))
+        self._loops = outer
+        return made
+
+    def _number(self, step: Step, work: Work, groups: _Groups | None = None) -> int:
+        self.out.work.append(work)
+        self.out.leaves.append(step)
+        self.out.groups.append(groups)
+        return len(self.out.work) - 1
+
+    def _computed(self, step: Kernel | Copy) -> Work:
+        done, time = work_of(step, self.lowered.plan), self.times[step]
+        row = (
+            Work("copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name)
+            if isinstance(step, Copy)
+            else _kernel(step.instruction, done.dtype)
+        )
+        return replace(
+            row, seconds=time.seconds, flops=done.flops, read=done.read, written=done.written, limit=time.limit,
+            efficiency=time.efficiency, loops=self._loops,
+        )  # fmt: skip
+
+    def _value(self, i: Instruction) -> str:
+        """The values that a collective serves; several stand with commas between them."""
+        given = i.origin.value if i.origin else ""
+        return ", ".join(self.names.get(name, name) for name in given.split(", "))
+
+    def _collective(self, step: Collective, at: int) -> Start:
+        i = step.instruction
+        devices = self.lowered.module.num_partitions * self.lowered.module.replica_count
+        groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
+        nbytes = sum(s.nbytes for s in i.shape.leaves())
+        cost = collective_cost(self.placement, i.opcode, nbytes, groups)
+        seconds = self.measured.get(i.name, cost.seconds)
+        sent = wire_bytes(i, devices)
+        axes = tuple(str(a) for a in groups.axes) if isinstance(groups, AxisGroups | AxisPairs) else ()
+        row = Work(
+            "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=seconds,
+            axes=axes, group_size=group_size(i, devices), algorithm=cost.algorithm, payload_bytes=nbytes,
+            wire_bytes=round(sent), link_bytes=cost.link_bytes,
+            reason=i.origin.reason if i.origin else "", value=self._value(i), loops=self._loops,
+        )  # fmt: skip
+        number = self._number(step, row, groups)
+        self._started[step] = number
+        share = seconds / cost.seconds if cost.seconds else 1.0
+        loads = {load.resource: load.seconds * share for load in cost.loads}
+        waits = not step.asynchronous
+        return Start(number, seconds, loads, 0.0 if waits else self.start_seconds, waits, at)
+
+
+def _arguments(module: Module) -> dict[str, str]:
+    """What people call the program's parameters."""
+    return {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
+
+
+def _kernel(i: Instruction, dtype: str) -> Work:
+    return Work("kernel", i.name, i.opcode, *_where(i), holds(i), dtype)
+
+
+def _where(i: Instruction) -> tuple[str, str]:
+    return (i.metadata.op_name if i.metadata else ""), i.source

@@ -1,0 +1,51 @@
+"""The programs of a sweep as they are given, and how other processes get them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardc.analysis.sweep.plan import Seen
+from shardc.analysis.sweep.workers import Source, over_a_mesh
+from shardc.frontends.load import read_file
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.axes.resize_mesh import manual_border
+from shardc.stages.stages import Program
+
+__all__ = ["Given"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A program, and what other processes read it from (None: it cannot leave this one)."""
+
+    program: Program
+    source: Source | None
+
+    @staticmethod
+    def of(given: Any, mesh: Mesh | None) -> Given:
+        """From a `Program` or the path of a file, over ``mesh`` if there is one. Raises `InputError` for others."""
+        if isinstance(given, str | Path):
+            source = Source(read_file(given), str(given), () if mesh is None else tuple(mesh.axes))
+            return Given(source.read(), source)
+        if not isinstance(given, Program):
+            fix = "shardc.load, from_jax or trace make one"
+            raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
+        program = over_a_mesh(given, mesh)
+        if program.config.custom_calls:
+            return Given(program, None)
+        try:
+            return Given(program, Source(program.as_stablehlo().encode(), "the program"))
+        except UnsupportedError:
+            return Given(program, None)
+
+    @property
+    def seen(self) -> Seen:
+        """What a sweep knows of it."""
+        module = self.program.module
+        mesh, manual = module.mesh, manual_border(module)
+        place = "" if manual is None else f"%{manual.name}" + (f" ({manual.source})" if manual.source else "")
+        digest = "" if self.source is None else self.source.digest
+        return Seen(module.name, None if mesh is None else mesh.shape, place, digest)

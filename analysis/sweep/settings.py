@@ -1,0 +1,86 @@
+"""What an outcome depends on besides its candidate: settings of the process that asks, and files that they name.
+
+Workers are elsewhere, without these settings and files: both travel with the candidate, files as their content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardc.costs.machines.machine import machine_file, machine_names
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
+from shardc.service.orders import Settings
+
+__all__ = ["Described", "Surroundings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A machine as `shardc.costs.machines.machine.load_machine` takes it: by ``name``, or where its description is a
+    file
+    of the user's with the ``text`` of that."""
+
+    name: str
+    counts: str = ""
+    text: str = ""
+
+    @staticmethod
+    def of(machine: str | Path, elsewhere: bool) -> Described:
+        """Raises `InputError` for machines that are unknown, and for this computer where workers are ``elsewhere``."""
+        path, counts = machine_file(machine)
+        name = str(machine).removesuffix(f":{counts}")
+        if name in machine_names():
+            return Described(name, counts)
+        if name not in ("this", "this-virtual"):
+            return Described(path.stem, counts, path.read_text(encoding="utf-8"))
+        if elsewhere:
+            what = f"{name!r} is another computer on every worker"
+            raise InputError(what, fix=f"name its description: --machine {path}")
+        return Described(name, counts)
+
+    def here(self, folder: Path) -> str:
+        """What `load_machine` takes in this process, whose ``folder`` has a copy of the text."""
+        counts = f":{self.counts}" if self.counts else ""
+        if not self.text:
+            return self.name + counts
+        path = folder / f"{self.name}.toml"
+        path.write_text(self.text, encoding="utf-8")
+        return f"{path}{counts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """``machine`` is the one that candidates are simulated on; the rest is what else of a `Config` counts."""
+
+    machine: Described
+    settings: Settings = field(default_factory=Settings)
+    partitioned_for: Described | None = None
+    measured: str = ""
+
+    @staticmethod
+    def of(machine: str | Path, config: Config, *, elsewhere: bool) -> Surroundings:
+        """Those of this process; ``elsewhere``: workers are on other computers. Raises `InputError` for what cannot be
+        read."""
+        try:
+            measured = "" if config.profile is None else config.profile.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise InputError(f"the measured times cannot be read: {e}", where=str(config.profile)) from None
+        return Surroundings(
+            Described.of(machine, elsewhere),
+            Settings.of(config),
+            partitioned_for=Described.of(config.machine, elsewhere) if config.machine else None,
+            measured=measured,
+        )
+
+    def here(self, folder: Path) -> tuple[str, Config]:
+        """The machine's name and the settings in a process that has ``folder`` for itself."""
+        profile = folder / "measured.json"
+        if self.measured:
+            profile.write_text(self.measured, encoding="utf-8")
+        config = Config(
+            machine="" if self.partitioned_for is None else self.partitioned_for.here(folder),
+            profile=profile if self.measured else None,
+        )
+        return self.machine.here(folder), self.settings.within(config)

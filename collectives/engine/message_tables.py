@@ -1,0 +1,474 @@
+"""Collectives by messages: the tables that `shardc.native.collectives.messages` goes through, and what its failures
+mean.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from shardc.collectives.call.call import BufferRef, CollectiveCall
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.call.stamp import SAME_CALLS, Stamp, Told
+from shardc.collectives.engine.engine_calls import WorkCode, cell_of
+from shardc.collectives.engine.plan_messages import Plan
+from shardc.collectives.engine.steps import (
+    Arrive,
+    Await,
+    Begin,
+    BringBack,
+    Check,
+    Copy,
+    Header,
+    Import,
+    Place,
+    Publish,
+    Receive,
+    Reduce,
+    Send,
+    Step,
+    Wait,
+    Zero,
+)
+from shardc.collectives.mpi.functions import MpiFunctions
+from shardc.collectives.shared_memory.executor import Node
+from shardc.collectives.shared_memory.node_memory import Meeting, NodeMemory
+from shardc.collectives.shared_memory.status_page import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, row_offset
+from shardc.hlo.errors import RunError, ShardcError
+from shardc.native.collectives import messages as native
+from shardc.native.llvm.jit import Loaded
+from shardc.native.threads.meeting import meeting_ir, meeting_object
+from shardc.native.threads.pool import PARALLEL, Pool, Row
+
+__all__ = ["Channel", "MessagesPerformer", "Planned", "described"]
+
+
+#: A process that was not asked for this many seconds was stopped itself: the time does not count.
+_PAUSE = 2.0
+
+#: Bytes of operands from which on a thread does what has been started.
+_WORTH_HELP = 1 << 12
+#: Seconds that messages of other nodes may take longer than the ranks of this node: those there know better why.
+_FAR = 2.0
+
+_BEHIND = {
+    name: row_offset(name) - row_offset("state")
+    for name in ("program", "channel", "sequence", "index", "phase", "completed", "since")
+}
+_SHOWN = native.Shown(ARRIVING, EXPECTING, WORKING, FINISHING, COMPUTING, **_BEHIND)
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A wait: since when (its native clock), when it was looked at last, and the seconds of it that do not count."""
+
+    since: int
+    last: float
+    lost: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Channel:
+    """The ``ranks`` that some collectives connect, and a communicator of all ranks of the job for their messages alone:
+    ranks may post messages of different channels in different orders. ``counter``: how many exchanges have begun."""
+
+    communicator: Any
+    handle: int
+    ranks: tuple[int, ...]
+    counter: ctypes.c_int64 = field(default_factory=ctypes.c_int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A checked collective, what this process does in it, where its messages go, and with whom of its node it meets."""
+
+    call: CollectiveCall
+    plan: Plan
+    channel: Channel
+    meeting: Meeting | None = None
+
+
+class MessagesPerformer:
+    """Performs ``planned`` collectives on the devices of ``rows``; with those of the ``node`` in its memory.
+
+    ``hosts`` are by rank, for messages; ``timeout`` and ``spin`` in seconds, see
+    `shardc.collectives.mpi.transport.MpiTransport`.
+    ``helper``: a thread does what has been started, the same choice on all ranks.
+    """
+
+    threads = 0
+
+    def __init__(
+        self,
+        planned: Sequence[Planned],
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        functions: MpiFunctions,
+        code: WorkCode,
+        *,
+        timeout: float,
+        spin: float,
+        node: Node | None = None,
+        hosts: Sequence[str] = (),
+        helper: bool = False,
+    ) -> None:
+        self._planned = {p.call.index: p for p in planned}
+        self._functions = functions
+        self._code = code
+        self._rows = {int(row.device): row for row in rows}
+        self._timeout = timeout
+        self._node = node
+        self._hosts = hosts
+        self._keep: list[Any] = [rows, pool]
+        meetings = [p.meeting for p in planned if p.meeting is not None]
+        alone = node is None or len(node.ranks) == 1
+        self._near = None if node is None or alone else NodeMemory(node, meetings, self._rows)
+        self._channels: dict[Channel, native.Channel] = {}
+        self._entries: dict[int, tuple[int, int]] = {}
+        shared = max((p.plan.scratch for p in planned if not p.call.asynchronous), default=0)
+        self._scratch = self._pointer(self._memory(shared))
+        self._calls: dict[int, native.Call] = {}
+        table = (ctypes.c_void_p * (max(self._planned, default=0) + 1))()
+        for p in planned:
+            call = self._calls[p.call.index] = self._made(p)
+            table[p.call.index] = ctypes.addressof(call)
+        f = functions
+        numbers = (pool.address(PARALLEL), f.byte, f.request_bytes, int(spin * 1e9), ctypes.addressof(table))
+        self._state = native.State(f.isend, f.irecv, f.testall, *numbers)
+        if node is not None:
+            self._state.heap, self._state.heap_bytes = node.heap.address, node.heap.size
+            self._state.watch, self._state.cores = node.spin, node.cores
+            self._state.row = node.control.address + row_offset("state")
+        self._loaded = _loaded(code)
+        self._keep.append(table)
+        self.function = self._loaded.address(native.MESSAGES_SYMBOL)
+        self.state = ctypes.addressof(self._state)
+        #: How the program and its arguments are called.
+        self.told = Told()
+        self._wait = _Wait(0, 0.0, 0.0)
+        self._helper = native.State()
+        self._dismiss: Callable[[], object] | None = None
+        self._call_helper([p.call.index for p in planned if helper and _is_worth_help(p.call)])
+
+    @property
+    def program(self) -> int:
+        """The program's number in the control table."""
+        return int(self._state.program)
+
+    @program.setter
+    def program(self, number: int) -> None:
+        self._state.program = self._state.own_stamp_program = number
+
+    def stamp(self, step: int, values: int, weighted: int) -> None:
+        """What the next step's collectives say of it; see `shardc.collectives.call.stamp`."""
+        state = self._state
+        state.own_step, state.own_values, state.own_weighted = step, values, weighted
+
+    def tick(self) -> None:
+        """Raise `RunError` when a collective has waited too long."""
+        now = time.monotonic()
+        index, since = next(((i, c.since) for i, c in self._calls.items() if c.since and self._is_ours(c)), (-1, 0))
+        if self._wait.since != since:
+            self._wait = _Wait(since, now, 0.0)
+        elif now - self._wait.last > _PAUSE:
+            self._wait.lost += now - self._wait.last
+        self._wait.last = now
+        waited = now - since / 1e9 - self._wait.lost
+        if since and self._timeout and waited > self._timeout + (0 if self._node is None else _FAR):
+            raise self._late(self._planned[index], waited)
+
+    def _is_ours(self, call: native.Call) -> bool:
+        """Is ``call``'s wait one for messages? Of who is missing in the node the job's watchdog knows more."""
+        return self._node is None or bool(call.posted)
+
+    def failure(self, code: int, index: int) -> ShardcError:
+        """What a negative answer means."""
+        p = self._planned[index]
+        me = self._me(p)
+        state = self._helper if self._calls[index].given else self._state
+        if code == native.DIVERGED:
+            peer, call = self._rank_of(p, state.peer), self._calls[index]
+            stamps = (
+                Stamp(call.step, call.values, call.weighted),
+                Stamp(state.seen_step, state.seen_values, state.seen_weighted),
+            )
+            same = (state.seen_stamp_program, state.seen_index) == (call.stamp_program, index)
+            different = self.told.difference(*stamps, (me, peer), place_of(p.call)) if same else None
+            if different is not None:
+                return different
+            if state.seen_stamp_program != call.stamp_program:
+                there = self.told.place(state.seen_stamp_program, state.seen_index)
+                return RunError(
+                    f"rank {peer} is in {there}, step {state.seen_step}, rank {me} in {described(p.call)} of "
+                    f"{self.told.program}, step {call.step}",
+                    where=place_of(p.call),
+                    fix=SAME_CALLS,
+                )
+            seen = self._planned.get(state.seen_index)
+            other = described(seen.call) if seen else f"collective {state.seen_index}"
+            return RunError(
+                f"rank {peer} is in {other}, its exchange {state.seen_sequence}, rank {me} in "
+                f"{described(p.call)}, its exchange {self._calls[index].sequence}",
+                where=place_of(p.call),
+                fix="the ranks took different branches; a condition that guards collectives must agree on all",
+            )
+        if code == native.STARTED_TWICE:
+            return RunError(f"{described(p.call)} starts before its last run is done", where=place_of(p.call))
+        text = self._functions.mpi.Get_error_string(state.code)
+        return RunError(
+            f"MPI failed on rank {me} in {described(p.call)}: {text}{self._missing_text(p)}",
+            where=place_of(p.call),
+            fix="another rank died, or took a different branch and sent something else",
+        )
+
+    def close(self) -> None:
+        """What messages may still come to stays; the node's memory is free when all have closed."""
+        if self._dismiss is not None:
+            self._dismiss()
+        if self._near is not None:
+            self._near.close()
+
+    def missing(self, index: int) -> list[int]:
+        """The ranks whose messages of collective ``index`` have not come, or that have not taken ours."""
+        p, call = self._planned[index], self._calls[index]
+        steps = [s for s in p.plan.steps[: call.cursor] if isinstance(s, Send | Receive)]
+        steps = steps[len(steps) - call.posted :] if call.posted else []
+        size = self._functions.request_bytes
+        flag = ctypes.c_int32()
+        found = set()
+        for k, step in enumerate(steps):
+            handle = int.from_bytes(ctypes.string_at(call.requests + k * size, size), sys.byteorder)
+            code = self._functions.request_status(handle, ctypes.addressof(flag), call.statuses)
+            if code or not flag.value:
+                found.add(step.process)
+        return sorted(found)
+
+    def _call_helper(self, helped: Sequence[int]) -> None:
+        """Let a thread do what is left of these collectives after their start, where MPI allows it."""
+        mpi = self._functions.mpi
+        if not helped or mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+            return
+        queue = (ctypes.c_void_p * (1 << len(helped).bit_length()))()
+        ctypes.pointer(self._helper)[0] = self._state
+        if self._state.row:
+            self._helper.row = self._state.row + row_offset("helper_state") - row_offset("state")
+        self._state.helper, self._state.queue = ctypes.addressof(self._helper), ctypes.addressof(queue)
+        self._state.mask = len(queue) - 1
+        for index in helped:
+            self._calls[index].helped = 1
+        keep = (self._state, self._helper, queue, self._calls, self._keep, self._near)
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._loaded.address(native.HELPER_SYMBOL))
+        thread = threading.Thread(target=_help, args=(run, self.state, keep), name="shardc messages", daemon=True)
+        thread.start()
+        self._dismiss = weakref.finalize(self, _dismiss, self._state, thread)
+
+    # Making tables.
+
+    def _made(self, p: Planned) -> native.Call:
+        scratch = self._pointer(self._memory(p.plan.scratch)) if p.call.asynchronous else self._scratch
+        cells = _Cells(p, self._rows, scratch, self._near)
+        channel = self._channel(p)
+        imports = self._near.imports(p.meeting) if self._near is not None and p.meeting is not None else (0, 0)
+        steps = (native.Step * (len(p.plan.steps) + 1))()
+        posted = most = 0
+        for row, step in zip(steps, p.plan.steps, strict=False):
+            posted = 0 if isinstance(step, Wait) else posted + isinstance(step, Send | Receive)
+            most = max(most, posted)
+            self._fill(row, step, p, cells)
+            self._fill_near(row, step, p, imports)
+        f = self._functions
+        requests, statuses = (aligned_bytes(max(1, most) * n) for n in (f.request_bytes, f.status_bytes))
+        self._keep += [steps, requests, statuses]
+        return native.Call(
+            steps=ctypes.addressof(steps),
+            requests=requests.ctypes.data,
+            statuses=statuses.ctypes.data,
+            channel=ctypes.addressof(channel),
+            index=p.call.index,
+            signature=_signature(p.call),
+            meetings=0 if self._near is None or p.meeting is None else self._near.address_of(p.meeting),
+        )
+
+    def _channel(self, p: Planned) -> native.Channel:
+        """The record of a channel; a program has its own."""
+        found = self._channels.get(p.channel)
+        if found is None:
+            found = self._channels[p.channel] = native.Channel(
+                p.channel.handle, ctypes.addressof(p.channel.counter), members=1
+            )
+            if self._near is not None and p.meeting is not None:
+                self._near.fill(found, p.meeting)
+        return found
+
+    def _fill_near(self, row: native.Step, step: Step, p: Planned, imports: tuple[int, int]) -> None:
+        """The steps that have to do with the node."""
+        match step:
+            case Arrive(last) | Await(last):
+                row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, Arrive) else native.Op.AWAIT, int(last)
+            case Import():
+                row.op = native.Op.IMPORT
+                row.table = self._list(0, *imports)
+            case Publish() | BringBack():
+                assert self._near is not None and p.meeting is not None
+                row.op = native.Op.PUBLISH if isinstance(step, Publish) else native.Op.BRING_BACK
+                entries = self._entries.setdefault(p.call.index, self._near.entries(p.meeting))
+                row.table = self._list(self._code.copy, *entries)
+
+    def _list(self, function: int, records: int, count: int) -> int:
+        """A table of other records."""
+        table = native.Table(function=function, sources=count, cells=records)
+        self._keep.append(table)
+        return ctypes.addressof(table)
+
+    def _fill(self, row: native.Step, step: Step, p: Planned, cells: _Cells) -> None:
+        def at(place: Place) -> None:
+            cell = cells.of(place)
+            row.base, row.offset = cell.base, cell.offset
+
+        match step:
+            case Begin():
+                row.op = native.Op.BEGIN
+            case Header(place):
+                row.op = native.Op.HEADER
+                at(place)
+            case Send(process, place, nbytes, kind) | Receive(process, place, nbytes, kind):
+                row.op = native.Op.SEND if isinstance(step, Send) else native.Op.RECEIVE
+                row.peer, row.kind, row.nbytes = process, kind, nbytes
+                at(place)
+            case Wait(nbytes):
+                row.op, row.nbytes = native.Op.WAIT, nbytes
+            case Check(process, place):
+                row.op, row.peer = native.Op.CHECK, process
+                at(place)
+            case Zero(place, nbytes):
+                row.op, row.nbytes = native.Op.ZERO, nbytes
+                at(place)
+            case Reduce(index, sources, targets, count):
+                dtype = p.call.operands[index].dtype
+                function = self._code.reducer(p.call.reduction, dtype)
+                row.op = native.Op.REDUCE
+                row.table = self._table(
+                    function, [*map(cells.of, sources)], [*map(cells.of, targets)], count, dtype.nbytes
+                )
+            case Copy(source, targets, nbytes):
+                row.op = native.Op.COPY
+                row.table = self._table(self._code.copy, [cells.of(source)], cells.all(targets), nbytes, 1)
+
+    def _table(
+        self, function: int, sources: list[native.Cell], targets: list[native.Cell], elements: int, item: int
+    ) -> int:
+        cells = (native.Cell * (len(sources) + len(targets)))(*sources, *targets)
+        pointers = (ctypes.c_void_p * len(cells))()
+        places = (ctypes.addressof(cells), ctypes.addressof(pointers))
+        table = native.Table(function, len(sources), len(targets), elements, item, *places)
+        self._keep += [cells, pointers, table]
+        return ctypes.addressof(table)
+
+    def _memory(self, nbytes: int) -> int:
+        block = aligned_bytes(nbytes)
+        self._keep.append(block)
+        return int(block.ctypes.data)
+
+    def _pointer(self, address: int) -> int:
+        """The address of a word that holds ``address``."""
+        word = ctypes.c_int64(address)
+        self._keep.append(word)
+        return ctypes.addressof(word)
+
+    # Messages for people.
+
+    def _rank_of(self, p: Planned, peer: int) -> int:
+        """Of a peer as native code says it: a rank, or -1 - a place among those who meet in the node."""
+        if peer >= 0 or p.meeting is None or self._node is None:
+            return peer
+        return self._node.ranks[p.meeting.mates[-1 - peer]]
+
+    def _me(self, p: Planned) -> int:
+        return int(self._functions.mpi.COMM_WORLD.Get_rank())
+
+    def _late(self, p: Planned, waited: float) -> RunError:
+        return RunError(
+            f"rank {self._me(p)} waited {waited:.0f} s in {described(p.call)} (exchange "
+            f"{self._calls[p.call.index].sequence} of its group) for other ranks{self._missing_text(p)}",
+            where=place_of(p.call),
+            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
+        )
+
+    def _missing_text(self, p: Planned) -> str:
+        ranks = self.missing(p.call.index)
+        named = [f"{r} on {self._hosts[r]}" if self._hosts else str(r) for r in ranks]
+        return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
+
+
+def _loaded(code: WorkCode) -> Loaded:
+    """The native function, from where ``code`` keeps objects."""
+    target = code.target
+    texts = {
+        native.messages_ir(_SHOWN, target): partial(native.messages_object, _SHOWN, target),
+        meeting_ir(target): partial(meeting_object, target),
+    }
+    made = [make() if code.keep is None else code.keep(text, target, make) for text, make in texts.items()]
+    return native.load_messages(made[0], made[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Where the places of one collective are."""
+
+    planned: Planned
+    rows: Mapping[int, Row]
+    scratch: int
+    near: NodeMemory | None
+
+    def all(self, places: Sequence[Place]) -> list[native.Cell]:
+        return [self.of(place) for place in places]
+
+    def of(self, place: Place) -> native.Cell:
+        if place.space == "scratch":
+            return native.Cell(self.scratch, place.offset)
+        if self.near is not None and self.planned.meeting is not None:
+            return self.near.cell(self.planned.call, place)
+        o = self.planned.call.operands[place.index]
+        ref: BufferRef = o.operand if place.space == "operand" else o.result
+        cell = cell_of(self.rows[place.device], ref)
+        return native.Cell(cell.base or 0, cell.offset + place.offset)
+
+
+def _is_worth_help(call: CollectiveCall) -> bool:
+    """Is there more to wait for than short messages? The same answer on all ranks: each of their threads does one
+    collective after the other, and all must come to the same ones."""
+    return call.asynchronous and sum(o.operand.nbytes for o in call.operands) > _WORTH_HELP
+
+
+def _help(run: Callable[[int], None], state: int, keep: object) -> None:
+    """The thread; ``keep`` is what ``state`` points to."""
+    run(state)
+
+
+def _dismiss(state: native.State, thread: threading.Thread) -> None:
+    state.stop = 1
+    if thread is not threading.current_thread():
+        thread.join(1.0)
+
+
+def described(call: CollectiveCall) -> str:
+    return f"{call.op} %{call.name} (collective {call.index})"
+
+
+def place_of(call: CollectiveCall) -> str:
+    """The source line of a collective, and why it is there."""
+    return (call.source or f"%{call.name}") + (f" ({call.reason})" if call.reason else "")
+
+
+def _signature(call: CollectiveCall) -> int:
+    """A number for what ``call`` does, the same on every rank."""
+    what = (call.op, call.reduction, repr(call.groups), [(o.dtype.name, o.count) for o in call.operands])
+    return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=7).digest(), "little")

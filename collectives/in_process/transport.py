@@ -1,0 +1,60 @@
+"""Virtual devices: all devices of the program live in this process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.membership import Ownership, check_call
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.engine.engine_calls import Keep, work_code
+from shardc.collectives.in_process.executor import VirtualPerformer
+from shardc.collectives.in_process.sections import VirtualSections
+from shardc.native.memory.pages import private_pages
+from shardc.native.threads.pool import Pool, Row
+
+__all__ = ["LocalTransport"]
+
+#: Bytes from which on memory is whole pages.
+_PAGES = 64 << 10
+
+
+class LocalTransport:
+    """A job of one process; collectives are copies and reductions in its memory. ``keep`` keeps their code."""
+
+    process_index = 0
+    process_count = 1
+    control = None
+    node_ranks = ()
+
+    def __init__(self, keep: Keep | None = None) -> None:
+        self._keep = keep
+
+    def ownership(self, num_devices: int) -> Ownership:
+        return Ownership(num_devices, 1)
+
+    def connect(
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
+    ) -> VirtualPerformer:
+        members = [check_call(call, num_devices) for call in calls]
+        shared = VirtualSections(rows, sections, num_devices)
+        return VirtualPerformer(calls, members, rows, pool, work_code(keep=self._keep), shared)
+
+    def empty(self, nbytes: int) -> NDArray[np.uint8]:
+        return private_pages(nbytes) if nbytes >= _PAGES else aligned_bytes(nbytes)
+
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+        return [value]
+
+    def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
+        return block

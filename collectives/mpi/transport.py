@@ -1,0 +1,304 @@
+"""MPI ranks: collectives by messages of bytes, between nodes or between all ranks, with a bounded wait.
+
+The caller starts MPI (`shardc.launcher.jobs.mpi_environment`) and passes ``MPI.COMM_WORLD``; this module never imports
+``mpi4py.MPI`` itself.
+
+Collectives run in native code that calls MPI by address (`shardc.collectives.engine.message_tables`); Python's part
+are the small
+exchanges around a program. The first message between two ranks in a collective starts with the number of the exchange
+and the index of the collective: ranks that took different ways through the program are found out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.membership import Ownership, check_call, connected_processes
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.call.stamp import SAME_CALLS
+from shardc.collectives.engine.engine_calls import Keep, work_code
+from shardc.collectives.engine.message_tables import Channel, MessagesPerformer, Planned
+from shardc.collectives.engine.plan_messages import Limits, Topology, plan_messages
+from shardc.collectives.mpi.functions import mpi_functions
+from shardc.collectives.shared_memory.executor import Node
+from shardc.collectives.shared_memory.node_memory import Meeting
+from shardc.collectives.shared_memory.status_page import ControlTable
+from shardc.hlo.errors import InputError, RunError
+from shardc.native.threads.pool import Pool, Row
+
+__all__ = ["MpiTransport", "Nodes"]
+
+Bytes = NDArray[np.uint8]
+
+#: Bytes that are gathered at a time.
+_BLOCK = 1 << 28
+#: Bytes per second that any network moves; slower than that, a wait may sleep.
+_SLOWEST = 50e6
+#: Seconds between two looks at what the others do, while one waits.
+_LOOK = 0.5
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The node of each rank of a job, and this process's own with the memory that its ranks share."""
+
+    by_rank: tuple[int, ...]
+    mine: Node
+
+    def mates(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Which of ``ranks`` belong to this node, as positions in it."""
+        return tuple(p for r in ranks for p, mine in enumerate(self.mine.ranks) if r == mine)
+
+
+class MpiTransport:
+    """A job of MPI ranks, each with a contiguous block of the program's devices.
+
+    Ranks of a node meet in its memory, and messages go between nodes; without ``nodes`` each rank is one.
+
+    ``timeout`` bounds the seconds spent waiting in one exchange (0: no bound); when it passes, `RunError` names
+    rank, collective and source line. ``spin`` is how long a wait polls without sleeping: long when every local
+    rank has a core of its own, short when ranks share cores. ``hosts`` are by rank, for messages.
+    ``helper``: a thread does what has been started, where that is more than short messages.
+    """
+
+    def __init__(
+        self,
+        world: Any,
+        *,
+        timeout: float = 60.0,
+        spin: float = 0.0,
+        limits: Limits | None = None,
+        keep: Keep | None = None,
+        nodes: Nodes | None = None,
+        hosts: Sequence[str] = (),
+        helper: bool = False,
+    ) -> None:
+        self._mpi = sys.modules[type(world).__module__]
+        self._world = world.Dup()
+        self._keep = keep
+        self._nodes = nodes
+        self._hosts = hosts
+        self._helper = helper
+        self._timeout = timeout
+        self._spin = spin
+        self._limits = limits or Limits()
+        self._channels: dict[tuple[int, ...], Channel] = {}
+
+    @property
+    def process_index(self) -> int:
+        return int(self._world.Get_rank())
+
+    @property
+    def process_count(self) -> int:
+        return int(self._world.Get_size())
+
+    @property
+    def control(self) -> ControlTable | None:
+        """Where the ranks of this node are; see `shardc.collectives.shared_memory.status_page`."""
+        return None if self._nodes is None else self._nodes.mine.control
+
+    @property
+    def node_ranks(self) -> tuple[int, ...]:
+        """The ranks of this node by position."""
+        return () if self._nodes is None else self._nodes.mine.ranks
+
+    def ownership(self, num_devices: int) -> Ownership:
+        if num_devices < self.process_count:
+            raise InputError(
+                f"the program runs on {num_devices} devices, the job has {self.process_count} ranks",
+                fix=f"start {num_devices} ranks or fewer",
+            )
+        return Ownership(num_devices, self.process_count)
+
+    def connect(
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
+    ) -> MessagesPerformer:
+        functions = mpi_functions(self._mpi)
+        ownership = self.ownership(num_devices)
+        owner = ownership.table()
+        nodes = self._nodes
+        by_rank = tuple(range(self.process_count)) if nodes is None else nodes.by_rank
+        topology = Topology(tuple(owner.tolist()), by_rank)
+        numbers: dict[tuple[int, ...], int] = {}
+        planned = []
+        for call in calls:
+            members = check_call(call, num_devices)
+            components = connected_processes(members, owner, self.process_count)
+            channel = self._channel(components)
+            number = numbers.setdefault(components, len(numbers))
+            meeting = None if nodes is None else self._meeting(call, number, channel, nodes, ownership)
+            together = meeting is not None
+            plan = plan_messages(call, members, topology, self.process_index, self._limits, together=together)
+            planned.append(Planned(call, plan, channel, meeting))
+        return MessagesPerformer(
+            planned,
+            rows,
+            pool,
+            functions,
+            work_code(None, self._keep),
+            timeout=self._timeout,
+            spin=self._spin,
+            node=None if nodes is None else nodes.mine,
+            hosts=self._hosts,
+            helper=self._helper,
+        )
+
+    def _channel(self, components: tuple[int, ...]) -> Channel:
+        """A communicator for all collectives that connect the same ranks; all ranks come here in the same order."""
+        if components not in self._channels:
+            mine = components[self.process_index]
+            ranks = tuple(r for r, c in enumerate(components) if c == mine)
+            communicator, handle = None, 0
+            if len(set(components)) < len(components):
+                communicator = self._world.Dup()
+                communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
+                handle = self._mpi._handleof(communicator)
+            self._channels[components] = Channel(communicator, handle, ranks)
+        return self._channels[components]
+
+    @staticmethod
+    def _meeting(
+        call: CollectiveCall, number: int, channel: Channel, nodes: Nodes, ownership: Ownership
+    ) -> Meeting | None:
+        """Whom of this node a collective of ``channel`` connects; None if that is this process alone."""
+        mates = nodes.mates(channel.ranks)
+        if len(mates) < 2:
+            return None
+        return Meeting(call, number, mates, tuple(ownership.devices(nodes.mine.ranks[m]) for m in mates))
+
+    def empty(self, nbytes: int) -> Bytes:
+        return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
+
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+        import pickle
+
+        data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)
+        sizes = np.empty(self.process_count, np.int64)
+        with self._showing(doing):
+            request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
+            # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
+            self._wait([request], _Doing(doing), patience=patience, alone=True)
+            blocks = self._concatenated(data, sizes.tolist(), _Doing(doing))
+        ends = np.cumsum(sizes)
+        found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
+        for rank, (other, _) in enumerate(found):
+            if other != doing:
+                raise RunError(f"rank {rank} is in {other}, rank {self.process_index} in {doing}", fix=SAME_CALLS)
+        return [theirs for _, theirs in found]
+
+    def _showing(self, doing: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.control is None else self.control.exchanging(doing)
+
+    def concatenate(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
+        """Every rank's bytes, one after another: a broadcast from each that has any.
+
+        (Not Iallgatherv: the ring of Intel MPI 2021 never ends when some ranks have none.)
+        """
+        doing = _Doing("a gather of values")
+        with self._showing(doing.what):
+            return self._concatenated(block, sizes, doing)
+
+    def _concatenated(self, block: Bytes, sizes: Sequence[int], doing: _Doing) -> Bytes:
+        out = np.empty(sum(sizes), np.uint8)
+        ends = np.cumsum(sizes).tolist()
+        me = self.process_index
+        out[ends[me] - sizes[me] : ends[me]] = block[: sizes[me]]
+        pieces = [
+            (rank, out[at : min(at + _BLOCK, end)])
+            for rank, (size, end) in enumerate(zip(sizes, ends, strict=True))
+            for at in range(end - size, end, _BLOCK)
+        ]
+        while pieces:
+            requests: list[Any] = []
+            moved = 0
+            while pieces and (not requests or moved + pieces[0][1].size <= _BLOCK):
+                rank, piece = pieces.pop(0)
+                requests.append(self._world.Ibcast(piece, rank))
+                moved += piece.size
+            self._wait(requests, doing, moved)
+        return out
+
+    def _wait(
+        self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0, *, alone: bool = False
+    ) -> None:
+        """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.
+
+        While ``moved`` bytes are on their way both sides must keep polling: MPI moves them in small steps. ``alone``:
+        no step of another rank may send anything meanwhile.
+        """
+        if not requests:
+            return
+        start = time.monotonic()
+        limit, looked = self._timeout * patience, 0.0
+        busy = self._spin + moved / _SLOWEST
+        try:
+            while not requests[0].Testall(requests):
+                waited = time.monotonic() - start
+                if alone and waited > looked + _LOOK:
+                    looked = waited
+                    self._need_nobody_in_a_step(doing)
+                if limit and waited > limit:
+                    raise doing.late(self.process_index, limit)
+                if waited < busy:
+                    _let_others_run()
+                else:
+                    time.sleep(min(waited / 50, 1e-3))
+        except RuntimeError as e:  # mpi4py's exceptions are of this kind
+            raise doing.failed(self.process_index, e) from None
+
+    def _need_nobody_in_a_step(self, doing: _Doing) -> None:
+        """Raise `RunError` when another rank sends what only a step of this one would take: it began that step before
+        the exchange that this rank is in."""
+        status = self._mpi.Status()
+        for channel in self._channels.values():
+            if channel.communicator is not None and channel.communicator.Iprobe(status=status):
+                raise RunError(
+                    f"rank {status.Get_source()} is in a step, and has begun its exchange {channel.counter.value + 1} "
+                    f"with ranks {', '.join(map(str, channel.ranks))}; rank {self.process_index} is outside of a step, "
+                    f"in {doing.what}",
+                    where=doing.where,
+                    fix=SAME_CALLS,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """What a rank waits in, for messages."""
+
+    what: str
+    where: str | None = None
+
+    def late(self, rank: int, seconds: float) -> RunError:
+        return RunError(
+            f"rank {rank} waited {seconds:g} s in {self.what} for other ranks",
+            where=self.where,
+            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
+        )
+
+    def failed(self, rank: int, error: Exception) -> RunError:
+        return RunError(
+            f"MPI failed on rank {rank} in {self.what}: {error}",
+            where=self.where,
+            fix="another rank died, or took a different branch and sent something else",
+        )
+
+
+def _let_others_run() -> None:
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()

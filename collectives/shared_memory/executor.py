@@ -1,0 +1,338 @@
+"""Ranks of one node: they address each other's memory, and no message is sent.
+
+See `shardc.collectives.shared_memory.native_executor` for how a collective goes,
+`shardc.collectives.shared_memory.heap` for the memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.membership import Ownership
+from shardc.collectives.call.stamp import Stamp, Told
+from shardc.collectives.engine.engine_calls import Keep, MadeCall, WorkCode, cell_of, make_object, work_code
+from shardc.collectives.shared_memory.heap import Heap, NodeHeaps
+from shardc.collectives.shared_memory.native_executor import HELPER, MISMATCH, SHARED, UNFINISHED, shared_module
+from shardc.collectives.shared_memory.plan import SMALL, CallPlan, Channel, Place, plan_calls, signature_of
+from shardc.collectives.shared_memory.program_memory import ProgramMemory, reserve
+from shardc.collectives.shared_memory.records import HEAD, SLOTS, CallRecord, ChannelRecord, ShareRecord, StateRecord
+from shardc.collectives.shared_memory.sections import plan_sections
+from shardc.collectives.shared_memory.status_page import ControlTable, control_table
+from shardc.hlo.errors import RunError
+from shardc.native.collectives.work import COPY, RESOLVE, WORK, Cell
+from shardc.native.llvm.jit import Loaded, load_object
+from shardc.native.llvm.target import Target, host_target
+from shardc.native.threads.meeting import ARRIVE, meeting_ir, meeting_object
+from shardc.native.threads.pool import Pool, Row
+
+__all__ = ["Node", "SharedCode", "SharedPerformer", "shared_code"]
+
+#: Bytes that a process moves from which on the pool's threads take part; bytes of a piece of the work, about.
+_SEVERAL, _PIECE = 1 << 20, 1 << 18
+#: The most pieces of a group's work for each process.
+_PIECES = 16
+#: Bytes per nanosecond that one thread moves, about.
+_SPEED = 8
+
+
+@dataclass(frozen=True)
+class SharedCode:
+    """The performer's functions in this process."""
+
+    work: WorkCode
+    loaded: Loaded
+
+    @property
+    def function(self) -> int:
+        """The address of `shardc.collectives.shared_memory.native_executor.SHARED`."""
+        return self.loaded.address(SHARED)
+
+    @cached_property
+    def arrive(self) -> Callable[[int, int], None]:
+        """``arrive(address of a meeting, target)``, see `shardc.native.threads.meeting`."""
+        return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(self.loaded.address(ARRIVE))
+
+    @cached_property
+    def help(self) -> Callable[[int], int]:
+        """``help(address of a StateRecord)`` completes what is handed over, until it is told to stop."""
+        return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self.loaded.address(HELPER))
+
+
+@cache
+def shared_code(target: Target | None = None, keep: Keep | None = None) -> SharedCode:
+    """The performer's code for this process, one per ``keep``."""
+    target = target or host_target()
+    work = work_code(target, keep)
+    meet = meeting_object(target) if keep is None else keep(meeting_ir(target), target, lambda: meeting_object(target))
+    objects = [meet, make_object(shared_module(target), keep)]
+    symbols = {WORK: work.work, RESOLVE: work.resolve, COPY: work.copy}
+    return SharedCode(work, load_object(objects, [SHARED, HELPER, ARRIVE], symbols))
+
+
+@dataclass(frozen=True)
+class Node:
+    """The processes of a node and their memory; ``ranks`` are their numbers in the job, by position.
+
+    ``exchange`` gives everybody's value by position in the node. ``spin`` are the nanoseconds that a wait watches
+    memory before it sleeps, while those who are missing are fewer than the node's ``cores``. ``helper``: may a program
+    have a thread for its transfers?
+    """
+
+    heaps: NodeHeaps
+    ranks: tuple[int, ...]
+    exchange: Callable[[Any], list[Any]]
+    code: SharedCode
+    spin: int = 0
+    cores: int = 1
+    helper: bool = False
+
+    @property
+    def heap(self) -> Heap:
+        return self.heaps.mine
+
+    @property
+    def position(self) -> int:
+        return self.heaps.position
+
+    @cached_property
+    def control(self) -> ControlTable:
+        """Where everybody is; this process's row has its numbers as soon as somebody looks."""
+        table = control_table(self.heaps.maps, self.position, self.heap.fd)
+        table.mine["pid"] = self.heaps.offers[self.position].pid
+        table.mine["rank"] = self.ranks[self.position]
+        return table
+
+
+class SharedPerformer:
+    """Does the collectives of one program among the processes of a node; see `shardc.collectives.call.transport`.
+
+    Making one is collective. ``ownership`` is over the node's processes by position. Collectives whose operands have at
+    most ``small`` bytes in all, over the processes that they connect, are done on copies.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        calls: Sequence[CollectiveCall],
+        ownership: Ownership,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
+        *,
+        small: int = SMALL,
+    ) -> None:
+        self._node = node
+        self._calls = {c.index: c for c in calls}
+        plans, channels = plan_calls(calls, ownership, node.position, small)
+        self._processes = {p.call.index: p.processes for p in plans}
+        self._memory = reserve(node, plans, channels, rows, plan_sections(sections, ownership))
+        builder = _Builder(node, pool, rows, self._memory, self._memory.keep)
+        self._record = StateRecord(
+            heap=node.heap.address,
+            heap_bytes=node.heap.size,
+            row=node.control.address,
+            spin=node.spin,
+            cores=node.cores,
+            parallel=pool.address(),
+        )
+        self.state = ctypes.addressof(self._record)
+        records = builder.fill(self._record, plans, channels)
+        #: How the program and its arguments are called.
+        self.told = Told()
+        self._asynchronous = {n: records[n] for n, c in self._calls.items() if c.asynchronous}
+        self.function = node.code.function
+        helps = node.helper and any(p.call.asynchronous and p.direct for p in plans)
+        self.threads = int(helps)
+        self._memory.attend(self._record, helps=helps)
+
+    @property
+    def program(self) -> int:
+        """The program's number in the control table."""
+        return int(self._record.program)
+
+    @program.setter
+    def program(self, number: int) -> None:
+        self._record.program = number
+
+    def stamp(self, step: int, values: int, weighted: int) -> None:
+        """What the next step's collectives say of it; see `shardc.collectives.call.stamp`."""
+        record = self._record
+        record.step, record.values, record.weighted = step, values, weighted
+
+    def transfers(self) -> Mapping[int, tuple[int, int]]:
+        """For each asynchronous collective by index: how often this process completed it, and the nanoseconds that its
+        transfers took in all.
+
+        Where a thread does the transfers, one takes from its start to the end of this process's work on it; otherwise
+        it takes as long as the last one came later than this process, and the work.
+        """
+        return {n: (int(r.transfers), int(r.transfer_ns)) for n, r in self._asynchronous.items()}
+
+    def tick(self) -> None:
+        """Nothing: the driver's watchdog knows what is waited for."""
+
+    def failure(self, code: int, index: int) -> BaseException:
+        call = self._calls.get(index)
+        where = (call.source or f"%{call.name}") if call is not None else None
+        if code == MISMATCH:
+            found = self._record
+            ranks = self._node.ranks
+            mine, other = (ranks[p] for p in (self._node.position, self._processes[index][found.found_member]))
+            stamps = (
+                Stamp(found.step, found.values, found.weighted),
+                Stamp(found.found_step, found.found_values, found.found_weighted),
+            )
+            different = self.told.difference(*stamps, (mine, other), where)
+            if different is not None and found.found_index == index:
+                return different
+            return RunError(
+                f"rank {other} is in {self._title(found.found_index)}, rank {mine} in {self._title(index)}",
+                where=where,
+                fix="the ranks took different branches; a condition that guards collectives must agree on all",
+            )
+        if code == UNFINISHED:
+            return RunError(
+                f"{self._title(index)} was started in a step that was broken off",
+                where=where,
+                fix="load the program again on all ranks",
+            )
+        return RunError(
+            f"{self._title(index)} is not there, or was not started",
+            where=where,
+            fix="this is a compiler error: please report it",
+        )
+
+    def close(self) -> None:
+        """The program is gone here; its memory is free when that is so on all ranks."""
+        self._memory.close()
+
+    def _title(self, index: int) -> str:
+        call = self._calls.get(index)
+        return f"collective {index}" if call is None else f"{call.op} %{call.name} (collective {index})"
+
+
+def pieces_of(nbytes: int, lines: int, processes: int) -> int:
+    """Into how many pieces to cut the work of a group that moves ``nbytes`` in ``lines`` cache lines."""
+    wanted = min(max(nbytes // _PIECE, processes), _PIECES * processes)
+    return max(1, min(wanted, lines))
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """Makes the records of a program's collectives; what they point to goes to ``keep``."""
+
+    node: Node
+    pool: Pool
+    rows: ctypes.Array[Row]
+    memory: ProgramMemory
+    keep: list[Any]
+
+    def fill(self, state: StateRecord, plans: Sequence[CallPlan], channels: Sequence[Channel]) -> dict[int, CallRecord]:
+        """All channels and collectives; returns the latter by index."""
+        connected = {c.processes: self._channel(c) for c in channels}
+        calls = (ctypes.c_void_p * max(1, 1 + max((p.call.index for p in plans), default=-1)))()
+        records = {}
+        for plan, staging in zip(plans, self.memory.staging, strict=True):
+            record = records[plan.call.index] = self._call(plan, connected[plan.processes], staging)
+            calls[plan.call.index] = ctypes.addressof(record)
+        state.calls, state.count = self._kept(calls), len(calls)
+        entries = 1 << len(plans).bit_length()
+        state.queue, state.mask = self._kept((ctypes.c_void_p * entries)()), entries - 1
+        return records
+
+    def _channel(self, channel: Channel) -> ChannelRecord:
+        heaps = [self.node.heaps.addresses[p] for p in channel.processes]
+        record = ChannelRecord(
+            slots=self.memory.slots[channel.number],
+            records=self._words(self.memory.records[channel.number]),
+            heaps=self._words(heaps),
+            pending=self._kept((ctypes.c_void_p * SLOTS)()),
+            bases=self._words([0] * SLOTS),
+            members=len(channel.processes),
+            position=channel.processes.index(self.node.position),
+            stride=channel.stride,
+            number=channel.number,
+        )
+        self.keep.append(record)
+        return record
+
+    def _call(self, plan: CallPlan, channel: ChannelRecord, staging: Sequence[int]) -> CallRecord:
+        call, mine = plan.call, plan.entries(plan.position)
+        refs = plan.refs(plan.position)
+        width = max(plan.entries(m) for m in range(len(plan.processes)))
+        devices = len(plan.devices[plan.position])
+        mail = plan.mail()
+        record = CallRecord(
+            channel=ctypes.addressof(channel),
+            cells=self._cells([cell_of(self.rows[d], ref) for d, ref in refs]),
+            own=self._words([0] * mine),
+            sizes=self._words([ref.nbytes for _, ref in refs]),
+            staging=self._words(staging),
+            mail=self._words([n * mail[-1] + at for n in range(devices) for at in mail[:-1]]),
+            at=self._words([0] * len(plan.processes)),
+            imported=self._words([0] * (width * len(plan.processes))),
+            entries_of=self._words([plan.entries(m) for m in range(len(plan.processes))]),
+            entries=mine,
+            operands=mine // 2,
+            width=width,
+            direct=int(plan.direct),
+            index=call.index,
+            signature=signature_of(call),
+        )
+        self.keep.append(record)
+        self._add_shares(plan, record)
+        return record
+
+    def _add_shares(self, plan: CallPlan, record: CallRecord) -> None:
+        wanted = plan.shares()
+        shares = (ShareRecord * max(1, len(wanted)))()
+        made: MadeCall | None = None
+        processes = len(plan.processes)
+        for row, share in zip(shares, wanted, strict=False):
+            made = made or self.node.code.work.call(plan.call, share.members)
+            self.keep.append(made)
+            row.work, row.count, row.first = made.address, len(share.sources), record.pieces
+            row.pieces = pieces_of(made.record.bytes, made.record.lines, processes)
+            row.sources = self._cells([self._source(plan, record, p) for p in share.sources])
+            row.targets = self._cells([self._target(plan, record, p) for p in share.targets])
+            row.operands, row.results = (self._words([0] * len(share.sources)) for _ in range(2))
+            record.pieces += row.pieces if plan.direct else 0
+            record.nanoseconds += made.record.bytes // (processes * _SPEED)
+        record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
+        record.shares, record.share_count = self._kept(shares), len(wanted)
+
+    def _source(self, plan: CallPlan, record: CallRecord, place: Place | None) -> Cell:
+        if place is None:
+            return Cell()
+        if plan.direct:
+            return self._imported(plan, record, place)
+        mail = plan.mail()
+        device, operand = divmod(place.entry, len(plan.call.operands))
+        return Cell(record.at + 8 * place.member, HEAD + device * mail[-1] + mail[operand])
+
+    def _target(self, plan: CallPlan, record: CallRecord, place: Place | None) -> Cell:
+        if place is None:
+            return Cell()
+        return self._imported(plan, record, place) if plan.direct else Cell(record.own + 8 * place.entry, 0)
+
+    def _imported(self, plan: CallPlan, record: CallRecord, place: Place) -> Cell:
+        number, ref = plan.ref(place)
+        shared = self.memory.sections.address(plan.devices[place.member][number], ref)
+        if shared is not None:
+            return Cell(self._words([shared]), 0)
+        return Cell(record.imported + 8 * (place.member * record.width + place.entry), 0)
+
+    def _cells(self, cells: Sequence[Cell]) -> int:
+        return self._kept((Cell * max(1, len(cells)))(*cells))
+
+    def _words(self, values: Sequence[int]) -> int:
+        return self._kept((ctypes.c_int64 * max(1, len(values)))(*values))
+
+    def _kept(self, table: ctypes.Array[Any]) -> int:
+        self.keep.append(table)
+        return ctypes.addressof(table)

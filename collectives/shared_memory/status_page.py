@@ -1,0 +1,136 @@
+"""What every process of a node shows the others: where it is, and since when.
+
+Each process has one row in the first page of its heap (`shardc.collectives.shared_memory.heap`), written by its
+native code without a
+lock and read by the watchdogs of the others. A row of a dead process stays readable.
+
+============ ===========================================================================================================
+field        meaning
+============ ===========================================================================================================
+pid, rank    the process, and its number in the job
+failed       in the row at position 0: 1 + the rank that said first that the job has failed, 0 if nobody has
+recorder     where in its heap the `shardc.native.drive.drive_loop.Job` that ran last lies, with its flight recorder;
+0: nowhere
+state        `OUTSIDE` of any step; `COMPUTING` in a step; `ARRIVING`: waits until all have come to a collective;
+             `WORKING` on one; `FINISHING`: waits until all have done their share; `GONE`: ended in good order;
+             `EXPECTING`: waits in a collective for messages of other nodes; `EXCHANGING`: waits between steps until
+             all ranks of the job have come to what ``note`` says
+program      a number of the program (`program_number`), the same on all ranks
+channel      which processes the collective connects: the n-th set of them in the program
+sequence     how many collectives of the channel came before this one
+index, phase the collective, and what was asked for: `shardc.native.drive.drive_loop.WHOLE`, ``START``, ``DONE_PHASE``
+completed    collectives done since the process began, all programs
+since        when ``state`` was last changed to one that waits, ns of the monotonic clock (the same for a whole machine)
+step         the step of the program, from 1
+polls        how often it has found in vain that those whom it waits for are not there
+exchanges    how many exchanges with all ranks it has begun; the same ones, in the same order, as the others
+note         what it exchanges with all ranks, as text
+helper_*     the same of the communication thread, where there is one
+============ ===========================================================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "ARRIVING",
+    "COMPUTING",
+    "EXCHANGING",
+    "EXPECTING",
+    "FINISHING",
+    "GONE",
+    "OFFSET",
+    "OUTSIDE",
+    "ROW",
+    "WORKING",
+    "ControlTable",
+    "control_table",
+    "program_number",
+    "row_offset",
+]
+
+OUTSIDE, ARRIVING, WORKING, FINISHING, COMPUTING, GONE, EXPECTING, EXCHANGING = range(8)
+
+_PLACE = ("state", "program", "channel", "sequence", "index", "phase", "completed", "since")
+#: A row; native code takes the offsets from ``ROW.fields[name][1]``.
+_NUMBERS = (
+    "pid",
+    "rank",
+    "failed",
+    "recorder",
+    *_PLACE,
+    *(f"helper_{n}" for n in _PLACE),
+    "step",
+    "polls",
+    "exchanges",
+)
+ROW = np.dtype([*((n, np.int64) for n in _NUMBERS), ("note", "S512")])
+#: Where in a heap the row lies.
+OFFSET = 1024
+
+
+@dataclass(frozen=True)
+class ControlTable:
+    """The rows of a node's processes by position; ``position`` is this process's own."""
+
+    rows: Sequence[NDArray[Any]]
+    position: int
+    heaps: Sequence[NDArray[np.uint8]]
+    #: The file of this process's heap, for others to open; -1 where it has none that they could.
+    file: int = -1
+
+    @property
+    def mine(self) -> NDArray[Any]:
+        """This process's row, to be written: ``table.mine["state"] = COMPUTING``."""
+        return self.rows[self.position]
+
+    @property
+    def address(self) -> int:
+        """Of this process's row, for native code."""
+        return int(self.mine.ctypes.data)
+
+    def read(self, position: int) -> dict[str, int]:
+        """A copy of a row."""
+        row = self.rows[position][0]
+        return {name: int(row[name]) for name in _NUMBERS}
+
+    def note(self, position: int) -> str:
+        """What the process at ``position`` exchanges, or exchanged last."""
+        return bytes(self.rows[position][0]["note"]).decode(errors="replace")
+
+    @contextmanager
+    def exchanging(self, doing: str) -> Iterator[None]:
+        """Show that this process waits for all ranks in ``doing``."""
+        row = self.mine
+        before = int(row["state"][0])
+        row["note"], row["since"] = doing.encode(), time.monotonic_ns()
+        row["exchanges"] += 1
+        row["state"] = EXCHANGING
+        try:
+            yield
+        finally:
+            row["state"] = before
+
+
+def row_offset(name: str) -> int:
+    """Where in a row a field lies."""
+    fields: Any = ROW.fields
+    return int(fields[name][1])
+
+
+def program_number(digest: str) -> int:
+    """A program's hash as it stands in a row."""
+    return int(digest[:15], 16)
+
+
+def control_table(heaps: Sequence[NDArray[np.uint8]], position: int, file: int = -1) -> ControlTable:
+    """The rows in the heaps of a node."""
+    return ControlTable([h[OFFSET : OFFSET + ROW.itemsize].view(ROW) for h in heaps], position, heaps, file)

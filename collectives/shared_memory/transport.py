@@ -1,0 +1,72 @@
+"""A job whose ranks all run on one node: collectives in shared memory, the rest by messages."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.membership import Ownership
+from shardc.collectives.call.transport import Transport
+from shardc.collectives.shared_memory.executor import Node, SharedPerformer
+from shardc.collectives.shared_memory.plan import SMALL
+from shardc.collectives.shared_memory.status_page import ControlTable
+from shardc.native.threads.pool import Pool, Row
+
+__all__ = ["SharedTransport"]
+
+
+class SharedTransport:
+    """Ranks of one ``node``; ``messages`` tells them what is said before and between programs."""
+
+    def __init__(self, messages: Transport, node: Node, *, small: int = SMALL) -> None:
+        self._messages = messages
+        self.node = node
+        self._small = small
+
+    @property
+    def process_index(self) -> int:
+        return self._messages.process_index
+
+    @property
+    def process_count(self) -> int:
+        return self._messages.process_count
+
+    @property
+    def control(self) -> ControlTable:
+        """Where every rank is; see `shardc.collectives.shared_memory.status_page`."""
+        return self.node.control
+
+    @property
+    def node_ranks(self) -> tuple[int, ...]:
+        """The ranks of this node by position."""
+        return self.node.ranks
+
+    def ownership(self, num_devices: int) -> Ownership:
+        return self._messages.ownership(num_devices)
+
+    def connect(
+        self,
+        calls: Sequence[CollectiveCall],
+        num_devices: int,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
+    ) -> SharedPerformer:
+        ownership = self.ownership(num_devices)
+        return SharedPerformer(self.node, calls, ownership, rows, pool, sections, small=self._small)
+
+    def empty(self, nbytes: int) -> NDArray[np.uint8]:
+        return self.node.heap.empty(nbytes)
+
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+        with self.control.exchanging(doing):
+            return self._messages.exchange_objects(value, doing=doing, patience=patience)
+
+    def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
+        with self.control.exchanging("a gather of values"):
+            return self._messages.concatenate(block, sizes)

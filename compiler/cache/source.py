@@ -1,0 +1,52 @@
+"""Compile what a program came from: only when the cache does not know it. Imports no compiler before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardc.compiler.cache.cache import bypasses_cache, cached, linked, source_key
+from shardc.compiler.executable import Executable
+from shardc.compiler.gpu.names import find_target, is_gpu
+from shardc.hlo.config import Config
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.warnings import warnings_counted
+from shardc.native.llvm.target import Target, host_target
+
+__all__ = ["compile_source"]
+
+
+def compile_source(
+    content: str,
+    config: Config,
+    module: Callable[[], Module],
+    machine: Target | None = None,
+    target: str = "cpu",
+    elsewhere: Callable[[], tuple[Executable, str] | None] | None = None,
+) -> Executable:
+    """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
+
+    The content must tell all that the module depends on, but shardc itself, ``machine``, ``target`` and ``config``; an
+    empty one tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
+    What the cache does not know is asked for ``elsewhere`` before: an executable, with a key to keep it under (or an
+    empty one), or None.
+    """
+
+    def compiled(made: Module, source: str = "") -> Executable:
+        from shardc.compiler.compile import compile_module
+
+        return compile_module(made, config, target, source=source, machine=machine)
+
+    if not content or config.custom_calls or bypasses_cache(config):
+        return compiled(module())
+    gpu = find_target(target) if is_gpu(target) else None
+    key = source_key(content, machine or host_target(), config, gpu)
+    found = linked(key, config)
+    if found is not None:
+        return found
+    given = None if elsewhere is None else elsewhere()
+    if given is not None:
+        executable, name = given
+        return cached(name, config, lambda: executable, key) if name else executable
+    with warnings_counted() as count:
+        made = module()
+    return compiled(made, "" if count() else key)

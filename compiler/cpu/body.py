@@ -1,0 +1,42 @@
+"""A kernel being made: the function, its pointers, and the instruction that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llvmlite import ir
+
+from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.elements.rules import RULES
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import Shape
+from shardc.native.llvm.target import Target
+
+__all__ = ["Kernel"]
+
+
+class Kernel:
+    """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number."""
+
+    def __init__(
+        self, function: ir.Function, instruction: Instruction, target: Target, tuning: Tuning = DEFAULT
+    ) -> None:
+        self.function = function
+        self.instruction = instruction
+        self.target = target
+        self.tuning = tuning
+        shapes = [s for o in instruction.operands for s in o.shape.leaves()]
+        self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
+        end = len(shapes) + len(self.result_shapes)
+        self.operands: list[ir.Value] = list(function.args[: len(shapes)])
+        self.results: list[ir.Value] = list(function.args[len(shapes) : end])
+        self.device: ir.Value = function.args[-1]
+
+    def pointers(self) -> dict[Instruction, ir.Value]:
+        """Where each (array) operand lies."""
+        return dict(zip(self.instruction.operands, self.operands, strict=True))
+
+    def emitter(self, pointers: Mapping[Instruction, ir.Value] | None = None) -> Emitter:
+        """An element emitter whose leaves are the operands (or what ``pointers`` says)."""
+        return Emitter(self.function, self.pointers() if pointers is None else pointers, RULES, self.target.vector_bits)

@@ -1,0 +1,4 @@
+"""Factorisations and triangular solves, by LAPACK or by plain loops.
+
+Start with `linalg`.
+"""

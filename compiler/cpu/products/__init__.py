@@ -1,0 +1,4 @@
+"""Matrix products through BLAS in tiles, and tiny ones in registers.
+
+Start with `contraction`, then `tiles`.
+"""

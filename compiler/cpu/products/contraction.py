@@ -1,0 +1,81 @@
+"""Matrix products: through BLAS in tiles, or loops of our own for integers and tiny products."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.function import Kernel, loop_kernel
+from shardc.compiler.cpu.loops.mapping import Output, emit_map
+from shardc.compiler.cpu.products.blas_calls import gemm_type, scale
+from shardc.compiler.cpu.products.grid import grid
+from shardc.compiler.cpu.products.registers import emit_in_registers, fits_registers, register_pieces
+from shardc.compiler.cpu.products.sides import Sides
+from shardc.compiler.cpu.products.tiles import Product, emit_product, tile_pieces
+from shardc.compiler.elements.affine import Mask
+from shardc.compiler.elements.elements import Elements, Index
+from shardc.compiler.elements.folds import converted
+from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import DType, Shape, array_shape
+from shardc.native.llvm.blas import SMALL
+from shardc.native.llvm.target import Target
+
+__all__ = ["convert_all", "emit_dot", "emit_fused_dot", "gemm_type", "product_pieces", "scale"]
+
+
+def emit_dot(kernel: Kernel) -> None:
+    """A dot by itself."""
+    i = kernel.instruction
+    kind = gemm_type(i) or i.shape.dtype
+    leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(i.operands)]
+    dot = i.replace(operands=tuple(leaves))
+    product = Product(dot, (0, 1), leaves, [dot])
+    empty = any(0 in s.dims for s in (i.shape, *(o.shape for o in i.operands)))
+    in_library = gemm_type(i) is not None and Sides(i).work >= SMALL
+    if not empty and (in_library or fits_registers(product, kind)):
+        _emit(kernel, product, kind)
+    else:
+        loop_kernel(kernel)
+
+
+def product_pieces(dot: Instruction, target: Target, tuning: Tuning = DEFAULT) -> int:
+    """Into how many pieces a kernel for ``dot``, alone or fused, cuts it: what more threads than that cannot help."""
+    kind = gemm_type(dot) or dot.shape.dtype
+    leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(dot.operands)]
+    plain = dot.replace(operands=tuple(leaves))
+    sides = Sides(plain)
+    if fits_registers(Product(plain, (0, 1), leaves, [plain]), kind):
+        return register_pieces(sides, tuning)
+    matrices = [
+        side.as_it_lies() if leaf.shape.dtype is kind else None
+        for leaf, side in zip(leaves, (sides.left, sides.right), strict=True)
+    ]
+    return tile_pieces(sides, grid(sides, kind, target, tuning, *matrices), tuning)
+
+
+def _emit(kernel: Kernel, product: Product, kind: DType) -> None:
+    (emit_in_registers if fits_registers(product, kind) else emit_product)(kernel, product, kind)
+
+
+def emit_fused_dot(kernel: Kernel) -> None:
+    """A fusion of one dot, whose operands are parameters, and elementwise instructions (`lower/fuse_products.py`)."""
+    computation = kernel.instruction.attrs["calls"]
+    (dot,) = (i for i in computation if i.opcode == "dot")
+    kind = gemm_type(dot)
+    assert kind is not None
+    numbers = (dot.operands[0].attrs["index"], dot.operands[1].attrs["index"])
+    root = computation.root
+    roots = list(root.operands) if root.opcode == "tuple" else [root]
+    _emit(kernel, Product(dot, numbers, computation.parameters, roots), kind)
+
+
+def convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
+    """Element by element from the product's type to the result's."""
+    value = Instruction("parameter", array_shape(kind, *shape.dims), attrs={"index": 0})
+    inner = e.with_leaf(value, source)
+
+    def element(e: Elements, index: Index, mask: Mask) -> object:
+        return converted(e, e.value(value, index, mask), kind, shape.dtype)
+
+    emit_map(inner, shape.dims, [Output(target, shape, element)])

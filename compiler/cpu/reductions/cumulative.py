@@ -1,0 +1,131 @@
+"""Windows that hold everything up to their own position (cumulative sums and the like): one pass instead of n windows.
+
+The values are those of the windows taken one by one, bit for bit: each starts from the initial value, in order. Windows
+that hold everything from their position on share no start, so only reducers whose order does not matter go backwards.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from shardc.compiler.cpu import memory
+from shardc.compiler.cpu.called import is_scalar_program
+from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.function import Kernel, loop_kernel
+from shardc.compiler.cpu.loops.loops import element_bits, power_below
+from shardc.compiler.cpu.parallel import Span, in_pieces
+from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.frames import Val
+from shardc.compiler.elements.registers import part_count, register_type
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import WindowDim
+from shardc.hlo.ir.reducers import any_order
+from shardc.native.math.vector import I64, constant
+
+__all__ = ["emit_reduce_window", "running_dimension"]
+
+#: Simple operations that a step of a running total takes, and columns that a thread should have at least.
+_COST, _COLUMNS = 4, 64
+
+
+def emit_reduce_window(kernel: Kernel) -> None:
+    """A running total where the windows allow it, a fold per window elsewhere."""
+    found = running_dimension(kernel.instruction)
+    if found is None or (found[1] and not _order_is_free(kernel.instruction)):
+        loop_kernel(kernel)
+        return
+    dims = kernel.instruction.operands[0].shape.dims
+    dimension, backwards = found
+    outer, columns = math.prod(dims[:dimension]), math.prod(dims[dimension + 1 :])
+    work = _COST * math.prod(dims) * (len(kernel.instruction.operands) // 2)
+    by_column = columns > outer
+    pieces = columns // _COLUMNS if by_column else outer
+    in_pieces(kernel, pieces, work, lambda k, span: _Running(k, dimension, backwards).emit(span, by_column))
+
+
+def _order_is_free(i: Instruction) -> bool:
+    return len(i.operands) == 2 and any_order(i.attrs["to_apply"], i.operands[0].shape.dtype)
+
+
+def running_dimension(i: Instruction) -> tuple[int, bool] | None:
+    """The one dimension whose windows reach from its start to their position, or (True) from there to its end."""
+    dims = i.operands[0].shape.dims
+    window = i.attrs["window"].dims
+    moving = [d for d, w in enumerate(window) if w != WindowDim(1, rhs_dilate=w.rhs_dilate, reversal=w.reversal)]
+    if len(moving) != 1 or 0 in dims:
+        return None
+    (d,) = moving
+    w = window[d]
+    if w.size < dims[d] or (w.stride, w.lhs_dilate, w.rhs_dilate, w.reversal) != (1, 1, 1, False):
+        return None
+    if (w.pad_low, w.pad_high) == (w.size - 1, 0):
+        return d, False
+    return (d, True) if (w.pad_low, w.pad_high) == (0, w.size - 1) else None
+
+
+class _Running:
+    """The loops: over what lies before the dimension, over what lies after it in vectors, then along it."""
+
+    def __init__(self, kernel: Kernel, dimension: int, backwards: bool) -> None:
+        i = kernel.instruction
+        count = len(i.operands) // 2
+        self.kernel = kernel
+        self.backwards = backwards
+        self.reducer = i.attrs["to_apply"]
+        self.dtypes = [o.shape.dtype for o in i.operands[:count]]
+        self.inits = kernel.operands[count:]
+        self.e: Emitter = kernel.emitter({})
+        dims = i.operands[0].shape.dims
+        self.outer, self.length = math.prod(dims[:dimension]), dims[dimension]
+        self.inner = math.prod(dims[dimension + 1 :])
+        widest = 2 * self.e.vector_bits // element_bits(self.dtypes)
+        self.lanes = min(widest, power_below(self.inner)) if is_scalar_program(self.reducer) else 1
+
+    def emit(self, span: Span | None, by_column: bool) -> None:
+        """All of it, or a span's part: of the columns (the last part has those beyond whole vectors), or of what lies
+        before the dimension."""
+        b = self.e.entry.builder
+        whole = self.inner // self.lanes
+        first, past, low, high = (constant(I64, n) for n in (0, self.outer, 0, whole))
+        rest = low
+        if span is not None and by_column:
+            low, high = span.steps(b, whole)
+            rest = b.select(b.icmp_unsigned("==", span.end, constant(I64, span.count)), rest, constant(I64, self.inner))
+        elif span is not None:
+            first, past = span.steps(b, self.outer)
+        lanes = constant(I64, self.lanes)
+        with counted(b, first, past) as o:
+            base = b.mul(o, constant(I64, self.length * self.inner))
+            with counted(b, b.mul(low, lanes), b.mul(high, lanes), self.lanes) as j:
+                self._column(b, b.add(base, j), self.lanes)
+            if whole * self.lanes < self.inner:
+                with counted(b, b.add(rest, constant(I64, whole * self.lanes)), self.inner) as j:
+                    self._column(b, b.add(base, j), 1)
+        self.e.finish()
+
+    def _column(self, b: ir.IRBuilder, start: ir.Value, lanes: int) -> None:
+        """Along the dimension, from ``start``, for ``lanes`` neighbours."""
+        slots = [[self.e.slot(register_type(d, lanes)) for _ in range(part_count(d))] for d in self.dtypes]
+        for places, pointer, dtype in zip(slots, self.inits, self.dtypes, strict=True):
+            value = Val(memory.load(b, pointer, constant(I64, 0), dtype, 1), self.e.entry)
+            for place, part in zip(places, value.wide(lanes), strict=True):
+                b.store(part, place)
+        with counted(b, 0, self.length) as k:
+            at = b.sub(constant(I64, self.length - 1), k) if self.backwards else k
+            offset = b.add(start, b.mul(at, constant(I64, self.inner)))
+            old = [
+                Val(tuple(b.load(p, typ=register_type(d, lanes)) for p in places), self.e.entry, lanes)
+                for places, d in zip(slots, self.dtypes, strict=True)
+            ]
+            new = [
+                Val(memory.load(b, p, offset, d, lanes), self.e.entry, lanes)
+                for p, d in zip(self.kernel.operands, self.dtypes, strict=False)
+            ]
+            total = self.e.call(self.reducer, [*old, *new])
+            for places, value, pointer, d in zip(slots, total, self.kernel.results, self.dtypes, strict=True):
+                parts = value.wide(lanes)
+                for place, part in zip(places, parts, strict=True):
+                    b.store(part, place)
+                memory.store(b, parts, pointer, offset, d, None)

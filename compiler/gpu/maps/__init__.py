@@ -1,0 +1,4 @@
+"""Maps over elements on a grid, transposed ones through shared memory.
+
+Start with `maps`.
+"""

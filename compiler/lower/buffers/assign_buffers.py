@@ -1,0 +1,244 @@
+"""Assign buffers: which values share memory, and where each lies in the arena.
+
+First values that a copy or an in-place kernel connects are joined when they never hold different values at the same
+time; then the joined groups are packed into the arena and into results that are not written yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+
+from shardc.collectives.call.call import SECTION_ALIGNMENT, BufferRef, SharedSection
+from shardc.compiler.executable import ARENA_HEADER
+from shardc.compiler.lower.buffers.linearise import Linear
+from shardc.compiler.lower.buffers.liveness import Liveness, first_position, live_ranges, runs_of
+from shardc.compiler.lower.buffers.pack import Block, pack
+from shardc.compiler.lower.fuse.fusion_rules import new_part
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, Step, leaf_steps
+from shardc.hlo.ir.groups import ReplicaGroups
+
+__all__ = ["NOTHING_SHARED", "Peak", "assign_buffers", "peak_of"]
+
+NOTHING_SHARED: Mapping[Buffer, ReplicaGroups] = MappingProxyType({})
+
+
+def assign_buffers(linear: Linear, shared: Mapping[Buffer, ReplicaGroups] = NOTHING_SHARED) -> BufferPlan:
+    """The plan for ``linear``; `check_plan` says what it guarantees.
+
+    ``shared`` buffers, which one collective over these groups writes, lie in a section of the arena for these groups.
+    """
+    liveness = live_ranges(linear.steps, linear.results)
+    groups = _joined(linear, liveness, shared)
+    places, arena_bytes = _pack(groups.at_home(), groups.elsewhere(shared))
+    sections = []
+    for members in dict.fromkeys(shared.values()):
+        inside = [groups.of[b] for b, m in shared.items() if m == members]
+        start = -(-arena_bytes // SECTION_ALIGNMENT) * SECTION_ALIGNMENT
+        found, nbytes = pack((), [Block(g.mask, g.nbytes) for g in inside])
+        places |= {g: BufferRef("arena", 0, start + f.offset, g.nbytes) for g, f in zip(inside, found, strict=True)}
+        sections.append(SharedSection(start, nbytes, members))
+        arena_bytes = start + nbytes
+    placements = {}
+    for b in linear.buffers:
+        group = groups.of[b]
+        mask = liveness.in_use(b)
+        first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
+        placements[b] = Placement(_ref(b, group, places), max(first, 0), max(last, 0))
+    return BufferPlan(placements, arena_bytes, linear.aliases, tuple(sections))
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Most bytes in use at a time, and the outermost step that then runs (None: no step needs memory)."""
+
+    nbytes: int
+    step: Step | None
+
+
+def peak_of(linear: Linear) -> Peak:
+    """Where most memory is in use, arguments (but those that results replace) and constants not counted.
+
+    It is what `assign_buffers` needs for arena and results, were it not for gaps.
+    """
+    liveness = live_ranges(linear.steps, linear.results)
+    groups = _joined(linear, liveness, NOTHING_SHARED)
+    changes: dict[int, int] = {}
+    for group in (*groups.at_home(), *groups.elsewhere()):
+        for first, end in runs_of(group.mask):
+            changes[first] = changes.get(first, 0) + group.nbytes
+            changes[end] = changes.get(end, 0) - group.nbytes
+    alive = most = where = 0
+    for bit in sorted(changes):
+        alive += changes[bit]
+        if alive > most:
+            most, where = alive, bit // 2
+    step = None
+    for other in linear.steps if most else ():
+        if first_position(other, liveness) > where:
+            break
+        step = other
+    return Peak(most, step)
+
+
+def _joined(linear: Linear, liveness: Liveness, apart: Container[Buffer]) -> _Groups:
+    """Buffers that ``apart`` does not hold, joined."""
+    groups = _Groups(linear, liveness)
+    for wish in groups.wishes:
+        if wish.result not in apart and wish.operand not in apart:
+            groups.join(wish)
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A step writes ``result`` reading ``operand`` at the same element: one place for both would be good."""
+
+    priority: tuple[int, int]
+    bit: int
+    result: Buffer
+    operand: Buffer
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read. ``lead``
+    stands for all of them. ``wishes`` are those of its buffers as results, ``asked`` those of its buffers as operands.
+
+    ``held`` as in `Liveness`, of all members.
+    """
+
+    members: list[Buffer]
+    live: int
+    written: int
+    nbytes: int
+    held: dict[Collective, int] = field(default_factory=dict)
+    home: Buffer | None = None
+    frozen: bool = False
+    wishes: list[_Wish] = field(default_factory=list)
+    asked: list[_Wish] = field(default_factory=list)
+    lead: Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lead = self.members[0]
+
+    @property
+    def mask(self) -> int:
+        return reduce(or_, self.held.values(), self.live | self.written)
+
+
+class _Groups:
+    """A partition of the buffers, made coarser by `join`."""
+
+    def __init__(self, linear: Linear, liveness: Liveness) -> None:
+        self.of: dict[Buffer, _Group] = {}
+        for b in linear.buffers:
+            times = liveness.live.get(b, 0), liveness.written.get(b, 0)
+            group = _Group([b], *times, b.nbytes, dict(liveness.held.get(b, {})))
+            group.home = b if b.space == "result" else None
+            group.frozen = b.space in ("argument", "constant")
+            self.of[b] = group
+        for r, a in linear.aliases:
+            donated = self.of[linear.parameters[a]]
+            donated.frozen = False
+            self._merge(self.of[linear.results[r]], donated)
+        self.wishes = sorted(_wishes(linear, liveness), key=lambda w: w.priority)
+        for wish in self.wishes:
+            self.of[wish.result].wishes.append(wish)
+            self.of[wish.operand].asked.append(wish)
+
+    def join(self, wish: _Wish) -> None:
+        """Put both ends of ``wish`` in one place if that place then holds one value at a time."""
+        a, b = self.of[wish.result], self.of[wish.operand]
+        if a is b or a.frozen or b.frozen or (a.home is not None and b.home is not None):
+            return
+        if a.live & b.live or a.written & b.written:
+            return
+        if self._overwrites(a, b) or self._overwrites(b, a):
+            return
+        if self._disturbs(a, b) or self._disturbs(b, a):
+            return
+        self._merge(a, b)
+
+    def _disturbs(self, user: _Group, holder: _Group) -> bool:
+        """Is ``user`` in use while a transfer reads ``holder``, other than as what that transfer writes in place?"""
+        for held in holder.held.values():
+            started = held & -held
+            own = any(w.bit << 1 == started and self.of[w.operand] is holder for w in user.wishes)
+            if not own and held & user.mask:
+                return True
+        return False
+
+    def _overwrites(self, writer: _Group, reader: _Group) -> bool:
+        """Is ``writer`` written while ``reader`` holds a value, but for operands there that nobody reads afterwards?"""
+        bits = writer.written & reader.live
+        for w in min(writer.wishes, reader.asked, key=len) if bits else ():
+            between = self.of[w.result] is writer and self.of[w.operand] is reader
+            if between and not reader.live & (w.bit << 1):
+                bits &= ~w.bit
+        return bits != 0
+
+    def _merge(self, a: _Group, b: _Group) -> None:
+        """One place, led by what leads ``a``; the smaller one moves, so that chains cost no more than trees."""
+        lead, home = a.lead, a.home or b.home
+        if len(a.members) < len(b.members):
+            a, b = b, a
+        a.lead, a.home, a.nbytes = lead, home, max(a.nbytes, b.nbytes)
+        a.members += b.members
+        a.live |= b.live
+        a.written |= b.written
+        for collective, held in b.held.items():
+            a.held[collective] = a.held.get(collective, 0) | held
+        a.wishes += b.wishes
+        a.asked += b.asked
+        for member in b.members:
+            self.of[member] = a
+
+    def at_home(self) -> list[_Group]:
+        """Groups that lie in a result, in order of their first buffer."""
+        return [g for g in dict.fromkeys(self.of.values()) if g.home is not None]
+
+    def elsewhere(self, besides: Container[Buffer] = ()) -> list[_Group]:
+        """Groups that need a place of their own, each once, in order of their first buffer."""
+        unique = dict.fromkeys(self.of.values())
+        return [g for g in unique if g.home is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
+
+
+def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:
+    """Updates in place come first, then copies that would vanish, then elementwise kernels and reductions in place."""
+    for step in leaf_steps(linear.steps):
+        position = liveness.positions[step]
+        bit = 1 << (2 * position)
+        if isinstance(step, Copy):
+            yield _Wish((1, position), bit, step.target, step.source)
+        elif isinstance(step, Kernel | Collective):
+            rank = 2 if new_part(step.instruction) is None else 0  # in place, updates need no copy of the whole
+            for result, operand in step.in_place:
+                place = step.operands[operand]
+                slots = [n for n, o in enumerate(step.operands) if o is place]
+                if all((result, n) in step.in_place for n in slots):
+                    yield _Wish((rank, position), bit, step.results[result], place)
+
+
+def _ref(b: Buffer, group: _Group, places: dict[_Group, BufferRef]) -> BufferRef:
+    if b.space in ("argument", "constant"):
+        return BufferRef(b.space, b.index, b.offset, b.nbytes)
+    if group.home is not None:
+        return BufferRef("result", group.home.index, 0, b.nbytes)
+    place = places[group]
+    return BufferRef(place.space, place.index, place.offset, b.nbytes)
+
+
+def _pack(homes: Sequence[_Group], groups: Sequence[_Group]) -> tuple[dict[_Group, BufferRef], int]:
+    """Where groups without a home lie: in results while those are not in use, or in the arena; and its bytes."""
+    regions = [Block(g.mask, g.home.nbytes) for g in homes if g.home is not None]
+    found, arena = pack(regions, [Block(g.mask, g.nbytes) for g in groups], ARENA_HEADER)
+    places = {}
+    for group, place in zip(groups, found, strict=True):
+        home = None if place.region is None else homes[place.region].home
+        space, index = ("arena", 0) if home is None else ("result", home.index)
+        places[group] = BufferRef(space, index, place.offset, group.nbytes)
+    return places, arena

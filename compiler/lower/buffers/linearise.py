@@ -1,0 +1,402 @@
+"""Linearise: a module's instructions as steps over buffers. Tuples, loops' carries and results become plain buffers.
+
+Every value gets a buffer of its own, and copies stand wherever a value must be in a given place (loop carries,
+branch results, the program's results). Assigning buffers later puts both ends of most copies in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardc.compiler.lower.buffers.in_place import in_place_pairs
+from shardc.compiler.lower.fuse.fusion_rules import block_offset, is_alias, is_block
+from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import Shape
+from shardc.hlo.simplify.rules.control import branches_of
+from shardc.hlo.simplify.structure import literal_digest
+
+__all__ = ["Leaves", "Linear", "Part", "Rule", "Walk", "array_leaves", "linearise", "linearise_part", "linearise_with"]
+
+_ALIGNMENT = 64
+
+#: Collectives as the canonical form leaves them; what a transport performs.
+_COLLECTIVES = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
+
+#: Those whose start and done have opcodes of their own; of the others ``async-start`` and ``async-done`` are made.
+_PAIRED = ("all-reduce", "all-gather", "collective-permute")
+
+#: What no step can do; passes have removed the forms that have another way to say the same.
+_REFUSED = (
+    *("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "ragged-all-to-all", "collective-broadcast"),
+    *("async-update", "call"),
+)
+
+Leaves = tuple[Buffer, ...]
+
+#: Appends the steps of an instruction, whose operands are given as buffers, and returns the buffers of its value.
+Rule = Callable[["Walk", Instruction, list[Leaves], list[Step]], Leaves]
+
+
+def array_leaves(shape: Shape) -> tuple[Shape, ...]:
+    """The arrays in a shape; tokens take no memory."""
+    if shape.is_array:
+        return (shape,)
+    return tuple(s for s in shape.leaves() if s.is_array)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The steps of a module, before buffers have places. ``aliases`` are (result, argument) pairs that may share."""
+
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    parameters: Leaves
+    results: Leaves
+    constants: bytes
+    aliases: tuple[tuple[int, int], ...]
+
+
+def linearise(module: Module, alignment: int = 1) -> Linear:
+    """Walk the schedule of ``module`` (instruction order) and produce its steps; parts of what is only read are read
+    where they lie if they begin at multiples of ``alignment`` bytes."""
+    return linearise_with(module, Walk(readonly=_readonly(module), alignment=alignment))
+
+
+def linearise_with(module: Module, walk: Walk) -> Linear:
+    """The same with the rules of ``walk``."""
+    return _linear(walk, module.entry, lambda arguments, results: _aliases(module, arguments, results))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One computation's steps, in its order and by instruction: they are the same in every order."""
+
+    linear: Linear
+    steps: Mapping[Instruction, Sequence[Step]]
+    last: Sequence[Step]
+
+    def ordered(self, order: Iterable[Instruction]) -> Part:
+        """The same computation in another order."""
+        steps = [s for i in order if i in self.steps for s in self.steps[i]]
+        return replace(self, linear=replace(self.linear, steps=(*steps, *self.last)))
+
+
+def linearise_part(computation: Computation, *, carried: bool = False) -> Part:
+    """The steps of one computation, for judging its schedule: constants have no bytes.
+
+    ``carried``: it is the body of a loop, whose results take the places of its arguments.
+    """
+
+    def in_place(arguments: Leaves, results: Leaves) -> tuple[tuple[int, int], ...]:
+        return tuple((n, n) for n in range(len(results))) if carried else ()
+
+    ends: dict[Instruction, int] = {}
+    linear = _linear(Walk(pooled=False), computation, in_place, ends)
+    steps: dict[Instruction, Sequence[Step]] = {}
+    start = 0
+    for i, end in ends.items():
+        if end > start:
+            steps[i] = linear.steps[start:end]
+        start = end
+    return Part(linear, steps, linear.steps[start:])
+
+
+def _linear(
+    walk: Walk,
+    entry: Computation,
+    aliases_of: Callable[[Leaves, Leaves], tuple[tuple[int, int], ...]],
+    ends: dict[Instruction, int] | None = None,
+) -> Linear:
+    parameters: list[Leaves] = []
+    for p in entry.parameters:
+        first = sum(map(len, parameters))
+        leaves = array_leaves(p.shape)
+        parameters.append(tuple(walk.buffer(s, p.name, "argument", first + n) for n, s in enumerate(leaves)))
+    flat = tuple(b for leaves in parameters for b in leaves)
+    steps: list[Step] = []
+    values = walk.computation(entry, parameters, steps, ends)
+    shapes = array_leaves(entry.root.shape)
+    results = tuple(walk.buffer(s, f"result{n}", "result", n) for n, s in enumerate(shapes))
+    aliases = aliases_of(flat, results)
+    shared = {flat[a]: r for r, a in aliases}
+    walk.moves(
+        [(v, r) for v, r in zip(values, results, strict=True)],
+        lambda source, target: source in shared and results[shared[source]] is not target,
+        steps,
+    )
+    return Linear(tuple(steps), tuple(walk.buffers), flat, results, bytes(walk.pool), aliases)
+
+
+def _readonly(module: Module) -> frozenset[int]:
+    """Arguments that no result takes the memory of."""
+    if any(p.shape.is_tuple for p in module.parameters):
+        return frozenset()
+    return frozenset(range(len(module.parameters))) - {a.parameter for a in module.aliases} - set(module.donors)
+
+
+def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple[int, int], ...]:
+    """(result, argument) pairs of donated arguments: as the module says, then by equal shape in order."""
+    if any(p.shape.is_tuple for p in module.parameters):
+        return ()
+    pairs: dict[int, int] = {}
+
+    def fits(result: int, argument: int) -> bool:
+        taken = result in pairs or argument in pairs.values()
+        return not taken and results[result].shape.plain == parameters[argument].shape.plain
+
+    for alias in module.aliases:
+        output = alias.output[0] if alias.output else 0
+        if len(alias.output) <= 1 and fits(output, alias.parameter):
+            pairs[output] = alias.parameter
+    for donor in sorted(module.donors):
+        match = next((r for r in range(len(results)) if fits(r, donor)), None)
+        if match is not None:
+            pairs[match] = donor
+    return tuple(sorted(pairs.items()))
+
+
+class Walk:
+    """State of one linearisation; unless ``pooled``, constants are places without bytes.
+
+    Nothing writes to the ``readonly`` arguments; kernels take blocks of them at multiples of ``alignment`` bytes.
+    ``rules`` say by opcode what becomes of an instruction, before those that there are.
+    """
+
+    def __init__(
+        self,
+        *,
+        pooled: bool = True,
+        readonly: frozenset[int] = frozenset(),
+        alignment: int = 1,
+        rules: Mapping[str, Rule] | None = None,
+    ) -> None:
+        self._readonly = readonly
+        self._block_alignment = alignment
+        self._rules: Mapping[str, Rule] = {**_RULES, **(rules or {})}
+        self._pooling = pooled
+        self.buffers: list[Buffer] = []
+        self.pool = bytearray()
+        self._pooled: dict[str, Buffer] = {}
+        self._collectives = 0
+        self._checks = 0
+        self._started: dict[Instruction, Collective] = {}
+
+    def buffer(self, shape: Shape, name: str, space: str = "arena", index: int = 0, offset: int = 0) -> Buffer:
+        made = Buffer(len(self.buffers), shape.plain, space, index, offset, name)
+        self.buffers.append(made)
+        return made
+
+    def computation(
+        self,
+        c: Computation,
+        arguments: Sequence[Leaves],
+        steps: list[Step],
+        ends: dict[Instruction, int] | None = None,
+    ) -> Leaves:
+        """Append the steps of ``c``; returns the root's leaves. ``ends`` gets the steps so far by instruction."""
+        values: dict[Instruction, Leaves] = {}
+        for i in c:
+            if i.opcode == "parameter":
+                values[i] = arguments[i.attrs["index"]]
+            else:
+                rule = self._rules.get(i.opcode, Walk.kernel)
+                values[i] = rule(self, i, [values[o] for o in i.operands], steps)
+            if ends is not None:
+                ends[i] = len(steps)
+        return values[c.root]
+
+    def moves(
+        self, pairs: Sequence[tuple[Buffer, Buffer]], clobbered: Callable[[Buffer, Buffer], bool], steps: list[Step]
+    ) -> None:
+        """All targets become their sources at once; sources that another move may overwrite are saved first."""
+        pending: list[tuple[Buffer, Buffer]] = []
+        for source, target in pairs:
+            if source is target:
+                continue
+            if clobbered(source, target):
+                saved = self.buffer(source.shape, source.name)
+                steps.append(Copy(source, saved))
+                source = saved
+            pending.append((source, target))
+        steps.extend(Copy(source, target) for source, target in pending)
+
+    def new(self, i: Instruction) -> Leaves:
+        """Buffers for a value."""
+        return tuple(self.buffer(s, i.name) for s in array_leaves(i.shape))
+
+    def kernel(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """One kernel that makes the value."""
+        results = self.new(i)
+        steps.append(self.made(i, operands, results))
+        return results
+
+    def made(self, i: Instruction, operands: list[Leaves], results: Leaves) -> Kernel:
+        """The kernel that makes ``results`` by ``i``."""
+        return Kernel(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i))
+
+    def collective(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """A collective that is waited for."""
+        results = self.new(i)
+        flat = tuple(b for leaves in operands for b in leaves)
+        steps.append(Collective(self._collectives, i, flat, results, in_place_pairs(i)))
+        self._collectives += 1
+        return results
+
+    def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        if not is_start(i) or joined(i).opcode not in _COLLECTIVES:
+            return self._refused(i, operands, steps)
+        return self.started(i, joined(i), operands, steps)
+
+    def started(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """The value of the start ``i`` is read by the done alone, which knows the collective that was started."""
+        results = self.collective(what, operands, steps)
+        begun = steps[-1]
+        assert isinstance(begun, Collective)
+        begun.asynchronous = True
+        self._started[i] = begun
+        return results
+
+    def awaited(self, start: Instruction, steps: list[Step]) -> Leaves | None:
+        """Await what ``start`` began; None where it began no collective."""
+        begun = self._started.get(start)
+        if begun is None:
+            return None
+        steps.append(Await(begun))
+        return begun.results
+
+    def _done(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        values = self.awaited(i.operands[0], steps) if is_done(i) else None
+        return self._refused(i, operands, steps) if values is None else values
+
+    def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        if not i.attrs["custom_call_target"].startswith("check."):
+            return self.kernel(i, operands, steps)
+        ((predicate,),) = operands
+        steps.append(Check(self._checks, i, predicate))
+        self._checks += 1
+        return ()
+
+    def _constant(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        if not self._pooling:
+            return tuple(self.buffer(s, "constant", "constant") for s in array_leaves(i.shape))
+        return tuple(self._pool(literal) for literal in _literal_leaves(i.attrs["literal"]))
+
+    def _pool(self, literal: Literal) -> Buffer:
+        key = literal_digest(literal)
+        if key not in self._pooled:
+            self.pool.extend(bytes(-len(self.pool) % _ALIGNMENT))
+            self._pooled[key] = self.buffer(literal.shape, "constant", "constant", 0, len(self.pool))
+            self.pool.extend(np.ascontiguousarray(literal.array).tobytes())
+        return self._pooled[key]
+
+    def _tuple(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return tuple(b for leaves in operands for b in leaves)
+
+    def _element(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        shapes = i.operands[0].shape.elements
+        first = sum(len(array_leaves(s)) for s in shapes[: i.attrs["index"]])
+        return operands[0][first : first + len(array_leaves(i.shape))]
+
+    def _same(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return operands[0] if is_alias(i) else self.kernel(i, operands, steps)
+
+    def _slice(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """A block of what is only read is read where it lies."""
+        ((whole,),) = operands
+        lasting = whole.space == "constant" or (whole.space == "argument" and whole.index in self._readonly)
+        if not (lasting and is_block(i)) or (whole.offset + block_offset(i)) % self._block_alignment:
+            return self.kernel(i, operands, steps)
+        return (self.buffer(i.shape, i.name, whole.space, whole.index, whole.offset + block_offset(i)),)
+
+    def _token(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        return ()
+
+    def _while(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """Elements that never change are read where they are; the others get a place that the loop updates."""
+        body: Computation = i.attrs["body"]
+        init = operands[0]
+        carried = []
+        for n, source in enumerate(init):
+            if _source(body.root, n) == (body.parameters[0], n):
+                carried.append(source)
+            else:
+                place = self.buffer(source.shape, i.name)
+                steps.append(Copy(source, place))
+                carried.append(place)
+        condition_steps: list[Step] = []
+        body_steps: list[Step] = []
+        (predicate,) = self.computation(i.attrs["condition"], [tuple(carried)], condition_steps)
+        results = self.computation(body, [tuple(carried)], body_steps)
+        targets = [(r, c) for r, c, s in zip(results, carried, init, strict=True) if c is not s]
+        places = {c for _, c in targets}
+        self.moves(targets, lambda source, target: source in places, body_steps)
+        steps.append(Loop(i, tuple(condition_steps), predicate, tuple(body_steps)))
+        return tuple(carried)
+
+    def _conditional(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        results = self.new(i)
+        branches: list[Sequence[Step]] = []
+        for number, c in enumerate(branches_of(i)):
+            inner: list[Step] = []
+            values = self.computation(c, [operands[1 + number]], inner)
+            inner.extend(Copy(v, r) for v, r in zip(values, results, strict=True))
+            branches.append(tuple(inner))
+        (selector,) = operands[0]
+        steps.append(Branch(i, selector, tuple(branches)))
+        return results
+
+    def _refused(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        raise UnsupportedError(
+            f"{i.opcode} cannot be compiled",
+            where=f"%{i.name}" + (f" ({i.source})" if i.source else ""),
+            fix="`shardc ops` lists what can; please report programs that need it",
+        )
+
+
+def _literal_leaves(literal: Literal) -> list[Literal]:
+    if literal.elements is None:
+        return [literal]
+    return [leaf for e in literal.elements for leaf in _literal_leaves(e)]
+
+
+def _source(i: Instruction, leaf: int) -> tuple[Instruction, int]:
+    """Where leaf number ``leaf`` of ``i`` comes from, through tuples and their elements."""
+    while True:
+        if i.opcode == "tuple":
+            for o in i.operands:
+                count = len(array_leaves(o.shape))
+                if leaf < count:
+                    i = o
+                    break
+                leaf -= count
+        elif i.opcode == "get-tuple-element":
+            shapes = i.operands[0].shape.elements
+            leaf += sum(len(array_leaves(s)) for s in shapes[: i.attrs["index"]])
+            i = i.operands[0]
+        else:
+            return i, leaf
+
+
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(sorted(_COLLECTIVES), Walk.collective),
+    **dict.fromkeys(_REFUSED, Walk._refused),
+    **dict.fromkeys((*(f"{o}-start" for o in _PAIRED), "async-start"), Walk._start),
+    **dict.fromkeys((*(f"{o}-done" for o in _PAIRED), "async-done"), Walk._done),
+    "constant": Walk._constant,
+    "tuple": Walk._tuple,
+    "get-tuple-element": Walk._element,
+    "reshape": Walk._same,
+    "bitcast": Walk._same,
+    "slice": Walk._slice,
+    "after-all": Walk._token,
+    "custom-call": Walk._custom_call,
+    "while": Walk._while,
+    "conditional": Walk._conditional,
+}

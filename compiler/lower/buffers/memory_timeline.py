@@ -1,0 +1,161 @@
+"""Memory over time: which buffers lie where while each step of the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardc.collectives.call.call import BufferRef
+from shardc.compiler.lower.buffers.covered import Covered
+from shardc.compiler.lower.buffers.liveness import live_ranges, runs_of, writes_of
+from shardc.compiler.lower.lowered import Await, Buffer, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
+
+__all__ = ["MemoryBlock", "MemoryTimeline", "memory_timeline"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """A value in memory from position ``first`` to ``last`` (both included), at ``offset`` bytes into the part of
+    memory that the step writes: results (those in an argument's place too), then the arena.
+
+    ``kind`` is ``argument``, ``result``, ``temporary`` or ``communication``; ``name`` the instruction that wrote it,
+    ``op_name`` and ``source`` what the program calls that.
+    """
+
+    name: str
+    op_name: str
+    source: str
+    shape: str
+    kind: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """``steps`` are the names of what runs at each position; ``in_use`` the bytes that hold a value somebody will
+    read (or that is being written) meanwhile, ``fixed_bytes`` of arguments among them that stay all the time.
+
+    ``written_bytes`` is the height of what ``blocks`` lie in; the memory that a device needs (``peak_bytes`` of the
+    analysis) is that and ``fixed_bytes``. Gaps between blocks are memory that is not in use.
+    """
+
+    program: str
+    steps: tuple[str, ...]
+    blocks: tuple[MemoryBlock, ...]
+    in_use: tuple[int, ...]
+    fixed_bytes: int
+    written_bytes: int
+
+    @property
+    def peak(self) -> int:
+        """The first position at which most bytes are in use."""
+        return max(range(len(self.in_use)), key=lambda p: (self.in_use[p], -p), default=0)
+
+    def at(self, position: int) -> list[MemoryBlock]:
+        """The blocks in memory then, largest first."""
+        found = [b for b in self.blocks if b.first <= position <= b.last]
+        return sorted(found, key=lambda b: (-b.nbytes, b.offset, b.name))
+
+
+def memory_timeline(lowered: Lowered) -> MemoryTimeline:
+    """The timeline of a lowered program. Positions count its leaf steps, loops' bodies and branches once.
+
+    Example: ``t = memory_timeline(lower(module)); print(t.at(t.peak)[0])`` shows the largest value at the peak.
+    """
+    liveness = live_ranges(lowered.steps, lowered.results)
+    steps = [""] * max(liveness.end, 1)
+    for step, position in liveness.positions.items():
+        steps[position] = _step_name(step)
+    places = _Places(lowered)
+    writers = _writers(lowered)
+    communication = {
+        b for s in leaf_steps(lowered.steps) if isinstance(s, Collective) for b in (*s.operands, *s.results)
+    }
+    blocks: list[MemoryBlock] = []
+    for buffer, placement in lowered.plan.placements.items():
+        offset = places.offset(placement.ref)
+        mask = liveness.in_use(buffer)
+        if offset is None or not buffer.nbytes or not mask:
+            continue
+        kind = buffer.space if buffer.space != "arena" else "temporary"
+        kind = "communication" if kind == "temporary" and buffer in communication else kind
+        for low, high in runs_of(mask):
+            blocks.append(_block(buffer, kind, offset, low // 2, min((high - 1) // 2, len(steps) - 1), writers))
+    blocks.sort(key=lambda b: (b.first, b.offset, b.last, b.name))
+    in_use = tuple(places.fixed + n for n in _bytes_in_use(blocks, len(steps)))
+    return MemoryTimeline(lowered.module.name, tuple(steps), tuple(blocks), in_use, places.fixed, places.height)
+
+
+class _Places:
+    """Where buffers lie in the memory that the step writes."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._results: list[int] = []
+        at = 0
+        for result in lowered.results:
+            self._results.append(at)
+            at += result.nbytes
+        self._arena = at
+        self.height = at + lowered.plan.arena_bytes
+        self._shared = {a: r for r, a in lowered.plan.aliases}
+        self.fixed = sum(b.nbytes for n, b in enumerate(lowered.parameters) if n not in self._shared)
+
+    def offset(self, ref: BufferRef) -> int | None:
+        """None for arguments in memory of their own, and for constants."""
+        if ref.space == "arena":
+            return self._arena + ref.offset
+        if ref.space == "result":
+            return self._results[ref.index] + ref.offset
+        if ref.space == "argument" and ref.index in self._shared:
+            return self._results[self._shared[ref.index]] + ref.offset
+        return None
+
+
+def _writers(lowered: Lowered) -> Mapping[Buffer, Step]:
+    found: dict[Buffer, Step] = {}
+    for step in leaf_steps(lowered.steps):
+        for buffer in writes_of(step):
+            if not isinstance(step, Copy) or buffer not in found:
+                found.setdefault(buffer, step)
+    return found
+
+
+def _block(
+    buffer: Buffer, kind: str, offset: int, first: int, last: int, writers: Mapping[Buffer, Step]
+) -> MemoryBlock:
+    writer = writers.get(buffer)
+    i = writer.instruction if isinstance(writer, Kernel | Collective) else None
+    op_name = i.metadata.op_name if i is not None and i.metadata is not None else ""
+    name, source = (i.name, i.source) if i is not None else (buffer.name, "")
+    return MemoryBlock(name, op_name, source, str(buffer.shape.plain), kind, offset, buffer.nbytes, first, last)
+
+
+def _step_name(step: Step) -> str:
+    if isinstance(step, Copy):
+        return f"copy to {step.target.name}"
+    if isinstance(step, Await):
+        return f"await {step.collective.instruction.name}"
+    if isinstance(step, Check):
+        return f"check {step.instruction.name}"
+    return step.instruction.name
+
+
+def _bytes_in_use(blocks: Sequence[MemoryBlock], positions: int) -> list[int]:
+    """The bytes that blocks cover at each position; values in one place at a time count once."""
+    covered = Covered({o for b in blocks for o in (b.offset, b.offset + b.nbytes)})
+    begins: list[list[MemoryBlock]] = [[] for _ in range(positions + 1)]
+    ends: list[list[MemoryBlock]] = [[] for _ in range(positions + 1)]
+    for block in blocks:
+        begins[block.first].append(block)
+        ends[block.last + 1].append(block)
+    out = []
+    for position in range(positions):
+        for block in ends[position]:
+            covered.change(block.offset, block.offset + block.nbytes, -1)
+        for block in begins[position]:
+            covered.change(block.offset, block.offset + block.nbytes, 1)
+        out.append(covered.nbytes)
+    return out

@@ -1,0 +1,28 @@
+"""Expand custom calls: those that stand for other ops become these ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardc.hlo.ir.custom_calls import CustomCalls, expansion
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.simplify.make import inline, keep_reachable
+
+__all__ = ["ExpandCustomCalls"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandCustomCalls:
+    """Top-k and the like, written as HLO's own ops; users' calls where they say how."""
+
+    name: str = "expand-custom-calls"
+    why: str = "what HLO has an op for needs no code of its own"
+    custom_calls: CustomCalls = field(default_factory=dict, hash=False)
+
+    def run(self, module: Module) -> Module:
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            computation = expansion(old, self.custom_calls) if old.opcode == "custom-call" else None
+            return None if computation is None else inline(computation, operands, [])
+
+        module = rebuild_module(module, change)
+        return keep_reachable(module, module.entry)

@@ -1,0 +1,47 @@
+"""Remove instructions that only spoke to earlier stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.custom_calls import MARKERS
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.simplify.make import keep_reachable
+
+__all__ = ["RemoveMarkers"]
+
+#: Opcodes whose value is their first operand.
+_TRANSPARENT = frozenset({"optimization-barrier", "domain", "add-dependency", "copy", "copy-start", "copy-done"})
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMarkers:
+    """Barriers, domains, copies and sharding marks become their operand; barriers only with ``barriers``."""
+
+    barriers: bool = True
+    name: str = "remove-markers"
+    why: str = "barriers, domains, copies and sharding marks mean nothing to a device"
+
+    def run(self, module: Module) -> Module:
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            kept = old.opcode == "optimization-barrier" and not self.barriers
+            return None if kept else _change(old, operands)
+
+        module = rebuild_module(module, change)
+        return keep_reachable(module, module.entry)
+
+
+def _change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+    opcode = old.opcode
+    if opcode in _TRANSPARENT:
+        return operands[0]
+    if opcode == "custom-call" and old.attrs.get("custom_call_target") in MARKERS:
+        if old.shape.plain != operands[0].shape.plain:
+            raise UnsupportedError(
+                f"custom call {old.attrs['custom_call_target']} changes the shape and was not partitioned",
+                where=f"%{old.name}",
+                fix="partition the module before compiling it",
+            )
+        return operands[0]
+    return None

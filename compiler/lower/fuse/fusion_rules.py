@@ -1,0 +1,193 @@
+"""What may fuse, what it costs: the facts that `fuse` decides by."""
+
+from __future__ import annotations
+
+import math
+
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import OPS
+
+__all__ = [
+    "block_offset",
+    "is_alias",
+    "is_block",
+    "is_cheap",
+    "is_duplicable",
+    "is_elementwise",
+    "is_fusable",
+    "is_movement",
+    "is_pointwise",
+    "is_sample",
+    "is_uniform",
+    "moved_operands",
+    "new_part",
+    "repetition",
+]
+
+#: Elementwise ops that cost more than a load; they are never computed twice.
+_EXPENSIVE = frozenset(
+    {
+        *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cosine", "cosh", "divide", "erf", "exponential"),
+        *("exponential-minus-one", "log", "log-plus-one", "logistic", "power", "remainder", "rsqrt", "sine", "sinh"),
+        *("sqrt", "tan", "tanh", "stochastic-convert"),
+    }
+)
+
+#: Elementwise by family, but not one element from one element.
+_NOT_FUSABLE = frozenset({"map", "stochastic-convert", "copy"})
+
+#: Ops that read elements of their operands at other indices.
+_MOVEMENT = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "reverse", "dynamic-slice", "concatenate"})
+
+#: Most operands of a concatenation inside a kernel, whose code has a part for each.
+_MOST_JOINED = 8
+
+#: Ops without array operands.
+_SOURCES = frozenset({"iota", "constant"})
+
+#: Movement that may be repeated in every reader: it costs no more than reading the value would.
+_REPEATABLE = frozenset({"broadcast", "reshape", "slice", "iota"})
+
+
+def is_elementwise(i: Instruction) -> bool:
+    """One element of each operand gives one element of the result."""
+    if i.opcode == "bitcast-convert":
+        return i.shape.dims == i.operands[0].shape.dims
+    return OPS[i.opcode].family == "elementwise" and i.opcode not in _NOT_FUSABLE and i.shape.is_array
+
+
+def is_pointwise(i: Instruction) -> bool:
+    """Is each element a function of elements of the operands, the same bits in whatever kernel it is computed?
+
+    Only such values are computed twice: sums come out differently in kernels that cut them up differently.
+    """
+    return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "parameter" or is_elementwise(i)
+
+
+def is_fusable(i: Instruction) -> bool:
+    """May this be part of a fused kernel?"""
+    if not i.shape.is_array:
+        return False
+    if i.opcode == "constant":
+        return not i.shape.dims
+    if i.opcode == "concatenate" and len(i.operands) > _MOST_JOINED:
+        return False
+    if i.opcode == "dynamic-update-slice":
+        return _is_placed(i)
+    return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce" or is_elementwise(i)
+
+
+def _is_placed(i: Instruction) -> bool:
+    """Parts put on a uniform ground: a pad whose widths are known at run time. Nothing is updated in place then."""
+    ground = i
+    for _ in range(_MOST_JOINED):
+        if ground.opcode != "dynamic-update-slice":
+            break
+        ground = ground.operands[0]
+    return is_uniform(ground)
+
+
+def new_part(i: Instruction) -> Instruction | None:
+    """What is written over a part of operand 0, by ops (or fusions of them) that keep the rest; None for others."""
+    if i.opcode == "fusion":
+        root = i.attrs["calls"].root
+        return new_part(root) if root.operands and root.operands[0].opcode == "parameter" else None
+    if i.opcode == "scatter":
+        return i.operands[2] if len(i.operands) == 3 else None
+    return i.operands[1] if i.opcode == "dynamic-update-slice" and not _is_placed(i) else None
+
+
+def is_alias(i: Instruction) -> bool:
+    """The result is the operand's memory, read with other dimensions."""
+    return i.opcode == "reshape" or (
+        i.opcode == "bitcast"
+        and i.shape.size == i.operands[0].shape.size
+        and i.shape.nbytes == i.operands[0].shape.nbytes
+    )
+
+
+def is_block(i: Instruction) -> bool:
+    """A slice whose elements lie together in memory, one after the other. Example: a row of a matrix."""
+    if i.opcode != "slice" or any(step != 1 for _, _, step in i.attrs["slice"]):
+        return False
+    cut = [d for d, (n, m) in enumerate(zip(i.shape.dims, i.operands[0].shape.dims, strict=True)) if n != m]
+    return all(n == 1 for n in i.shape.dims[: max(cut, default=0)])
+
+
+def block_offset(i: Instruction) -> int:
+    """Where an `is_block` slice begins in its operand, in bytes."""
+    offset = 0
+    for (start, _, _), n in zip(i.attrs["slice"], i.operands[0].shape.dims, strict=True):
+        offset = offset * n + start
+    return offset * i.shape.dtype.nbytes
+
+
+def is_cheap(i: Instruction) -> bool:
+    """Computing it again costs about as much as loading it."""
+    return i.opcode not in _EXPENSIVE and i.opcode != "reduce"
+
+
+def is_duplicable(i: Instruction) -> bool:
+    """May several kernels compute it, each for itself, without reading more than its result?"""
+    if i.opcode in _REPEATABLE or i.opcode == "constant":
+        return True
+    if i.opcode == "convert":
+        return i.shape.dtype.nbytes > i.operands[0].shape.dtype.nbytes
+    return _needs_no_memory(i, 6) or _is_cheap_function_of_one(i)
+
+
+def _is_cheap_function_of_one(i: Instruction) -> bool:
+    """Arithmetic on one array (and broadcasts of less): reading that array costs what reading the result would."""
+    if not is_elementwise(i) or not is_cheap(i) or i.opcode == "convert" or not i.shape.dims:
+        return False
+    arrays = {o for o in i.operands if not _is_spread(o)}
+    return len(arrays) == 1 and all(o.shape.dtype.nbytes <= i.shape.dtype.nbytes for o in arrays)
+
+
+def _is_spread(i: Instruction) -> bool:
+    """A broadcast of so few elements that reading them costs nothing beside the result's."""
+    return i.opcode == "broadcast" and i.operands[0].shape.size * 8 <= i.shape.size
+
+
+def is_movement(i: Instruction) -> bool:
+    """Data movement that costs nothing where it is read."""
+    return i.opcode in _REPEATABLE or i.opcode in _SOURCES
+
+
+def is_uniform(i: Instruction) -> bool:
+    """The same at every index."""
+    return i.opcode == "broadcast" and not i.operands[0].shape.dims
+
+
+def is_sample(i: Instruction) -> bool:
+    """A slice of so few elements (a halo, say) that computing them again costs less than storing the whole."""
+    return i.opcode == "slice" and i.shape.size * 8 <= i.operands[0].shape.size
+
+
+def _needs_no_memory(i: Instruction, depth: int) -> bool:
+    """A cheap function of indices and constants, such as a causal mask."""
+    if i.opcode in ("iota", "constant"):
+        return i.opcode == "iota" or not i.shape.dims
+    if depth == 0 or not is_fusable(i) or not is_cheap(i) or i.opcode == "dynamic-slice":
+        return False
+    return all(_needs_no_memory(o, depth - 1) for o in i.operands)
+
+
+def moved_operands(i: Instruction) -> tuple[Instruction, ...]:
+    """Operands that a fused kernel reads per element (and may compute itself)."""
+    if i.opcode == "dynamic-slice":
+        return i.operands[:1]
+    if i.opcode == "dynamic-update-slice":
+        return i.operands[:2]
+    if i.opcode == "reduce":
+        return i.operands[: len(i.operands) // 2]
+    return i.operands
+
+
+def repetition(i: Instruction, operand: Instruction) -> float:
+    """How often one evaluation of ``i`` evaluates ``operand``."""
+    if i.opcode == "concatenate":
+        return i.operands.count(operand) * operand.shape.size / max(i.shape.size, 1)
+    if i.opcode != "reduce":
+        return 1.0
+    return float(math.prod(i.operands[0].shape.dims[d] for d in i.attrs["dimensions"]))

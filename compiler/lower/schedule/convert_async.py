@@ -1,0 +1,77 @@
+"""Convert async: collectives that are worth it become pairs of a start and a done, side by side for now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shardc.compiler.lower.schedule.kernel_costs import transfer_of
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.costs.network.placement import Placement
+from shardc.hlo.ir.asynchronous import is_start, split, was_asynchronous
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.simplify.make import map_computations, step_computations
+
+__all__ = ["ConvertAsync"]
+
+#: How many times the modelled time, and the time that a pair has to hide, a collective takes that waits.
+_WAITING, _NOTICED = 3.0, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertAsync:
+    """Make pairs of collectives that take longer than a pair has to hide, and of those that came as pairs; where
+    devices do their transfers themselves, of those that were measured to wait for others.
+
+    What is between start and done is up to `Schedule`, which joins those again that nothing goes on beside. Without
+    ``overlap`` everything stays as it is.
+    """
+
+    overlap: Overlap | None = None
+    name: str = "convert-async"
+    why: str = "what travels while others compute takes no time"
+
+    def run(self, module: Module) -> Module:
+        overlap = self.overlap
+        if overlap is None or not any(i.opcode in COLLECTIVES for i in module.instructions()):
+            return module
+        placement = overlap.placed(module)
+        return map_computations(module, lambda c: _converted(c, overlap, placement), only=step_computations(module))
+
+
+def _converted(computation: Computation, overlap: Overlap, placement: Placement) -> Computation:
+    chosen = {i for i in computation if _pays(i, overlap, placement)}
+    if not chosen:
+        return computation
+    new: dict[Instruction, Instruction] = {}
+    order: list[Instruction] = []
+    for old in computation:
+        operands = tuple(new[o] for o in old.operands)
+        i = old if operands == old.operands else old.replace(operands=operands)
+        if old in chosen:
+            start, i = split(i)
+            order.append(start)
+        new[old] = i
+        order.append(i)
+    return Computation(computation.name, order, new[computation.root])
+
+
+def _pays(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
+    if i.opcode not in COLLECTIVES or is_start(i):
+        return False
+    if was_asynchronous(i):
+        return True
+    if not overlap.transfers:
+        return _waits(i, overlap, placement)
+    transfer = transfer_of(i, overlap, placement)
+    return overlap.everything or (transfer is not None and transfer.seconds > overlap.least_seconds)
+
+
+def _waits(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
+    """Did it take so much longer than its bytes explain that devices must have waited for each other? They can compute
+    meanwhile, also where nobody else could do the transfer."""
+    measured = overlap.measured.get(i.name)
+    if measured is None:
+        return False
+    transfer = transfer_of(i, replace(overlap, measured={}), placement)
+    return transfer is not None and measured > max(_WAITING * transfer.seconds, _NOTICED * overlap.least_seconds)

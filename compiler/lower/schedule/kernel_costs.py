@@ -1,0 +1,113 @@
+"""What kernels and collectives cost on a described machine: measured, where somebody did, else by its roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from shardc.compiler.lower.buffers.linearise import Part
+from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.costs.kernels.kernel_model import KernelTime, kernel_seconds
+from shardc.costs.kernels.trips import trip_count
+from shardc.costs.machines.machine import Machine
+from shardc.costs.network.collective_cost import collective_cost
+from shardc.costs.network.placement import Placement
+from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.simplify.rules.control import branches_of
+from shardc.partitioner.schedule import Transfer
+
+__all__ = ["KernelCosts", "step_times", "transfer_of"]
+
+#: Iterations of a loop that nobody can count.
+_TRIPS = 10
+
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+class KernelCosts:
+    """The costs (`shardc.partitioner.schedule.Costs`) of the instructions of one computation.
+
+    ``part`` has its steps, ``called`` the seconds of computations that its loops and branches run.
+    """
+
+    def __init__(self, part: Part, overlap: Overlap, called: Mapping[Computation, float], placement: Placement) -> None:
+        self._part = part
+        self._overlap = overlap
+        self._called = called
+        self._placement = placement
+        self._seconds: dict[Instruction, float] = {}
+        self._transfers: dict[Instruction, Transfer | None] = {}
+
+    def seconds(self, i: Instruction) -> float:
+        found = self._seconds.get(i)
+        if found is None:
+            found = self._seconds[i] = self._own_seconds(i)
+        return found
+
+    def transfer(self, i: Instruction) -> Transfer | None:
+        if i not in self._transfers:
+            self._transfers[i] = transfer_of(i, self._overlap, self._placement)
+        return self._transfers[i]
+
+    def _own_seconds(self, i: Instruction) -> float:
+        if is_start(i) or is_done(i):
+            return self._overlap.start_seconds
+        if i.opcode in COLLECTIVES:
+            return 0.0
+        if i.opcode == "while":
+            trips = trip_count(i)
+            return (_TRIPS if trips is None else trips) * sum(self._called[i.attrs[k]] for k in ("condition", "body"))
+        if i.opcode == "conditional":
+            return max(self._called[c] for c in branches_of(i))
+        measured = self._overlap.measured.get(i.name)
+        return self._kernels(i) if measured is None else measured
+
+    def _kernels(self, i: Instruction) -> float:
+        device = self._overlap.machine.device
+        steps = self._part.steps.get(i, ())
+        return sum(kernel_seconds(device, work_of(step)).seconds for step in steps if isinstance(step, Kernel))
+
+
+def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float] = _NONE) -> Mapping[Step, KernelTime]:
+    """The time of each kernel and copy of ``lowered`` on ``machine``; ``measured`` seconds by kernel count instead."""
+    times: dict[Step, KernelTime] = {}
+    calibrated: Mapping[Step, KernelTime] = {}
+    if machine.measured is not None:
+        from shardc.compiler.lower.schedule.host_times import (
+            host_times,  # it asks the kernels, with all that emits them
+        )
+
+        calibrated = host_times(lowered, machine.measured, lowered.module.num_partitions)
+    for step in leaf_steps(lowered.steps):
+        if not isinstance(step, Kernel | Copy):
+            continue
+        time = calibrated.get(step) or kernel_seconds(machine.device, work_of(step, lowered.plan))
+        if isinstance(step, Kernel) and step.instruction.name in measured:
+            time = replace(time, seconds=measured[step.instruction.name])
+        times[step] = time
+    return times
+
+
+def transfer_of(i: Instruction, overlap: Overlap, placement: Placement) -> Transfer | None:
+    """What the collective ``i``, or the one that it starts, takes of which links."""
+    if is_start(i):
+        i = joined(i)
+    if i.opcode not in COLLECTIVES:
+        return None
+    groups = i.attrs.get("source_target_pairs", i.attrs.get("replica_groups"))
+    nbytes = sum(s.nbytes for s in i.shape.leaves())
+    cost = collective_cost(placement, i.opcode, nbytes, groups)
+    seconds = overlap.measured.get(i.name, cost.seconds)
+    names = dict.fromkeys(load.resource for load in cost.loads) or {placement.links[0].name: None}
+    return Transfer(seconds, _channel(tuple(names)), tuple(names))
+
+
+def _channel(resources: tuple[str, ...]) -> str:
+    """What transfers are counted on: links of a level; permutes ahead and back around a torus use different ones."""
+    one_way = len(resources) == 1 and resources[0][-1] in "+-"
+    return resources[0] if one_way else resources[0].partition(" ")[0].rstrip("+-")

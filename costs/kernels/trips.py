@@ -1,0 +1,152 @@
+"""How often each computation of a module runs: constant trip counts of loops, multiplied along calls."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+
+__all__ = ["Count", "Executions", "counted", "executions", "trip_count"]
+
+_REDUCER_ROLES = ("to_apply", "select", "scatter")
+_KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+@dataclass(slots=True)
+class Executions:
+    """Times that each computation runs per step; those in ``unknown`` are under a loop that was counted once."""
+
+    count: dict[Computation, int] = field(default_factory=dict)
+    unknown: set[Computation] = field(default_factory=set)
+
+
+def executions(module: Module) -> Executions:
+    """Counts from the entry down: loops multiply, every branch of a conditional counts. Reducers are left out."""
+    out = Executions({module.entry: 1})
+    for computation in reversed(module.computations):
+        times = out.count.get(computation)
+        if times is None:
+            continue
+        unsure = computation in out.unknown
+        for op in computation:
+            trips = trip_count(op) if op.opcode == "while" else 1
+            for callee, extra in _callees(op):
+                runs = times * ((1 if trips is None else trips) + extra)
+                out.count[callee] = out.count.get(callee, 0) + runs
+                if unsure or trips is None:
+                    out.unknown.add(callee)
+    return out
+
+
+def _callees(op: Instruction) -> list[tuple[Computation, int]]:
+    """Computations that an instruction runs as programs, with runs beyond the trip count."""
+    attrs: Mapping[str, object] = op.attrs
+    if op.opcode == "while":
+        return [(attrs["condition"], 1), (attrs["body"], 0)]  # type: ignore[list-item]
+    if op.opcode == "conditional":
+        named = [attrs[k] for k in ("true_computation", "false_computation") if k in attrs]
+        branches = named or attrs["branch_computations"]
+        return [(c, 0) for c in branches]  # type: ignore[attr-defined]
+    if op.opcode == "call":
+        return [(attrs["to_apply"], 0)]  # type: ignore[list-item]
+    if op.opcode in ("fusion", "async-start"):
+        return [(attrs["calls"], 0)]  # type: ignore[list-item]
+    return []
+
+
+def trip_count(loop: Instruction) -> int | None:
+    """Iterations of a while that counts by a constant from a constant to a constant; None when it is not one.
+
+    Where a compiler has left its own count on the loop (``known_trip_count``), that is it: once loops are fused and
+    scheduled their counting no longer shows.
+    """
+    told = _KNOWN.search(str(loop.attrs.get("backend_config", "")))
+    if told:
+        return int(told.group(1))
+    count = counted(loop)
+    return None if count is None else count.trips
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A loop that runs while element ``index`` of its state, ``start`` at first and ``step`` more each time, compares
+    by ``direction`` with ``limit``, which instruction ``bound`` of the condition is."""
+
+    index: int
+    start: int
+    step: int
+    direction: str
+    limit: int
+    bound: Instruction
+
+    @property
+    def trips(self) -> int | None:
+        """Iterations; None where the counting never ends."""
+        return _iterations(self.start, self.step, self.limit, self.direction)
+
+
+def counted(loop: Instruction) -> Count | None:
+    """How a while counts by a constant from a constant to a constant; None when it does not."""
+    condition, body = loop.attrs["condition"], loop.attrs["body"]
+    test = condition.root
+    if test.opcode != "compare":
+        return None
+    direction = test.attrs["direction"]
+    left, right = test.operands
+    if _carried(left, condition) is None:
+        left, right = right, left
+        direction = _MIRRORED.get(direction, "")
+    index = _carried(left, condition)
+    limit = _scalar(right)
+    if index is None or limit is None or direction not in _MIRRORED or body.root.opcode != "tuple":
+        return None
+    step = _step(body.root.operands[index], index, body)
+    start = _scalar(loop.operands[0].operands[index]) if loop.operands[0].opcode == "tuple" else None
+    if step is None or start is None:
+        return None
+    return Count(index, start, step, direction, limit, right)
+
+
+def _carried(x: Instruction, computation: Computation) -> int | None:
+    """The element of the computation's only parameter that ``x`` is."""
+    if x.opcode == "get-tuple-element" and x.operands[0] is computation.parameters[0]:
+        return int(x.attrs["index"])
+    return None
+
+
+def _scalar(x: Instruction) -> int | None:
+    while x.opcode in ("copy", "reshape", "bitcast"):
+        x = x.operands[0]
+    if x.opcode != "constant" or x.shape.size != 1 or not x.shape.dtype.is_integer:
+        return None
+    return int(x.attrs["literal"].array.reshape(-1)[0])
+
+
+def _step(x: Instruction, index: int, body: Computation) -> int | None:
+    """By how much an iteration changes carried element ``index``."""
+    if x.opcode not in ("add", "subtract"):
+        return None
+    a, b = x.operands
+    if x.opcode == "add" and _carried(a, body) != index:
+        a, b = b, a
+    change = _scalar(b)
+    if _carried(a, body) != index or change is None:
+        return None
+    return change if x.opcode == "add" else -change
+
+
+def _iterations(start: int, step: int, limit: int, direction: str) -> int | None:
+    distance = limit - start
+    if direction == "NE":
+        return distance // step if step and distance % step == 0 and distance // step >= 0 else None
+    if direction in ("GT", "GE"):
+        distance, step = -distance, -step
+    if direction in ("LE", "GE"):
+        distance += 1
+    if distance <= 0:
+        return 0
+    return math.ceil(distance / step) if step > 0 else None

@@ -1,0 +1,181 @@
+"""Devices as data: what one chip (or one core) can do, as its maker says it, and what is assumed beyond that.
+
+A device is the ``[device]`` part of a machine's description. ``kind`` says how programs are lowered for it: for an
+``accelerator`` as the compilers of such chips do, for a ``cpu`` as `shardc.compiler` compiles them. What the numbers
+mean for the time of a kernel stands in `shardc.costs.kernels.kernel_model`.
+
+Example::
+
+    [device]
+    kind = "accelerator"
+    memory_bytes = 80_000_000_000
+    memory_bandwidth = 3.35e12
+    vector_flops = 67e12
+    on_chip_bytes = 50_000_000
+    [device.flops]
+    bf16 = 989e12
+    [device.matrix]
+    units = 132
+    shape = [64, 8, 16]
+    tile = [128, 256]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.errors import InputError
+
+__all__ = ["Device", "MatrixUnit", "device_of", "positive"]
+
+_KINDS = ("cpu", "accelerator")
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixUnit:
+    """``units`` that multiply tiles: a product is padded to multiples of ``shape`` (m, n, k).
+
+    ``tile`` is the largest (m, n) of a result that one unit holds; each tile costs ``fill_seconds`` on top of its
+    operations, and one with fewer rows or columns than ``narrowest`` takes as long as if it had them, because operands
+    have to come. ``share`` of the peak is what well-shaped large products reach.
+    """
+
+    units: int = 1
+    shape: tuple[int, int, int] = (1, 1, 1)
+    tile: tuple[int, int] = (256, 256)
+    fill_seconds: float = 0.0
+    narrowest: int = 1
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Bytes of memory, bytes per second from it, operations per second of products by element type, and more.
+
+    ``transfers`` is how many collectives may be under way on one kind of links while the device computes; 0 where
+    whoever computes does the transfers too. ``memory_share`` of the bandwidth is what long streams reach, and each
+    kernel waits ``memory_latency`` seconds for its first bytes. ``launch_seconds`` pass from one kernel to the next.
+    ``vector_flops`` are simple operations per second on f32 elements (0: as products of f32), ``special_flops`` square
+    roots, quotients, exponentials and the like (0: as simple ones). ``on_chip_bytes`` hold parts of operands that are
+    read again; scattered rows come in multiples of ``granule_bytes``. ``fused_attention``: kernels exist that never
+    write the scores of attention.
+
+    ``flops`` of ``f32`` are for products of full precision; ``f32_high`` and ``f32_default`` for those that JAX calls
+    so (``jax.lax.Precision``), on units that then take shorter operands.
+    """
+
+    memory_bytes: int
+    memory_bandwidth: float
+    flops: Mapping[str, float] = field(hash=False)
+    transfers: int = 0
+    kind: str = "accelerator"
+    memory_share: float = 1.0
+    memory_latency: float = 0.0
+    launch_seconds: float = 0.0
+    vector_flops: float = 0.0
+    special_flops: float = 0.0
+    on_chip_bytes: int = 0
+    granule_bytes: int = 0
+    fused_attention: bool = False
+    matrix: MatrixUnit = field(default_factory=MatrixUnit)
+
+    def peak(self, dtype: str) -> float:
+        """Operations per second of products of ``dtype``: types without a rate of their own take the next wider one."""
+        for name in (dtype, *_WIDER.get(dtype, ()), "f32"):
+            if name in self.flops:
+                return self.flops[name]
+        return min(self.flops.values(), default=0.0)
+
+
+#: Whose rate counts where a type has none.
+_WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4m3", "f8e3m4", "f8e8m0fnu"),
+            ("f8", "s8", "bf16"),
+        ),
+        **dict.fromkeys(("s4", "u4", "s2", "u2", "u8"), ("s8", "bf16")),
+        "s8": ("bf16",),
+        "f4e2m1fn": ("f4", "f8", "s8", "bf16"),
+        "f16": ("bf16",),
+        "bf16": ("f16",),
+        "c128": ("f64",),
+        "f32_high": ("f32",),
+        "f32_default": ("f32_high", "f32"),
+    }
+)
+
+
+def device_of(given: Mapping[str, Any], where: str) -> Device:
+    """The device of a ``[device]`` table; `InputError` for what is missing or makes no sense."""
+    transfers = given.get("transfers", 0)
+    if not isinstance(transfers, int) or isinstance(transfers, bool) or transfers < 0:
+        raise InputError(f"transfers is {transfers!r}", where=where, fix="give a number of collectives, or 0")
+    kind = given.get("kind", "accelerator")
+    if kind not in _KINDS:
+        raise InputError(f"a device of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
+    rates = given.get("flops", {})
+    flops = {k: positive(rates, k, where) for k in rates if not k.endswith("source")}
+    return Device(
+        memory_bytes=int(positive(given, "memory_bytes", where)),
+        memory_bandwidth=positive(given, "memory_bandwidth", where),
+        flops=MappingProxyType(flops),
+        transfers=transfers,
+        kind=kind,
+        memory_share=_share(given, "memory_share", where),
+        memory_latency=_optional(given, "memory_latency", where),
+        launch_seconds=_optional(given, "launch_seconds", where),
+        vector_flops=_optional(given, "vector_flops", where),
+        special_flops=_optional(given, "special_flops", where),
+        on_chip_bytes=int(_optional(given, "on_chip_bytes", where)),
+        granule_bytes=int(_optional(given, "granule_bytes", where)),
+        fused_attention=bool(given.get("fused_attention", False)),
+        matrix=_matrix(given.get("matrix", {}), f"{where}, matrix"),
+    )
+
+
+def positive(given: Mapping[str, Any], key: str, where: str) -> float:
+    """The positive number called ``key``; `InputError` for anything else."""
+    value = given.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise InputError(f"{key} is {value!r}", where=where, fix=f"give a positive number for {key}")
+    return float(value)
+
+
+def _optional(given: Mapping[str, Any], key: str, where: str) -> float:
+    return positive(given, key, where) if given.get(key, 0) != 0 else 0.0
+
+
+def _share(given: Mapping[str, Any], key: str, where: str) -> float:
+    value = positive(given, key, where) if key in given else 1.0
+    if value > 1.0:
+        raise InputError(f"{key} is {value!r}", where=where, fix="give a share between 0 and 1")
+    return value
+
+
+def _matrix(given: Mapping[str, Any], where: str) -> MatrixUnit:
+    shape = _sizes(given, "shape", (1, 1, 1), where)
+    tile = _sizes(given, "tile", (256, 256), where)
+    return MatrixUnit(
+        int(positive(given, "units", where)) if "units" in given else 1,
+        (shape[0], shape[1], shape[2]),
+        (tile[0], tile[1]),
+        _optional(given, "fill_seconds", where),
+        int(positive(given, "narrowest", where)) if "narrowest" in given else 1,
+        _share(given, "share", where),
+    )
+
+
+def _sizes(given: Mapping[str, Any], key: str, default: tuple[int, ...], where: str) -> tuple[int, ...]:
+    value = given.get(key, list(default))
+    if (
+        not isinstance(value, list)
+        or len(value) != len(default)
+        or not all(isinstance(n, int) and n > 0 for n in value)
+    ):
+        raise InputError(f"{key} is {value!r}", where=where, fix=f"give {len(default)} positive whole numbers")
+    return tuple(value)

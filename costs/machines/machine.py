@@ -1,0 +1,239 @@
+"""Machines as data: what a device can do and the levels of links between devices.
+
+A description is a TOML file (those that come along are in ``machines/``), every number with its source. Devices are
+numbered so that neighbours share the innermost level: level 0 joins ``size`` consecutive devices, level 1 that many
+of those groups, and so on; a size of 0 means as many as there are. Levels come innermost first::
+
+    [[levels]]
+    name = "nvlink"            # what its links are called
+    kind = "switch"            # every pair talks at full rate; or "torus": links to neighbours along dimensions
+    size = 8
+    bandwidth = 450e9          # bytes per second in one direction: of a device, or of one link of a torus
+    latency = 3e-6             # seconds per message, or per hop of a torus
+    efficiency = 0.8           # the share of the bandwidth that long messages reach (1)
+    start = 0                  # seconds that every collective takes besides (0)
+    oversubscription = 1.0     # devices' bandwidth over that of the network behind them (1)
+
+    [[levels]]                 # a torus has besides
+    kind = "torus"
+    size = 4096                # the most that one slice has
+    slices = [[2, 2, 1], [2, 2, 2]]    # shapes that there are, in any orientation
+    block = 4                  # and all those whose dimensions are multiples of this (0: none)
+    wrap = "blocks"            # links around the ends: "all" (dimensions), "none", "blocks" (slices of whole blocks),
+                               # or the size of a dimension that has them
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shardc.costs.machines.device import Device, device_of, positive
+from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
+from shardc.hlo.errors import InputError
+
+__all__ = ["Level", "Machine", "described", "load_machine", "machine_file", "machine_names"]
+
+_FOLDER = Path(__file__).parent
+_KINDS = ("switch", "torus")
+_WRAPS = ("all", "none", "blocks")
+_THIS = ("this", "this-virtual")
+_COUNTED = re.compile(r"(.+):(\d+(?:x\d+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Links of one kind: ``bandwidth`` bytes per second in one direction, ``latency`` seconds per message.
+
+    Through a ``switch`` every pair talks at full rate, and ``bandwidth`` is a device's; along a ``torus`` a message to
+    a far member passes the others, and ``bandwidth`` is one link's. Long messages reach ``efficiency`` of it, and each
+    collective takes ``start`` seconds besides.
+    A torus comes in ``slices``: the shapes listed and, with a ``block``, those whose dimensions are multiples of it.
+    ``wrap`` says which dimensions have links around their ends (a number: those of that size).
+    """
+
+    name: str
+    size: int
+    kind: str
+    bandwidth: float
+    latency: float
+    efficiency: float = 1.0
+    oversubscription: float = 1.0
+    start: float = 0.0
+    slices: tuple[tuple[int, ...], ...] = ()
+    block: int = 0
+    wrap: str | int = "all"
+
+    @property
+    def achieved(self) -> float:
+        """Bytes per second that long messages reach when everybody sends."""
+        return self.bandwidth * self.efficiency / self.oversubscription
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of a torus."""
+        return len(self.slices[0]) if self.slices else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Levels come innermost first. ``counts`` is how much of it is there, outermost first: of devices alone, or of
+    slices and devices in each, or the dimensions of a slice; empty where nobody said it.
+
+    ``measured`` is what calibrating a computer found; it then says what collectives and kernels cost.
+    """
+
+    name: str
+    device: Device
+    levels: tuple[Level, ...]
+    counts: tuple[int, ...] = ()
+    measured: Measured | None = None
+
+    @property
+    def devices(self) -> int | None:
+        """How many there are, where that is known."""
+        return math.prod(self.counts) if self.counts else None
+
+    @property
+    def title(self) -> str:
+        """The name with its counts, as `load_machine` takes it."""
+        return self.name + (":" + "x".join(map(str, self.counts)) if self.counts else "")
+
+
+def machine_names() -> tuple[str, ...]:
+    """Machines that come along."""
+    return tuple(sorted(p.stem for p in _FOLDER.glob("*.toml")))
+
+
+def load_machine(name: str | Path) -> Machine:
+    """A machine by name, or from a TOML file; `InputError` for unknown names and bad descriptions.
+
+    A count may follow: ``h100-dgx:64`` has 64 devices, ``tpu-v5p:2x64`` two slices of 64 chips, ``tpu-v5p:4x4x8`` one
+    slice of that shape. ``this`` is the computer that was calibrated, its devices ranks, and ``this-virtual`` the same
+    with virtual devices in one process.
+    """
+    path, counted = machine_file(name)
+    counts = tuple(int(n) for n in counted.split("x") if n)
+    if any(n < 1 for n in counts):
+        raise InputError(f"{str(name)!r} has no devices", fix="give positive counts, such as h100-dgx:64")
+    machine = replace(described(path)[0], counts=counts)
+    if machine.measured is not None and (stale := machine.measured.stale()):
+        _warn(f"{path}: {stale}")
+    if str(name) == "this-virtual" and machine.measured is not None:
+        return replace(machine, name=str(name), measured=replace(machine.measured, where=VIRTUAL))
+    return machine
+
+
+def described(path: Path) -> tuple[Machine, str]:
+    """The machine that the file ``path`` describes, and the text; `InputError` for what is no description."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        given = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"the machine description cannot be read: {error}", where=str(path)) from None
+    return _machine(given, path), text
+
+
+def machine_file(name: str | Path) -> tuple[Path, str]:
+    """The file that describes the machine called ``name``, and what follows the name: ``64`` of ``h100-dgx:64``.
+
+    Raises `InputError` for unknown names.
+    """
+    path, counts = _path(str(name)), ""
+    if path is None and (counted := _COUNTED.fullmatch(str(name))) is not None:
+        path, counts = _path(counted[1]), counted[2]
+    if path is None:
+        known = ", ".join(machine_names())
+        raise InputError(
+            f"no machine {str(name)!r}", fix=f"use one of {known}, this (a calibrated computer), or a path"
+        )
+    return path, counts
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once per process."""
+    logging.getLogger("shardc").warning("%s", text)
+
+
+def _path(name: str) -> Path | None:
+    """The file that describes a machine; None for a name that means none."""
+    if name in machine_names():
+        return _FOLDER / f"{name}.toml"
+    if name in _THIS:
+        path = this_machine_path()
+        if not path.is_file():
+            raise InputError(f"no machine {name!r}: this computer was not calibrated yet", fix="run shardc calibrate")
+        return path
+    try:
+        return Path(name) if Path(name).is_file() else None
+    except (OSError, ValueError):  # longer than names may be, or not a name at all
+        return None
+
+
+def _machine(given: Mapping[str, Any], path: Path) -> Machine:
+    device = given.get("device")
+    levels = given.get("levels")
+    if not isinstance(device, dict) or not isinstance(levels, list) or not levels:
+        raise InputError("a machine has a [device] and at least one [[levels]]", where=str(path))
+    made = tuple(_level(level, f"{path}, level {n}") for n, level in enumerate(levels))
+    if any(level.size == 0 for level in made[:-1]):
+        raise InputError("only the outermost level may have any size (0)", where=str(path))
+    for n, level in enumerate(made):
+        if level.name in {other.name for other in made[:n]}:
+            raise InputError(f"two levels are called {level.name!r}", where=str(path), fix="name each level once")
+    measured = read_measured_table(given["measured"], str(path)) if "measured" in given else None
+    return Machine(str(given.get("name", path.stem)), device_of(device, f"{path}, device"), made, measured=measured)
+
+
+def _level(given: Mapping[str, Any], where: str) -> Level:
+    kind, size = given.get("kind", "switch"), given.get("size", 0)
+    if kind not in _KINDS:
+        raise InputError(f"links of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
+    if not isinstance(size, int) or size < 0:
+        raise InputError(f"a level of size {size!r}", where=where, fix="give a number of members, or 0 for any")
+    efficiency = positive(given, "efficiency", where) if "efficiency" in given else 1.0
+    if efficiency > 1:
+        raise InputError(f"an efficiency of {efficiency}", where=where, fix="give a share between 0 and 1")
+    over = positive(given, "oversubscription", where) if "oversubscription" in given else 1.0
+    if over < 1:
+        raise InputError(f"an oversubscription of {over}", where=where, fix="give at least 1")
+    slices, block = _slices(given, where), given.get("block", 0)
+    if not isinstance(block, int) or block < 0 or (block and not slices):
+        raise InputError(f"a block of {block!r}", where=where, fix="give a number of devices, and some slices as well")
+    wrap = given.get("wrap", "all")
+    if wrap not in _WRAPS and not (isinstance(wrap, int) and wrap > 1):
+        raise InputError(f"wrap is {wrap!r}", where=where, fix=f"use one of {', '.join(_WRAPS)}, or a size")
+    return Level(
+        name=str(given.get("name", kind)),
+        size=size,
+        kind=kind,
+        bandwidth=positive(given, "bandwidth", where),
+        latency=positive(given, "latency", where),
+        efficiency=efficiency,
+        oversubscription=over,
+        start=positive(given, "start", where) if given.get("start", 0) else 0.0,
+        slices=slices,
+        block=block,
+        wrap=wrap,
+    )
+
+
+def _slices(given: Mapping[str, Any], where: str) -> tuple[tuple[int, ...], ...]:
+    slices = given.get("slices", [])
+    good = isinstance(slices, list) and all(
+        isinstance(s, list) and s and all(isinstance(n, int) and n > 0 for n in s) for s in slices
+    )
+    if not good or len({len(s) for s in slices}) > 1:
+        fix = "give shapes of one rank, such as [[2, 2, 1], [2, 2, 2]]"
+        raise InputError(f"slices are {slices!r}", where=where, fix=fix)
+    if slices and len(slices[0]) > 3:
+        raise InputError(f"slices of {len(slices[0])} dimensions", where=where, fix="a torus has at most three")
+    return tuple(tuple(s) for s in slices)

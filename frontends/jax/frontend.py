@@ -1,0 +1,424 @@
+"""JAX programs in: functions, jitted functions, and JAX's own stages become a `JaxProgram`.
+
+Nothing here compiles or runs with XLA, or opens a device: functions are traced and lowered for CPU, under an
+abstract mesh where one is given, so a mesh may have more devices than the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from shardc.frontends.jax.accelerators import keep_jax_on_cpu
+from shardc.frontends.jax.callbacks import with_callbacks
+from shardc.frontends.jax.effects import lowering_refused
+from shardc.frontends.jax.program import JaxLeaf, JaxProgram, JaxSignature
+from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape, dtype_of
+from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
+from shardc.hlo.stablehlo.refine import refine_shapes
+from shardc.launcher.arrays.meshes import as_mesh
+
+__all__ = [
+    "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function",
+    "module_from_jax", "require_jax",
+]  # fmt: skip
+
+#: Frames between a user and JAX that are ours.
+_OWN_FOLDERS = (str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "stages"))
+
+
+@dataclass(frozen=True, slots=True)
+class JaxLowering:
+    """What JAX lowered, not read yet: an ``ir.Module`` of jaxlib and how its values belong to pytrees.
+
+    ``kept`` are the arguments that jit kept, None where this JAX does not tell. ``mesh`` is the one that was asked
+    for. ``callbacks`` are the Python functions that the program calls, by the index in its calls.
+    """
+
+    mlir: Any
+    signature: JaxSignature
+    kept: Any
+    mesh: Mesh | None = None
+    callbacks: tuple[Callable[..., Any], ...] = ()
+
+    def content(self) -> str:
+        """A digest that tells the program from all others, shardings, names and source lines included; to be asked
+        for before `read`. Empty where this JAX tells too little to go by it."""
+        from shardc.hlo.stablehlo.mlir.bindings import bytecode
+
+        if self.kept is None:
+            return ""
+        return hashlib.sha256(f"{self.mesh!r}\n{__file__}\n".encode() + bytecode(self.mlir)).hexdigest()
+
+    def signature_with(self, names: tuple[str, ...]) -> JaxSignature:
+        """The signature of a lowering that has a content; ``names`` are those of the parameters."""
+        return replace(self.signature, kept=tuple(sorted(self.kept)), names=names)
+
+    def read(self) -> JaxProgram:
+        """The program; raises UnsupportedError for what shardc does not know."""
+        module = module_from_mlir(self.mlir, own_folders=_OWN_FOLDERS)
+        constants, count = len(self.signature.constants), len(self.signature.arguments)
+        kept = _kept(self.kept, count, module, constants)
+        module = _named_by_position(module, kept, constants)
+        program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir, self.callbacks))
+        if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
+            raise AnnotationError(
+                f"the function shards values over {module.mesh}, and mesh= is {self.mesh}",
+                fix="pass the mesh that the function uses as mesh=, or let it use PartitionSpecs alone",
+            )
+        if self.mesh is None or module.mesh is not None:
+            return program
+        # Nothing was sharded, or this JAX writes shardings without names.
+        from shardc.sharding.notations.tile_assignments import with_axis_shardings
+
+        module = with_axis_shardings(module.with_(mesh=self.mesh, num_partitions=self.mesh.size))
+        return replace(program, module=module)
+
+
+def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
+    """The program of ``obj``: a function or jitted function called with ``args`` and ``kwargs``, or a
+    ``jax.stages.Traced``, ``jax.stages.Lowered`` or ``jax.export.Exported`` (without arguments; those of an Exported
+    with symbolic dimensions say what these are).
+
+    Arguments may be arrays, ``jax.ShapeDtypeStruct`` or Python scalars; only shape, dtype and NamedSharding (over a
+    Mesh or AbstractMesh) of an array are used. Example::
+
+        program = module_from_jax(jax.jit(step, donate_argnums=0), state, jax.ShapeDtypeStruct((8, 65), "int32"))
+
+    Raises EnvironmentProblem without JAX, InputError for other objects, UnsupportedError as the reader does.
+    """
+    jax = require_jax()
+    if _is_exported(jax, obj):
+        return _from_exported(jax, obj, args, kwargs)
+    if isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
+        if args or kwargs:
+            raise InputError(
+                f"arguments given together with a {type(obj).__name__}",
+                fix="it has its arguments already: pass it alone",
+            )
+        if isinstance(obj, jax.stages.Traced):
+            keep_jax_on_cpu()
+            obj = with_callbacks(obj)()
+        return _lowering(jax, obj).read()
+    if not callable(obj):
+        raise InputError(
+            f"cannot make a program from a {type(obj).__name__}",
+            fix="pass a function, a jitted function, or a Traced, Lowered or Exported stage of JAX",
+        )
+    jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
+    static = _static_arguments(jitted)
+    return _lower_jitted(jax, jitted, args, kwargs, static).read()
+
+
+def lower_function(fn: Callable[..., Any], *args: Any, **options: Any) -> JaxProgram:
+    """`lower`, read at once."""
+    return lower(fn, *args, **options).read()
+
+
+def lower(
+    fn: Callable[..., Any],
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> JaxLowering:
+    """What ``jax.jit(fn, ...)`` would lower for these arguments, on ``mesh``, however many devices it has.
+
+    ``mesh`` is ours, or JAX's Mesh or AbstractMesh. Shardings are pytree prefixes of the arguments or results with
+    leaves None (unspecified), a PartitionSpec (ours or JAX's, over ``mesh``) or a NamedSharding. Inside ``fn``,
+    ``with_sharding_constraint(x, PartitionSpec(...))`` refers to ``mesh``, unless ``fn`` gives ``shard_map`` another
+    mesh object of the same axes: then it is traced as JAX does without a mesh around it.
+    """
+    jax = require_jax()
+    abstract = None if mesh is None else abstract_mesh(mesh)
+    options: dict[str, Any] = {}
+    for name, tree in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        if tree is not None:
+            options[name] = _named_shardings(jax, tree, abstract, name)
+    if donate_argnums is not None:
+        options["donate_argnums"] = donate_argnums
+    numbers = () if static_argnums is None else np.atleast_1d(static_argnums).tolist()
+    if numbers:
+        options["static_argnums"] = tuple(numbers)
+    jitted, static = jax.jit(fn, **options), (tuple(numbers), ())
+
+    def lowered(around: Any) -> JaxLowering:
+        with _mesh_context(jax, around):
+            return _lower_jitted(jax, jitted, args, kwargs or {}, static, keep_shardings=in_shardings is None)
+
+    if abstract is None:
+        return lowered(None)
+    try:
+        lowering = lowered(abstract)
+    except ValueError as e:
+        if "ontext mesh" not in str(e) or "match the mesh" not in str(e):
+            raise
+        lowering = _with_meshes_of_its_own(lowered, e)
+    return replace(lowering, mesh=as_mesh(abstract))
+
+
+def _with_meshes_of_its_own(lowered: Callable[[None], JaxLowering], refused: ValueError) -> JaxLowering:
+    """A function that JAX ``refused`` to trace with our mesh around it."""
+    try:
+        return lowered(None)
+    except (ValueError, RuntimeError) as e:
+        raise AnnotationError(
+            f"the function needs a mesh around it, and uses another itself: {refused}. Without one around it: {e}",
+            fix="pass the mesh that the function uses as mesh=",
+        ) from None
+
+
+def exported_from_bytes(
+    data: bytes, file: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> JaxProgram:
+    """A program from the bytes of ``jax.export.Exported.serialize()``; InputError where they are something else.
+
+    Arguments make symbolic dimensions concrete.
+    """
+    jax = require_jax()
+    try:
+        exported = _export_module(jax).deserialize(bytearray(data))
+    except ImportError as e:
+        raise EnvironmentProblem(f"reading a serialized Exported: {e}", fix="pip install flatbuffers") from None
+    except Exception as e:
+        raise InputError(f"not a serialized jax.export.Exported: {e}", where=file or None) from None
+    return _from_exported(jax, exported, args, kwargs or {}, file)
+
+
+def require_jax() -> Any:
+    """The module ``jax``; EnvironmentProblem naming the extra where it is missing."""
+    try:
+        import jax
+        import jax.stages
+    except ImportError as e:
+        raise EnvironmentProblem(f"this needs JAX: {e}", fix="install the extra: pip install 'shardc[jax]'") from None
+    return jax
+
+
+def _export_module(jax: Any) -> Any:
+    try:
+        from jax import export
+    except ImportError:
+        return None
+    return export
+
+
+def _is_exported(jax: Any, obj: Any) -> bool:
+    export = _export_module(jax)
+    return export is not None and isinstance(obj, export.Exported)
+
+
+def _static_arguments(jitted: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Static argument numbers and names of a jitted function, where this JAX tells."""
+    info = getattr(jitted, "_jit_info", None)
+    return tuple(getattr(info, "static_argnums", None) or ()), tuple(getattr(info, "static_argnames", None) or ())
+
+
+def _lower_jitted(
+    jax: Any,
+    jitted: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static: tuple[tuple[int, ...], tuple[str, ...]],
+    *,
+    keep_shardings: bool = True,
+) -> JaxLowering:
+    numbers = {n % len(args) for n in static[0]} if args else set()
+
+    def abstract(tree: Any) -> Any:
+        return jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x, keep_shardings), tree)
+
+    positional = [a if i in numbers else abstract(a) for i, a in enumerate(args)]
+    keep_jax_on_cpu()
+    named = {k: v if k in static[1] else abstract(v) for k, v in kwargs.items()}
+    traced = None
+    try:
+        traced = jitted.trace(*positional, **named)
+        lowered = with_callbacks(traced)()
+    except Exception as e:
+        refused = lowering_refused(traced, e) if traced is not None else None
+        if refused is not None:
+            raise refused from None
+        # Releases differ in the type and in how early they look: a ValueError, or IndivisibleError.
+        if type(e).__name__ != "IndivisibleError" and "was given the sharding" not in str(e):
+            raise
+        raise AnnotationError(
+            f"JAX takes only even shardings of arguments and results: {e}",
+            fix="leave this one unspecified and give it with program.annotate(...), which takes uneven ones",
+        ) from None
+    return _lowering(jax, lowered, static)
+
+
+def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
+    """Shape and dtype of an array; Python scalars stay as they are (JAX types them weakly)."""
+    if isinstance(x, (bool, int, float, complex)) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    given = getattr(x, "sharding", None)
+    sharding = given if keep_sharding and isinstance(given, jax.sharding.NamedSharding) else None
+    weak = bool(getattr(x, "weak_type", False))
+    dtype = x.dtype
+    if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+    return jax.ShapeDtypeStruct(x.shape, dtype, sharding=sharding, weak_type=weak)
+
+
+def _lowering(jax: Any, lowered: Any, static: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())) -> JaxLowering:
+    infos = jax.tree_util.tree_leaves(lowered.args_info)
+    avals = jax.tree_util.tree_leaves(lowered.in_avals)
+    arguments = tuple(_leaf(jax, aval, donated=bool(info.donated)) for aval, info in zip(avals, infos, strict=True))
+    outputs = tuple(_leaf(jax, o) for o in jax.tree_util.tree_leaves(lowered.out_info))
+    inner = getattr(lowered, "_lowering", None)
+    constants = tuple(np.asarray(c) for c in getattr(inner, "const_args", None) or ())
+    given = getattr(inner, "compile_args", {})
+    kept, callbacks = given.get("kept_var_idx"), tuple(given.get("host_callbacks") or ())
+    signature = JaxSignature(lowered.in_tree, lowered.out_tree, arguments, outputs, (), constants, *static)
+    return JaxLowering(lowered.compiler_ir("stablehlo"), signature, kept, callbacks=callbacks)
+
+
+def _from_exported(
+    jax: Any, exported: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = MappingProxyType({}), file: str = ""
+) -> JaxProgram:
+    if len(exported.platforms) > 1:
+        raise UnsupportedError(
+            f"a program exported for several platforms: {', '.join(exported.platforms)}",
+            fix='export it for one: jax.export.export(fn, platforms=["cpu"])',
+        )
+    data, avals = bytes(exported.mlir_module_serialized), tuple(exported.in_avals)
+    if args or kwargs:
+        avals = _concrete(jax, exported, args, kwargs)
+        taken = [_leaf(jax, avals[k]) for k in sorted(exported.module_kept_var_idx)]
+        data = refine_shapes(data, [array_shape(dtype_of(leaf.dtype), *leaf.dims) for leaf in taken], file)
+    module = read_stablehlo(data, file)
+    outputs = exported.out_avals
+    if args or kwargs:
+        outputs = [o.update(shape=s.dims) for o, s in zip(outputs, module.results, strict=True)]
+    arguments = tuple(_leaf(jax, a) for a in avals)
+    results = tuple(_leaf(jax, a) for a in outputs)
+    kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
+    module = _named_by_position(module, kept, 0)
+    signature = JaxSignature(exported.in_tree, exported.out_tree, arguments, results, kept)
+    return _checked(JaxProgram.of(signature, module, data))
+
+
+def _concrete(jax: Any, exported: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The Exported's flat arguments with the shapes of those that are given."""
+    leaves, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs)))
+    if tree != exported.in_tree:
+        raise InputError(
+            f"the arguments have the structure {tree}",
+            fix=f"the exported program takes {exported.in_tree}",
+        )
+    given = zip(exported.in_avals, leaves, strict=True)
+    return tuple(aval.update(shape=tuple(np.shape(x) if np.isscalar(x) else x.shape)) for aval, x in given)
+
+
+def _kept(known: Any, count: int, module: Module, constants: int) -> tuple[int, ...]:
+    if known is not None:
+        return tuple(sorted(known))
+    if len(module.parameters) - constants != count:
+        raise UnsupportedError(
+            "this release of JAX does not tell which arguments jit dropped",
+            fix="use jax.jit(fn, keep_unused=True)",
+        )
+    return tuple(range(count))
+
+
+def _named_by_position(module: Module, kept: Sequence[int], constants: int) -> Module:
+    """Arguments without a name are called by their position among the function's, those that jit dropped counted."""
+    numbers = [*(f"constant{n}" for n in range(constants)), *(f"arg{n}" for n in kept)]
+    given = module.arg_names or ("",) * len(numbers)
+    return module.with_(arg_names=tuple(name or number for name, number in zip(given, numbers, strict=False)))
+
+
+def _checked(program: JaxProgram) -> JaxProgram:
+    """What JAX hands in and out besides the function's own values, shardc knows nothing of."""
+    module = program.module
+    tokens = any(p.shape.is_token for p in module.parameters) or any(s.is_token for s in module.results)
+    expected = len(program.constants) + len(program.kept)
+    if tokens or len(module.parameters) != expected or len(module.results) != len(program.results):
+        raise UnsupportedError(
+            "this function has parameters or results besides its own",
+            fix="pass the function itself, and take effects that JAX orders by tokens out of it",
+        )
+    return program
+
+
+def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
+    dtype, dims = aval.dtype, tuple(aval.shape)
+    if any(not isinstance(d, int) for d in dims):
+        raise UnsupportedError(
+            f"symbolic shape {dims}",
+            fix="give arguments: shardc.from_jax(exported, *args), or shardc.load(path, *args)",
+        )
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        impl: list[str] = []
+
+        def data_of(key: Any) -> Any:
+            impl.append(str(jax.random.key_impl(key)))
+            return jax.random.key_data(key)
+
+        data = jax.eval_shape(data_of, jax.ShapeDtypeStruct(dims, dtype))
+        return JaxLeaf(tuple(data.shape), np.dtype(data.dtype), False, impl[0], donated)
+    return JaxLeaf(dims, np.dtype(dtype), bool(getattr(aval, "weak_type", False)), None, donated)
+
+
+def abstract_mesh(mesh: Any) -> Any:
+    """The ``AbstractMesh`` of JAX that a function is traced under for ``mesh``: ours, or JAX's own as it is, with its
+    kind of devices and its types of axes."""
+    sharding = require_jax().sharding
+    if isinstance(mesh, sharding.AbstractMesh):
+        return mesh
+    if not isinstance(mesh, (Mesh, Mapping, sharding.Mesh)):
+        raise InputError(f"mesh is a {type(mesh).__name__}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
+    ours = as_mesh(mesh)
+    if ours.device_ids is not None:
+        raise UnsupportedError(
+            "a mesh with a device order of its own for a JAX function",
+            fix="leave device_ids out (JAX's abstract meshes have none)",
+        )
+    return mesh.abstract_mesh if isinstance(mesh, sharding.Mesh) else ours.to_jax()
+
+
+def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:
+    use = getattr(jax.sharding, "use_abstract_mesh", None)
+    return nullcontext() if abstract is None or use is None else use(abstract)
+
+
+def _named_shardings(jax: Any, tree: Any, mesh: Any, what: str) -> Any:
+    from shardc.sharding.notations.partition_spec import PartitionSpec
+
+    specs = (PartitionSpec, jax.sharding.PartitionSpec)
+
+    def named(leaf: Any) -> Any:
+        if not isinstance(leaf, specs):
+            return leaf
+        if mesh is None:
+            raise AnnotationError(f"{leaf} in {what} without a mesh", fix="pass mesh=shardc.Mesh({...}) too")
+        return jax.sharding.NamedSharding(mesh, _jax_spec(jax, leaf, what))
+
+    return jax.tree_util.tree_map(named, tree, is_leaf=lambda x: x is None or isinstance(x, specs))
+
+
+def _jax_spec(jax: Any, spec: Any, what: str) -> Any:
+    entries = []
+    for entry in spec:
+        if repr(entry) == "UNCONSTRAINED":
+            raise AnnotationError(
+                f"{spec} in {what}: UNCONSTRAINED is for constraints inside the function",
+                fix="use None for the whole value to leave it unspecified",
+            )
+        entries.append(tuple(str(e) for e in entry) if isinstance(entry, tuple) else entry)
+    return jax.sharding.PartitionSpec(*entries)

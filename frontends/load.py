@@ -1,0 +1,99 @@
+"""Reading programs: what a file is shows in its content, not in its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import InputError, ParseError
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.types import Shape, array_shape, dtype_of
+
+__all__ = ["content_kind", "read_file", "read_program"]
+
+_BYTECODE = b"ML\xefR"
+_MLIR_START = re.compile(r"(module\b|\"?builtin\.module|func\.func|#\w+\s*=|!\w+\s*=|sdy\.mesh|\{-#|\"func\.func)")
+
+
+def read_file(path: str | Path) -> bytes:
+    """The bytes of a program file; raises `InputError` when there is none."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except OSError as e:
+        raise InputError(f"{path} cannot be read: {e.strerror}") from None
+    if not data.strip():
+        raise ParseError("the file is empty", where=str(path))
+    return data
+
+
+def content_kind(data: bytes, file: str = "") -> str:
+    """``hlo`` (text), ``mlir`` (text), ``bytecode``, or ``exported`` (a serialized ``jax.export.Exported``)."""
+    if data.startswith(_BYTECODE):
+        return "bytecode"
+    if b"\0" in data[:4096] or _BYTECODE in data:
+        if _BYTECODE in data:
+            return "exported"
+        raise ParseError(
+            "the file is none of the known binary forms",
+            where=file or None,
+            fix="give HLO text, MLIR text, MLIR bytecode, or what jax.export.Exported.serialize() returns",
+        )
+    text = data[:65536].decode("utf-8", "replace")
+    text = re.sub(r"\s+|//[^\n]*\n?|/\*.*?(?:\*/|\Z)", " ", text, flags=re.DOTALL).lstrip()
+    return "mlir" if _MLIR_START.match(text) else "hlo"
+
+
+def read_program(
+    data: bytes, file: str = "", args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> tuple[Module, Any, bytes]:
+    """The module that ``data`` holds, the JAX program (pytrees) of a serialized Exported or None, and the MLIR that
+    the module was read from, empty for HLO text.
+
+    Arguments (only shapes and types count) say what symbolic dimensions are: those of the function for an Exported,
+    one per parameter for MLIR. Raises InputError for HLO text with arguments.
+    """
+    kind = content_kind(data, file)
+    if kind == "hlo":
+        if args or kwargs:
+            raise InputError("arguments for HLO text, which has its shapes", where=file or None, fix="leave them out")
+        return _read_hlo(data, file), None, b""
+    if kind == "exported":
+        from shardc.frontends.jax.frontend import exported_from_bytes
+
+        program = exported_from_bytes(data, file, args, kwargs)
+        return program.module, program, program.original()
+    from shardc.hlo.stablehlo.reader import read_stablehlo
+    from shardc.hlo.stablehlo.refine import refine_shapes
+
+    if kwargs:
+        raise InputError(
+            f"arguments by name ({', '.join(kwargs)}) for an MLIR file", fix="give one per parameter, by position"
+        )
+    if args:
+        data = refine_shapes(data, [_shape(a) for a in args], file)
+    return read_stablehlo(data, file), None, data
+
+
+def _shape(argument: Any) -> Shape:
+    array = argument if hasattr(argument, "dtype") else np.asarray(argument)
+    return array_shape(dtype_of(np.dtype(array.dtype)), *array.shape)
+
+
+def _read_hlo(data: bytes, file: str) -> Module:
+    from shardc.hlo.text.carried import with_carried
+    from shardc.hlo.text.reader import read_hlo
+    from shardc.hlo.text.shardy import with_shardy
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise ParseError("the file is not UTF-8 text", where=f"{file or '<input>'}:{line}") from None
+    return with_carried(with_shardy(read_hlo(text, file)))

@@ -1,0 +1,136 @@
+"""What a trace writes down: instructions with the user's source line, constants, and sharding constraints."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import InputError, Location
+from shardc.hlo.ir.build import make_instruction
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.types import Shape
+
+__all__ = ["Protocols", "Recorder", "is_users", "user_line"]
+
+#: Frames of these folders are not the user's: this package, NumPy's, and Python's own library.
+_PACKAGE = str(Path(__file__).parents[2])
+_OURS = (_PACKAGE + "/", str(Path(np.__file__).parent) + "/", "<frozen", "<__array_function__")
+_LIBRARY = sysconfig.get_path("stdlib") + "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Protocols:
+    """What to do when NumPy hands a call over: ``function(recorder, func, args, kwargs)`` and
+    ``ufunc(recorder, ufunc, method, inputs, kwargs)``."""
+
+    function: Callable[[Recorder, Any, tuple[Any, ...], Mapping[str, Any]], Any]
+    ufunc: Callable[[Recorder, Any, str, tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+@dataclass(slots=True)
+class Recorder:
+    """One trace. ``open`` is false once the function has returned: its values are then of no use any more."""
+
+    name: str
+    protocols: Protocols
+    instructions: list[Instruction] = field(default_factory=list)
+    constraints: list[tuple[Instruction, Any, str]] = field(default_factory=list)
+    open: bool = True
+    _names: dict[str, int] = field(default_factory=dict)
+    _constants: dict[Literal, Instruction] = field(default_factory=dict)
+    _places: dict[tuple[str, int, str], Metadata] = field(default_factory=dict)
+    _calls: list[str] = field(default_factory=list)
+
+    def emit(
+        self, opcode: str, operands: Iterable[Instruction] = (), shape: Shape | None = None, **attrs: Any
+    ) -> Instruction:
+        """Append an instruction; its shape is inferred unless given. Metadata is the user's line."""
+        if not self.open:
+            raise InputError(
+                f"a value traced in {self.name} is used after the function returned",
+                where=str(self.place()),
+                fix="return it from the function; nothing traced may be kept in a global or an attribute",
+            )
+        made = make_instruction(
+            opcode, *operands, shape=shape, name=self.unique_name(opcode), metadata=self.metadata(), **attrs
+        )
+        self.instructions.append(made)
+        return made
+
+    def constant(self, value: Any) -> Instruction:
+        """A constant of exactly this NumPy value; small ones are made once."""
+        literal = Literal(np.array(value, order="C", copy=True))
+        if literal.array.size > 1:
+            return self.emit("constant", literal=literal)
+        if literal not in self._constants:
+            self._constants[literal] = self.emit("constant", literal=literal)
+        return self._constants[literal]
+
+    def parameter(self, index: int, shape: Shape, name: str) -> Instruction:
+        made = make_instruction(
+            "parameter", shape=shape, name=self.unique_name("arg"), metadata=Metadata(name), index=index
+        )
+        self.instructions.append(made)
+        return made
+
+    def build(self, root: Instruction) -> Computation:
+        """What the root needs, and all parameters, in the order of the function."""
+        needed = {*topological([root])}
+        kept = [i for i in self.instructions if i in needed or i.opcode == "parameter"]
+        return Computation(self.name, kept, root)
+
+    def unique_name(self, base: str) -> str:
+        number = self._names.get(base, 0) + 1
+        self._names[base] = number
+        return f"{base}.{number}"
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Inside, instructions belong to the NumPy function ``name``."""
+        self._calls.append(name)
+        try:
+            yield
+        finally:
+            self._calls.pop()
+
+    @property
+    def called(self) -> str:
+        """The NumPy function that the user called, the outermost one."""
+        return self._calls[0] if self._calls else ""
+
+    def place(self) -> Location:
+        """The user's line: the innermost frame that is neither ours nor NumPy's."""
+        file, line = user_line()
+        return Location(file, line)
+
+    def metadata(self) -> Metadata:
+        file, line = user_line()
+        key = (file, line, self.called)
+        if key not in self._places:
+            op_name = f"{self.name}/{self.called}" if self.called else self.name
+            self._places[key] = Metadata(op_name, source_file=file, source_line=line)
+        return self._places[key]
+
+
+def is_users(file: str) -> bool:
+    """Is this the file of a frame of the user's?"""
+    return not file.startswith(_OURS) and (not file.startswith(_LIBRARY) or "-packages" in file)
+
+
+def user_line(frame: Any = None) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return "", 0

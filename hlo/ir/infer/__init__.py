@@ -1,0 +1,70 @@
+"""Shape inference: one table of rules per op family, merged here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.errors import VerificationError
+from shardc.hlo.ir.infer import (
+    collective,
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    random,
+    reduction,
+    shape,
+    window,
+)
+from shardc.hlo.ir.infer.rule import Rule, RuleError
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import Shape
+
+__all__ = ["RULES", "infer_shape"]
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **elementwise.RULES,
+        **contraction.RULES,
+        **reduction.RULES,
+        **shape.RULES,
+        **indexing.RULES,
+        **window.RULES,
+        **linalg.RULES,
+        **random.RULES,
+        **control.RULES,
+        **collective.RULES,
+    }
+)
+
+
+def infer_shape(opcode: str, operands: Iterable[Instruction], attrs: Mapping[str, Any]) -> Shape:
+    """The shape that ``opcode`` gives for its operands and attributes, in default layouts.
+
+    Raises `VerificationError` when the operands do not fit, and for ops whose shape does not follow from them
+    (parameter, iota, reshape, broadcast, convert, custom-call, ...): those need ``shape=`` from the caller.
+    Example: ``infer_shape("dot", (x, w), {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)})``.
+    """
+    operands = tuple(operands)
+    rule, op = RULES.get(opcode), OPS.get(opcode)
+    names = ", ".join("%" + o.name for o in operands)
+    where = f"{opcode}({names})"
+    if rule is None or op is None:
+        raise VerificationError(f"unknown operation {opcode!r}", where=where)
+    if op.arity is not None and len(operands) != op.arity:
+        raise VerificationError(f"{opcode} takes {op.arity} operands, not {len(operands)}", where=where)
+    for name in sorted(op.required):
+        if name not in attrs:
+            raise VerificationError(f"{opcode} needs the attribute {name}", where=where)
+    if rule.infer is None:
+        raise VerificationError(f"the shape of {opcode} does not follow from its operands", where=where, fix="give it")
+    try:
+        return rule.infer([o.shape for o in operands], attrs)
+    except RuleError as e:
+        if e.dimension is not None:
+            where += f", dimension {e.dimension}"
+        raise VerificationError(e.what, where=where) from None

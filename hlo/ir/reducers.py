@@ -1,0 +1,40 @@
+"""Reducers of one op: their neutral values, and whether the order of their steps matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.types import DType
+
+__all__ = ["any_order", "identity_of"]
+
+
+def identity_of(reducer: Computation, dtype: DType) -> Any:
+    """The neutral value of a one-op reducer such as add or maximum; None for any other."""
+    root, parameters = reducer.root, reducer.parameters
+    if len(parameters) != 2 or set(root.operands) != set(parameters) or (dtype.is_complex and root.opcode != "add"):
+        return None
+    if root.shape.dtype is not dtype:
+        return None
+    if dtype.kind == "pred":
+        return {"or": False, "maximum": False, "add": False, "and": True, "minimum": True, "multiply": True}.get(
+            root.opcode
+        )
+    if dtype.is_float:
+        return {"add": -0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(root.opcode)
+    if dtype.is_complex:
+        return 0.0
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0
+    high = (1 << (dtype.bits - (1 if dtype.kind == "signed" else 0))) - 1
+    table = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}
+    table["and"] = -1 if dtype.kind == "signed" else high
+    return table.get(root.opcode)
+
+
+def any_order(reducer: Computation, dtype: DType) -> bool:
+    """Does the reducer have a neutral value, and does the order of its steps not change a bit of the result?"""
+    exact = not (dtype.is_float or dtype.is_complex) or reducer.root.opcode in ("maximum", "minimum")
+    return exact and identity_of(reducer, dtype) is not None

@@ -1,0 +1,330 @@
+"""Making a `shardc.Array`: from a value, from what a callback says of each shard, from each process's own data.
+
+None of it communicates. Every process says what its own devices hold, from a `Source` that has at least that much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.transport import Transport
+from shardc.hlo.errors import AnnotationError, InputError
+from shardc.hlo.ir.types import DType
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.layout import Layout, Region
+from shardc.launcher.arrays.pieces import Piece, Source, Whole, copy_into, inside, overlap, region_text, volume
+from shardc.launcher.arrays.placement import as_dtype, as_sharding, is_sharding, layout_of
+from shardc.launcher.arrays.trees import map_with_prefix
+from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.jobs.job import job_transport
+
+__all__ = [
+    "array",
+    "array_from_callback",
+    "array_from_process_local_data",
+    "array_from_shards",
+    "array_of",
+    "converted",
+    "device_put",
+]
+
+Block = NDArray[np.uint8]
+#: Where kernels want arguments to begin.
+_ALIGNMENT = 16
+
+
+def array(value: Any, sharding: Any = None, *, mesh: Any = None, dtype: Any = None, copy: bool | None = None) -> Array:
+    """``value`` as an `Array` under ``sharding``; compiled programs with that layout take it as it is.
+
+    ``value`` is the global value, the same on every process: NumPy, Python numbers and lists (of NumPy's types, int64
+    and float64, unless ``dtype`` is given), anything with ``__dlpack__`` on the CPU, an `Array` (which is resharded),
+    or an array of JAX's, which is read shard by shard. ``sharding`` is ``P`` over ``mesh``, ``(mesh, P(...))``, a
+    `Sharding` such as ``x.sharding``, or JAX's NamedSharding; without it the array is replicated over ``mesh``, and
+    without both on one device. Shards that lie in ``value`` in one piece are not copied, unless with ``copy=True``:
+    do not write to ``value`` while they are used. ``copy=False`` raises `InputError` where a copy is needed.
+    Example: ``x = shardc.array(batch, (mesh, P("data")))``.
+    """
+    if isinstance(value, Array):
+        return _again(value, sharding, mesh, dtype, copy)
+    source, dims, held = _source_of(value, dtype)
+    layout = layout_of(dims, held, as_sharding(sharding, len(dims), mesh))
+    return array_of(layout, source, copy=copy)
+
+
+def device_put(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Any:
+    """A pytree of arrays put onto devices: `array` of its leaves, for those who know ``jax.device_put``.
+
+    ``shardings`` is one for all or a pytree that is a prefix of ``tree``, in the forms of `array`. Leaves that are an
+    `Array` are resharded, so in a job every process must call it. None, and typed PRNG keys, stay as they are.
+    Example: ``params = shardc.device_put(params, {"w1": P(None, "model"), "b1": P()}, mesh=mesh)``. Raises
+    `AnnotationError` for a PRNG key that would be split.
+    """
+
+    def put(leaf: Any, given: Any) -> Any:
+        if leaf is None:
+            return None
+        if "key<" not in str(getattr(leaf, "dtype", "")):
+            return array(leaf, given, mesh=mesh)
+        sharding = as_sharding(given, leaf.ndim, mesh)
+        if sharding is not None and not sharding.is_replicated:
+            raise AnnotationError("PRNG keys cannot be split", fix="replicate them, or split jax.random.key_data(keys)")
+        return leaf
+
+    return map_with_prefix(put, tree, shardings, is_sharding)
+
+
+def array_from_callback(
+    shape: Sequence[int], dtype: Any, sharding: Any, callback: Callable[[Region], Any], *, mesh: Any = None
+) -> Array:
+    """An `Array` of which ``callback(index)`` gives the elements ``array[index]``.
+
+    ``index`` is a tuple of slices with start and stop. The callback is called once for each distinct shard of this
+    process, in order of its devices, and need not agree with other processes on when. Raises `InputError` for what has
+    another shape or element type than asked for; exceptions of the callback pass through.
+    Example: ``shardc.array_from_callback((n, 8), "float32", (mesh, P("data")), lambda i: np.load(f, "r")[i])``.
+    """
+    layout = layout_of(shape, as_dtype(dtype), as_sharding(sharding, len(tuple(shape)), mesh))
+    return array_of(layout, _Called(callback, layout.dtype))
+
+
+def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, Any], *, mesh: Any = None) -> Array:
+    """An `Array` from ``{device: array}``: what this process's devices hold, as in `Array.addressable_shards`.
+
+    Padding is left out: the last shard of an uneven dimension is shorter. Of devices with equal shards one is enough.
+    Raises `InputError` for a missing shard and for one that does not fit.
+    """
+    if not shards:
+        raise InputError("no shards were given", fix="give a shard for each of this process's devices")
+    arrays = {d: _plain(a, f"the shard of device {d}") for d, a in sorted(shards.items())}
+    held = as_dtype(next(iter(arrays.values())).dtype)
+    layout = layout_of(shape, held, as_sharding(sharding, len(tuple(shape)), mesh))
+    return array_of(layout, _Shards(tuple(_given_piece(layout, d, a) for d, a in arrays.items())))
+
+
+def _given_piece(layout: Layout, device: int, data: NDArray[Any]) -> Piece:
+    where = f"the shard of device {device}"
+    if not 0 <= device < layout.num_devices:
+        raise InputError(
+            "there is no such device", where=where, fix=f"devices count from 0 to {layout.num_devices - 1}"
+        )
+    region = layout.region(layout.positions[device])
+    expected = tuple(s.stop - s.start for s in region)
+    if data.shape != expected or data.dtype != layout.dtype.numpy:
+        raise InputError(
+            f"{data.dtype}{list(data.shape)} was given for {region_text(region)}",
+            where=where,
+            fix=f"give {layout.dtype.numpy}{list(expected)}",
+        )
+    return Piece(region, data)
+
+
+def array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Sequence[int] | None = None, *, mesh: Any = None
+) -> Array:
+    """An `Array` of which each process gives its own part: the smallest box around its devices' shards.
+
+    Of dimensions that the sharding does not split among processes, ``local_data`` has all; with one process it is the
+    global value. Without ``global_shape`` all processes must have parts of equal size. As in
+    ``jax.make_array_from_process_local_data``, dimensions that are as long as the global ones already are not parts.
+    Example: every process loads its own rows of a batch: ``array_from_process_local_data((mesh, P("data")), rows)``.
+    Raises `InputError` for data of another shape.
+    """
+    data = _plain(local_data, "the local data")
+    found = as_sharding(sharding, data.ndim, mesh)
+    counts = (1,) * data.ndim if found is None else found.num_shards()
+    probe = layout_of(counts, as_dtype(data.dtype), found)  # one element per shard: its regions count shards
+    mine = [probe.positions[d] for d in job_transport(job_config()).ownership(probe.num_devices).devices(_process())]
+    box = [(min(p[k] for p in mine), max(p[k] for p in mine) + 1) for k in range(data.ndim)]
+    if global_shape is None:
+        global_shape = [n * k // (hi - lo) for n, k, (lo, hi) in zip(data.shape, counts, box, strict=True)]
+    layout = layout_of(global_shape, probe.dtype, found)
+    first, last = layout.region(lo for lo, _ in box), layout.region(hi - 1 for _, hi in box)
+    part = tuple(
+        slice(0, n) if size == n else slice(a.start, b.stop)
+        for n, size, a, b in zip(layout.dims, data.shape, first, last, strict=True)
+    )
+    expected = tuple(s.stop - s.start for s in part)
+    if expected != data.shape:
+        raise InputError(
+            f"local data of shape {list(data.shape)} for the part {region_text(part)} of {list(layout.dims)}",
+            where=f"process {_process()}",
+            fix=f"give {list(expected)}, all that this process's devices hold, or the global shape",
+        )
+    return array_of(layout, _Shards((Piece(part, data),)))
+
+
+def array_of(layout: Layout, source: Source, *, copy: bool | None = None, transport: Transport | None = None) -> Array:
+    """An `Array` whose shards on this process are read from ``source``; the same shard is read once."""
+    transport = transport or job_transport(job_config())
+    if layout.num_devices < transport.process_count:
+        name = layout.name or f"{layout.dtype}{list(layout.dims)}"
+        raise InputError(
+            f"{name} would lie on {layout.num_devices} devices, the job has {transport.process_count} ranks",
+            fix=f"give a mesh of at least {transport.process_count} devices; (mesh, P()) replicates it",
+        )
+    made: dict[tuple[int, ...], tuple[Block, bool]] = {}
+    blocks: dict[int, Block] = {}
+    for device in transport.ownership(layout.num_devices).devices(transport.process_index):
+        position = layout.positions[device]
+        if position not in made:
+            made[position] = block_of(layout, position, source, transport.empty, copy)
+        blocks[device] = made[position][0]
+    out = Array(layout, blocks, transport)
+    out._shared = any(aliased for _, aliased in made.values())
+    return out
+
+
+def block_of(
+    layout: Layout,
+    position: tuple[int, ...],
+    source: Source,
+    empty: Callable[[int], Block],
+    copy: bool | None = None,
+) -> tuple[Block, bool]:
+    """The shard at ``position`` and whether it is the source's own memory; raises `InputError` for missing elements."""
+    region = layout.region(position)
+    pieces = list(source.pieces(region)) if volume(region) else []
+    if copy is not True and (found := _as_it_lies(layout, region, pieces)) is not None:
+        return found, True
+    if copy is False:
+        raise InputError(
+            f"{_shard_text(layout, region)} does not lie in one aligned piece, and copy=False was given",
+            fix="leave copy= out",
+        )
+    block = empty(layout.local_bytes)
+    if volume(region) != layout.typed(block).size:
+        block[...] = 0
+    written = copy_into(layout.without_padding(block, position), region, pieces)
+    if written != volume(region):
+        raise InputError(
+            f"{volume(region) - written} elements of {_shard_text(layout, region)} are not there",
+            fix="every process needs what its own devices hold",
+        )
+    return block, False
+
+
+def _as_it_lies(layout: Layout, region: Region, pieces: Sequence[Piece]) -> Block | None:
+    """The memory of the one piece that has the region as compiled programs read it."""
+    if volume(region) != np.prod(layout.local_dims, dtype=np.int64) or len(pieces) != 1:
+        return None
+    (piece,) = pieces
+    if overlap(region, piece.region) != region:
+        return None
+    part: tuple[Any, ...] = inside(region, piece.region)
+    data = piece.data[(*part, ...)]
+    if not data.flags.c_contiguous or data.dtype != layout.dtype.numpy or data.ctypes.data % _ALIGNMENT:
+        return None
+    return data.reshape(-1).view(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shards:
+    """A source of pieces that are equal or apart."""
+
+    found: tuple[Piece, ...]
+
+    def pieces(self, region: Region) -> Iterator[Piece]:
+        seen: set[tuple[tuple[int, int], ...]] = set()
+        for piece in self.found:
+            key = tuple((s.start, s.stop) for s in piece.region)
+            if key not in seen and overlap(region, piece.region) is not None:
+                seen.add(key)
+                yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A source that asks the user."""
+
+    callback: Callable[[Region], Any]
+    dtype: DType
+
+    def pieces(self, region: Region) -> Iterable[Piece]:
+        where = f"the callback for {region_text(region)}"
+        data = _plain(self.callback(region), where)
+        if isinstance(data, np.ndarray) and data.dtype != self.dtype.numpy:
+            raise InputError(
+                f"an array of {data.dtype} came where {self.dtype.numpy} was asked for",
+                where=where,
+                fix=f"convert it: x.astype({self.dtype.numpy.name!r})",
+            )
+        expected = tuple(s.stop - s.start for s in region)
+        if data.shape != expected:
+            raise InputError(f"an array of shape {list(data.shape)} came for {list(expected)}", where=where)
+        return (Piece(region, data),)
+
+
+def _source_of(value: Any, dtype: Any) -> tuple[Source, tuple[int, ...], DType]:
+    """Where ``value`` can be read, its shape and element type (``dtype`` if given, converted)."""
+    wanted = None if dtype is None else as_dtype(dtype)
+    if "key<" in str(getattr(value, "dtype", "")):
+        as_dtype(value.dtype)
+    shards = getattr(value, "addressable_shards", None)
+    if shards is not None and hasattr(value, "is_fully_addressable"):
+        held = wanted or as_dtype(value.dtype)
+        found = tuple(_jax_piece(s, value.shape, held) for s in shards)
+        return _Shards(found), tuple(value.shape), held
+    data = _plain(value, "the value", wanted)
+    return Whole(data), data.shape, as_dtype(data.dtype)
+
+
+def _jax_piece(shard: Any, dims: Sequence[int], dtype: DType) -> Piece:
+    """One device's part of an array of JAX's; on the CPU it is seen without a copy."""
+    region = tuple(slice(*s.indices(n)[:2]) for s, n in zip(shard.index, dims, strict=True))
+    return Piece(region, np.asarray(shard.data).astype(dtype.numpy, copy=False))
+
+
+def _plain(value: Any, where: str, dtype: DType | None = None) -> NDArray[Any]:
+    """``value`` as NumPy: what it is already, by DLPack, or as NumPy reads it."""
+    wanted = None if dtype is None else dtype.numpy
+    if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
+        from shardc.launcher.arrays.dlpack import from_dlpack
+
+        value = from_dlpack(value, where)
+    try:
+        out = np.asarray(value) if wanted is None else np.asarray(value).astype(wanted, copy=False)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where) from None
+    if not out.dtype.isnative:
+        out = out.astype(out.dtype.newbyteorder("="))
+    as_dtype(out.dtype, where)
+    return out
+
+
+def _again(value: Array, sharding: Any, mesh: Any, dtype: Any, copy: bool | None) -> Array:
+    """An `Array` of an `Array`."""
+    from shardc.launcher.arrays.reshard import Held, reshard_array
+
+    if dtype is not None and as_dtype(dtype).numpy != value.dtype:
+        value = converted(value, dtype)
+    if sharding is None and mesh is None:
+        return array_of(value._layout, Held(value), copy=True, transport=value._transport) if copy else value
+    return reshard_array(value, as_sharding(sharding, value.ndim, mesh), copy=copy)
+
+
+def converted(array: Array, dtype: Any) -> Array:
+    """``array`` as another element type: each shard by itself, as NumPy converts."""
+    layout, transport = array._layout, array._transport
+    target = replace(layout, dtype=as_dtype(dtype))
+    made: dict[int, Block] = {}
+    blocks: dict[int, Block] = {}
+    for device, block in array._live().items():
+        if id(block) not in made:
+            made[id(block)] = transport.empty(target.local_bytes)
+            target.typed(made[id(block)])[...] = layout.typed(block).astype(target.dtype.numpy)
+        blocks[device] = made[id(block)]
+    return Array(target, blocks, transport)
+
+
+def _process() -> int:
+    return job_transport(job_config()).process_index
+
+
+def _shard_text(layout: Layout, region: Region) -> str:
+    name = f" of {layout.name}" if layout.name else ""
+    return f"the shard {region_text(region)}{name} ({layout.dtype}{list(layout.dims)})"

@@ -1,0 +1,41 @@
+"""Meshes as users give them, and the devices that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardc.hlo.errors import AnnotationError, EnvironmentProblem
+from shardc.hlo.ir.mesh import Mesh
+
+__all__ = ["as_mesh", "require_devices"]
+
+
+def as_mesh(mesh: Any) -> Mesh:
+    """Ours from ours, a mapping of axis sizes, or JAX's Mesh or AbstractMesh."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, Mapping):
+        return Mesh({str(k): int(v) for k, v in mesh.items()})
+    shape = getattr(mesh, "shape", None)
+    if isinstance(shape, Mapping) and hasattr(mesh, "axis_names"):
+        try:
+            ids: tuple[int, ...] | None = tuple(int(d.id) for d in mesh.devices.flat)
+        except (AttributeError, ValueError):  # abstract meshes have no devices
+            ids = None
+        if ids is not None and sorted(ids) != list(range(len(ids))):
+            ids = None
+        return Mesh({str(n): int(shape[n]) for n in mesh.axis_names}, ids)
+    raise AnnotationError(
+        f"{type(mesh).__name__} is not a mesh", fix='pass shardc.Mesh({"data": 2, "model": 4}) or a JAX mesh'
+    )
+
+
+def require_devices(num_devices: int, ranks: int, devices_per_rank: int) -> None:
+    """Raise `EnvironmentProblem` when a job has not room for a mesh."""
+    if ranks * devices_per_rank < num_devices:
+        raise EnvironmentProblem(
+            f"the mesh has {num_devices} devices, the job only {ranks} ranks x {devices_per_rank} devices per rank",
+            fix=f"use --ranks {-(-num_devices // devices_per_rank)} or "
+            f"--devices-per-rank {-(-num_devices // max(ranks, 1))}, or a smaller --mesh",
+        )

@@ -1,0 +1,134 @@
+"""Shardings as users give them for arrays, and the layout that an array has under one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import AnnotationError, InputError
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import DimSharding, Sharding
+from shardc.hlo.ir.types import DType, dtype_of
+from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.meshes import as_mesh
+from shardc.sharding.axes.sub_axes import check_axes
+from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
+
+__all__ = ["as_dtype", "as_sharding", "is_sharding", "is_spec", "layout_of"]
+
+_FORMS = 'give (mesh, P("data")), P("data") with mesh=, a shardc Sharding such as x.sharding, or JAX\'s NamedSharding'
+
+
+def is_sharding(value: Any) -> bool:
+    """Is ``value`` one of the forms that `as_sharding` takes?"""
+    if isinstance(value, tuple):
+        return len(value) == 2 and _is_mesh(value[0])
+    return (
+        isinstance(value, Sharding) or is_spec(value) or hasattr(value, "spec") or hasattr(value, "addressable_devices")
+    )
+
+
+def is_spec(value: Any) -> bool:
+    """Is it a PartitionSpec, ours or JAX's: a sharding over a mesh that somebody else names?"""
+    return isinstance(value, PartitionSpec) or hasattr(type(value), "UNCONSTRAINED")
+
+
+def as_sharding(given: Any, rank: int, mesh: Any = None, where: str = "") -> Sharding | None:
+    """The sharding of an array of ``rank`` dimensions, closed; None for an array on one device.
+
+    ``given`` is a `Sharding`, a pair of mesh and ``P``, a ``P`` over ``mesh``, JAX's PartitionSpec, NamedSharding or
+    SingleDeviceSharding, or None: replicated over ``mesh`` if there is one. Raises `AnnotationError` for anything
+    else, unknown axes, too many entries, and partial sums, which an array cannot be made with.
+    """
+    found = _read(given, rank, mesh, where)
+    if found is None:
+        return None
+    if found.unreduced or found.manual:
+        raise AnnotationError(
+            f"an array cannot be laid out as {found}: its devices would hold partial values",
+            where=where or None,
+            fix="split dimensions over mesh axes, or leave the axes out",
+        )
+    return found.as_layout
+
+
+def _read(given: Any, rank: int, mesh: Any, where: str) -> Sharding | None:
+    if isinstance(given, tuple) and len(given) == 2 and _is_mesh(given[0]):
+        mesh, given = given
+    wanted = None if mesh is None else as_mesh(mesh)
+    if isinstance(given, Sharding):
+        _check_over(given.mesh, wanted, where)
+        if given.rank != rank:
+            raise AnnotationError(
+                f"the sharding {given} is of rank {given.rank}, the array has rank {rank}", where=where or None
+            )
+        check_axes(given, where)
+        return given
+    if given is None:
+        return None if wanted is None else Sharding(wanted, (DimSharding(),) * rank)
+    if _is_single_device(given):
+        return None
+    own = getattr(given, "mesh", None)
+    if _is_mesh(own):
+        _check_over(as_mesh(own), wanted, where)
+        wanted = wanted or as_mesh(own)
+    if not is_sharding(given) or not (is_spec(given) or own):
+        raise AnnotationError(f"{given!r} is not a sharding", where=where or None, fix=_FORMS)
+    if wanted is None:
+        raise AnnotationError(f"{given!r} has no mesh", where=where or None, fix=_FORMS)
+    return spec_to_sharding(as_spec(given), wanted, rank, where)
+
+
+def _check_over(own: Mesh, wanted: Mesh | None, where: str) -> None:
+    if wanted is not None and own != wanted:
+        raise AnnotationError(
+            f"the sharding is over the mesh {own}, mesh= says {wanted}", where=where or None, fix="leave mesh= out"
+        )
+
+
+def _is_mesh(value: Any) -> bool:
+    return isinstance(value, Mesh) or (hasattr(value, "axis_names") and hasattr(value, "shape"))
+
+
+def _is_single_device(value: Any) -> bool:
+    """JAX's sharding of an array that lies on one device."""
+    return not hasattr(value, "spec") and len(getattr(value, "device_set", ())) == 1
+
+
+def as_dtype(given: Any, where: str = "") -> DType:
+    """The element type that ``given`` (NumPy's, ml_dtypes', a name) means; `InputError` for what HLO has not."""
+    try:
+        import ml_dtypes
+
+        named = isinstance(given, str) and hasattr(ml_dtypes, given)
+        return dtype_of(np.dtype(getattr(ml_dtypes, given) if named else given))
+    except (KeyError, TypeError):
+        pass
+    if "key<" in str(given):
+        raise InputError(
+            "typed PRNG keys are no numbers",
+            where=where or None,
+            fix="pass jax.random.key_data(key), and jax.random.wrap_key_data in the function",
+        )
+    raise InputError(
+        f"{given} is no element type of arrays",
+        where=where or None,
+        fix="use bool, integers, floats or complex numbers of NumPy or ml_dtypes",
+    )
+
+
+def layout_of(dims: Sequence[int], dtype: DType, sharding: Sharding | None, name: str = "") -> Layout:
+    """Where the shards of such an array lie."""
+    whole = tuple(int(n) for n in dims)
+    if any(n < 0 for n in whole):
+        raise InputError(f"{list(whole)} is not a shape", fix="dimensions are at least 0")
+    if sharding is None:
+        return Layout(name, whole, whole, dtype, None, 1)
+    if sharding.mesh.is_maximal:
+        raise InputError(
+            f"{sharding} puts the array on one device of a mesh that it does not name",
+            fix='replicate it: (mesh, P()), or name the mesh\'s axes: (mesh, P("data"))',
+        )
+    return Layout(name, whole, sharding.local_dims(whole), dtype, sharding, sharding.mesh.size)

@@ -1,0 +1,253 @@
+"""`Compiled`: a program loaded on this job's devices; calling it runs one step."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from shardc.analysis.outline import executable_outline
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
+from shardc.hlo.ir.callbacks import PURE
+from shardc.hlo.ir.types import Shape
+from shardc.launcher.jobs.affinity import local_place, processors_here
+from shardc.launcher.jobs.mpi_environment import detect_launcher
+from shardc.stages.executables import PATIENCE, Making, handed_out
+
+if TYPE_CHECKING:
+    from shardc.analysis.profile import Profile
+    from shardc.collectives.call.transport import Transport
+    from shardc.compiler.executable import Executable
+    from shardc.compiler.load import LoadedStep
+    from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
+    from shardc.launcher.driver.checked import StepCheck
+    from shardc.native.llvm.target import Target
+    from shardc.stages.stages import Partitioned
+
+__all__ = ["Compiled", "job_config", "spare_cores"]
+
+log = logging.getLogger("shardc")
+
+
+def job_config() -> Config:
+    """The settings of the environment; in a job only rank 0 dumps, and there may be cores for transfers."""
+    config, launcher = Config.from_environment(), detect_launcher()
+    if launcher is None:
+        return config
+    _, ranks = local_place(os.environ) or (0, launcher.size)
+    config = replace(config, spare_cores=spare_cores(ranks, config.transfer_thread))
+    return replace(config, dump_to=None) if launcher.rank > 0 else config
+
+
+def spare_cores(ranks: int, transfer_thread: bool | None = None) -> bool:
+    """Has each of ``ranks`` on this node a core for transfers besides the one that computes?"""
+    return len(processors_here()) >= 2 * ranks > 0 if transfer_thread is None else transfer_thread
+
+
+class Compiled:
+    """A compiled program; calling it runs one step.
+
+    With a JAX function behind it, arguments and results are that function's pytrees; otherwise arguments are
+    global arrays by parameter and the result is a list of `shardc.Array` (the array itself if there is one).
+    """
+
+    def __init__(
+        self,
+        executable: Executable | Making,
+        jax: Any = None,
+        config: Config | None = None,
+        seconds: Mapping[str, float] | None = None,
+        source: Callable[[], Partitioned] | None = None,
+    ) -> None:
+        self._source = source
+        self.config = config or job_config()
+        self.seconds = dict(seconds or {})
+        self._jax = jax
+        self._making = executable if isinstance(executable, Making) else None
+        self._executable = None if isinstance(executable, Making) else executable
+        if detect_launcher() is None:
+            self.executable  # noqa: B018  (what goes wrong belongs here)
+
+    def __repr__(self) -> str:
+        return "<Compiled: at its first call>" if self._executable is None else executable_outline(self._executable)
+
+    @property
+    def executable(self) -> Executable:
+        """The compiled per-device program. In a job, a rank that asks before the first call compiles by itself."""
+        if self._executable is None:
+            assert self._making is not None
+            self._executable, seconds = self._making.build(None)
+            self.seconds.update(seconds)
+        return self._executable
+
+    def share(self) -> Executable:
+        """`executable`; in a job rank 0 compiles it for all ranks, which must call this together."""
+        from shardc.launcher.jobs.job import job_transport
+
+        making, transport = self._making, job_transport(self.config)
+        if making is not None and transport.process_count > 1:
+
+            def build(machine: Target | None) -> tuple[Executable, Mapping[str, float]]:
+                return (self._executable, {}) if self._executable and machine is None else making.build(machine)
+
+            self._executable, seconds = handed_out(replace(making, build=build), transport)
+            self.seconds.update(seconds)
+            self._making = None
+        return self.executable
+
+    @cached_property
+    def _signature(self) -> Any:
+        """How arguments and results belong to the function's pytrees, if there is a function."""
+        return self._jax(self.executable) if isinstance(self._jax, FunctionType) else self._jax
+
+    @cached_property
+    def driver(self) -> Any:
+        """The program loaded on this job's devices; made at the first call, by all ranks together."""
+        from shardc.launcher.jobs.job import job_transport, threads_per_process
+
+        transport = job_transport(self.config)
+        config = replace(self.config, num_threads=threads_per_process(self.config))
+        executable = self.share()
+        check = self._step_check(executable, transport) if config.check else None
+        if executable.gpu is not None:
+            from shardc.launcher.gpu.driver import GpuDriver
+
+            return GpuDriver.of(executable, transport, config, check)
+        from shardc.launcher.driver.driver import Driver
+
+        return Driver(executable, self.step, transport, config, self.step.pool, check)
+
+    def _step_check(self, executable: Executable, transport: Transport) -> StepCheck | None:
+        """What compares steps with the unpartitioned program; None, with a warning, where no rank has that."""
+        from shardc.launcher.driver.checked import StepCheck, Unpartitioned
+
+        first = transport.process_index == 0
+        effect = next((h for h in executable.hosts if h.title != PURE), None)
+        if effect is not None:
+            if first:
+                log.warning("SHARDC_CHECK: %s has effects (%s): steps are not compared", executable.name, effect.title)
+            return None
+        program = Unpartitioned.of(self._source().propagated) if first and self._source is not None else None
+        if transport.exchange_objects(program is not None, patience=PATIENCE)[0]:
+            return StepCheck(program, executable, transport)
+        if first:
+            log.warning(
+                "SHARDC_CHECK: %s was given partitioned or compiled: its steps cannot be compared", executable.name
+            )
+        return None
+
+    def release(self) -> None:
+        """Give up the memory that steps work in; the next call takes it anew, in a job on all ranks together."""
+        self.__dict__.pop("driver", None)
+
+    @cached_property
+    def step(self) -> LoadedStep:
+        """The native step, linked into this process; programs for GPUs have none."""
+        from shardc.compiler.load import load_step
+
+        return load_step(self.executable, self.config.custom_calls, self.config)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._jax is not None:
+            run = self.driver  # in a job nothing is known before
+            try:
+                flat = self._signature.flatten(args, kwargs)
+            except ShardcError:
+                run.begun += 1  # a step that this rank leaves out
+                raise
+            return self._signature.unflatten(list(run(flat)))
+        if kwargs:
+            raise InputError(
+                f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"
+            )
+        results = self.run(args)
+        return results[0] if len(results) == 1 else results
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """One step on flat arguments, one per parameter; returns one `shardc.Array` per flattened result."""
+        return list(self.driver(arguments))
+
+    def profile(self, *args: Any, steps: int = 5, **kwargs: Any) -> Profile:
+        """What each kernel takes, measured over ``steps`` steps on arguments like those of a call.
+
+        The program is compiled once more, with a clock around every kernel; this one stays as fast as it is. Donated
+        arguments are copied and stay usable. Example: ``print(compiled.profile(w, x))``, or
+        ``compiled.profile(w, x).trace("step.json")`` for https://ui.perfetto.dev. Raises `InputError` for a program
+        that was loaded from a compiled file without clocks.
+        """
+        from shardc.analysis.profile import profile_steps
+
+        flat = self._signature.flatten(args, kwargs) if self._jax is not None else list(args)
+        return profile_steps(self._timed(), flat, steps)
+
+    @cached_property
+    def _profiled(self) -> Compiled:
+        from shardc.compiler.gpu.names import name_of
+
+        return self.partitioned().compile(name_of(self.executable.target), profile=True)
+
+    def _timed(self) -> Compiled:
+        return self if self.executable.profile is not None else self._profiled
+
+    def partitioned(self) -> Partitioned:
+        """The program that this one was compiled from; `InputError` when it was loaded from a file."""
+        if self._source is None:
+            raise InputError(
+                f"{self.executable.name} was loaded compiled: the program behind it is not there",
+                fix="load and compile the program itself",
+            )
+        return self._source()
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes that one device needs, as `Partitioned.memory_analysis`."""
+        return dict(self.executable.memory)
+
+    def memory_timeline(self) -> MemoryTimeline:
+        """Which values lie where while each step of the program runs, and the bytes in use."""
+        from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
+        from shardc.compiler.lower.for_gpu import lower_for_gpu
+        from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
+        from shardc.compiler.tune.tuning import Tuning
+        from shardc.native.gpu.target import target_of
+
+        module, executable = self.partitioned().compiled_module, self.executable
+        if executable.gpu is not None:
+            return memory_timeline(lower_for_gpu(module, target_of(executable.target), self.config))
+        passes = tuned_passes(PASSES, Tuning(**executable.tuning.get("program", {})))
+        return memory_timeline(lower(module, self.config, passes=passes))
+
+    def memory_picture(self, path: str | Path) -> None:
+        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name.
+
+        Example: ``compiled.memory_picture("memory.svg")``.
+        """
+        from shardc.analysis.drawings.draw_memory import memory_svg
+        from shardc.launcher.run.output_files import write_text
+
+        write_text(Path(path), memory_svg(self.memory_timeline()))
+
+    @property
+    def parameter_shapes(self) -> list[Shape]:
+        """Global shapes by parameter."""
+        return [a.global_shape for a in self.executable.arguments]
+
+    def save(self, path: str | Path) -> None:
+        """Write the executable to a file that `load_executable` reads; whole or not at all."""
+        from shardc.compiler.cache.serialize import save
+        from shardc.launcher.run.output_files import check_writable
+
+        calls = self.executable.hosts
+        if calls:
+            raise UnsupportedError(
+                f"{calls[0].title} calls Python, whose functions no file holds",
+                where=calls[0].place,
+                fix="compile the function where it runs: executables are kept in the cache",
+            )
+        check_writable(Path(path))
+        save(self.executable, Path(path))

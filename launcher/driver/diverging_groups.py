@@ -1,0 +1,48 @@
+"""Devices of one process that go different ways for a while, group by group.
+
+A loop in a manual computation may turn differently often for different groups of devices, with collectives inside that
+are within the groups. The drive loop takes all devices together; from where their ways part, each group goes on as soon
+as all its members have come to the same collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from shardc.collectives.in_process.executor import VirtualPerformer
+from shardc.compiler.executable import DONE
+from shardc.native.drive.drive_loop import WAIT
+
+__all__ = ["finish_apart"]
+
+
+def finish_apart(
+    performer: VirtualPerformer, devices: Sequence[int], answers: Sequence[int], advance: Callable[[int], int]
+) -> list[int]:
+    """Bring all ``devices`` to the end from where their ``answers`` say that they stopped.
+
+    ``advance(i)`` lets device ``devices[i]`` run to its next stop. Returns the last answers: all `DONE`, or those at
+    which nobody can go on (a check is false, or members of a group wait in different collectives).
+    """
+    stops = list(answers)
+    place = {device: i for i, device in enumerate(devices)}
+    while all(s >= DONE for s in stops):
+        ready = [i for i, s in enumerate(stops) if s >= 0 and s & WAIT]  # what was started has been done at once
+        for index in sorted({s for s in stops if s >= 0 and not s & WAIT}):
+            ready += _met(performer, index, stops, place)
+        if not ready:
+            break
+        for i in ready:
+            stops[i] = advance(i)
+    return stops
+
+
+def _met(performer: VirtualPerformer, index: int, stops: Sequence[int], place: Mapping[int, int]) -> list[int]:
+    """Do collective ``index`` for the groups that are complete; the places of their devices."""
+    found: list[int] = []
+    for meeting in performer.meetings(index):
+        members = [place[d] for d in meeting.devices]
+        if all(stops[i] == index for i in members):
+            performer.meet(index, meeting)
+            found += members
+    return found

@@ -1,0 +1,259 @@
+"""Runs the compiled step on this process's devices, collective by collective.
+
+All devices run to their next collective, must stop at the same one, the transport's performer does it, and they go on:
+a loop in native code (`shardc.native.drive.drive_loop`), which comes back when the step is over, while it waits for
+other
+processes, and when something is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.memory import NO_MEMORY, aligned_bytes, out_of_memory
+from shardc.collectives.call.transport import Transport
+from shardc.collectives.in_process.executor import VirtualPerformer
+from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
+from shardc.compiler.tune.profile import Record
+from shardc.hlo.config import Config
+from shardc.hlo.errors import RunError
+from shardc.hlo.ir.groups import groups_grid
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.driver.diverging_groups import finish_apart
+from shardc.launcher.driver.host_calls import HostCalls, is_host
+from shardc.launcher.driver.step_driver import StepDriver
+from shardc.launcher.driver.step_tables import StepTables
+from shardc.native.drive.drive_loop import WAIT, Prepared
+from shardc.native.threads.pool import SPIN, Pool, Row, pool_object
+from shardc.native.threads.pool import pool as process_pool
+
+if TYPE_CHECKING:
+    from shardc.launcher.driver.checked import StepCheck
+
+__all__ = ["STEP_TYPE", "Driver", "Step"]
+
+Block = NDArray[np.uint8]
+
+#: The native entry point, see `shardc.compiler.executable`.
+STEP_TYPE = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+    ctypes.c_int32,
+)
+Step = Callable[[int, Any, Any, int, int], int]
+
+
+class _Device:
+    """One device of this process: its memory, and what the step takes."""
+
+    def __init__(
+        self, number: int, arguments: Any, results: Any, constants: Block, arena: Block, passed_by: int = 0
+    ) -> None:
+        self.number = number
+        self.arena = arena
+        self.arena[:ARENA_HEADER] = 0
+        self.arena[PASSED_BY : PASSED_BY + 8].view(np.uint64)[0] = passed_by
+        self._resume_point = self.arena[:PASSED_BY]
+        self._step = (self.arena.ctypes.data, arguments, results, constants.ctypes.data, number)
+
+    def begin(self) -> None:
+        """The next call of `advance` starts at the beginning."""
+        self._resume_point[:] = 0
+
+    def advance(self, step: Step) -> int:
+        """Run to the next stop."""
+        return step(*self._step)
+
+    def row(self) -> Row:
+        """What `advance` passes, as the pool takes it."""
+        arena, arguments, results, constants, number = self._step
+        return Row(arena, ctypes.addressof(arguments), ctypes.addressof(results), constants, number, 0)
+
+
+class Driver(StepDriver):
+    """A loaded program on its devices. Calling it runs one step on global arguments.
+
+    ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
+    Making a driver is collective: all processes of the job must hold the same program. ``pool`` are the threads that
+    devices run on and kernels call for help: ``config.num_threads`` with the caller's own. ``check`` compares steps.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        step: Step,
+        transport: Transport,
+        config: Config,
+        pool: Pool | None = None,
+        check: StepCheck | None = None,
+    ) -> None:
+        super().__init__(executable, transport, config, check)
+        self._step = step
+        masks = _passed_by(executable, self.devices)
+        self._tables = tables = StepTables(executable, self.devices, transport, masks)
+        self._constants = aligned_bytes(len(executable.constants))
+        self._constants[:] = np.frombuffer(executable.constants, np.uint8)
+        arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
+
+        def arena(device: int) -> NDArray[np.uint8]:
+            try:
+                return transport.empty(arena_bytes)
+            except NO_MEMORY:
+                where = f"temporaries of device {device}, program {executable.name}"
+                raise out_of_memory(arena_bytes, where) from None
+
+        self._running = [
+            _Device(d, tables.arguments.of(i), tables.results.of(i), self._constants, arena(d), mask)
+            for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
+        ]
+        self._hosts = HostCalls(executable, config.custom_calls)
+        threads = config.num_threads or _cores()
+        # The same answer on all ranks, of which some may have one device and others two: connecting is collective.
+        if executable.num_devices > transport.process_count or self._calls:
+            rows = (Row * len(self._running))(*(d.row() for d in self._running))
+            calls, sections = executable.collectives, executable.sections
+            self._connect(calls, rows, _address_of(step), pool or process_pool(pool_object()), config, sections)
+        # Threads that share cores with others sleep at once instead of watching for work.
+        busy = 1 + (0 if self._loop is None else self._performer.threads)
+        self._helpers = None if pool is None else (pool, max(0, threads - busy), SPIN if threads <= _cores() else 0)
+
+    def clear_records(self) -> None:
+        """Forget what was recorded of earlier steps, by a step compiled for profiling."""
+        plan = self.executable.profile
+        assert plan is not None
+        for arena in self.arenas.values():
+            plan.words(arena)[:] = 0
+
+    def records(self) -> dict[int, Record]:
+        """What the steps since recorded, by device."""
+        plan = self.executable.profile
+        assert plan is not None
+        return {d: plan.read(arena) for d, arena in self.arenas.items()}
+
+    @property
+    def arenas(self) -> dict[int, Block]:
+        """Each device's arena, by its number."""
+        return {d.number: d.arena for d in self._running}
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+        if self._hosts.calling:
+            raise RunError(f"{self.executable.name} is called by Python that it calls", fix="take the inner call out")
+        return super().__call__(arguments)
+
+    def _step_once(self) -> None:
+        if self._loop is None:
+            self._run_alone()
+        else:
+            self._run(self._loop)
+
+    def _run_alone(self) -> None:
+        """One device without collectives, from the beginning to the end."""
+        self._running[0].begin()
+        self._call_helpers()
+        answer = self._advance(0)
+        if answer != DONE:
+            raise self._wrong([answer])
+
+    def _run(self, loop: Prepared) -> None:
+        """All devices from the beginning to the end."""
+        self._call_helpers()
+        answers = self._drive(loop)
+        if answers is None:
+            return
+        if isinstance(self._performer, VirtualPerformer) and not self._writes_shared(loop):
+            answers = finish_apart(self._performer, self.devices, answers, self._advance)
+        if set(answers) != {DONE}:
+            raise self._wrong(answers)
+
+    def _writes_shared(self, loop: Prepared) -> bool:
+        """Does a result go over an argument that several devices read? All must have come to a stop together for it."""
+        source = dict(self.executable.aliases)
+        for number in (source[k] for k in self.executable.shared):
+            places = [ctypes.c_void_p.from_address(row.arguments + 8 * number).value for row in loop.rows]
+            if len(set(places)) < len(places):
+                return True
+        return False
+
+    def _advance(self, place: int) -> int:
+        """One device to its next stop, and past its calls of Python."""
+        device = self._running[place]
+        answer = device.advance(self._step)
+        while is_host(answer):
+            self._hosts.make(answer, device.row())
+            answer = device.advance(self._step)
+        return answer
+
+    def _call_python(self, loop: Prepared) -> None:
+        """Call by call, in each the devices in turn; who is further on waits for the others."""
+        rows = loop.rows
+        try:
+            while waiting := [row.answer for row in rows if is_host(row.answer)]:
+                stopped = [k for k, row in enumerate(rows) if row.answer == min(waiting)]
+                for k in stopped:
+                    self._hosts.make(rows[k].answer, rows[k])
+                for k in stopped:
+                    rows[k].answer = self._running[k].advance(self._step)
+        except RunError as error:
+            raise self._failed(error) from error.__cause__
+
+    def _call_helpers(self) -> None:
+        """Let as many threads help as this driver may use; others of the process may use more or fewer."""
+        if self._helpers is not None:
+            pool, workers, spin = self._helpers
+            pool.configure(workers, spin)
+
+    def _wrong(self, stops: Sequence[int]) -> RunError:
+        """What the devices' answers mean, when they are neither all at the end nor all in one collective."""
+        false = next((e for s in stops if (e := check_error(self.executable, s)) is not None), None)
+        if false is not None:
+            return false
+        if stops.count(stops[0]) != len(stops):
+            return self._diverged(stops)
+        return RunError(
+            f"the step of {self.executable.name} stopped at collective {stops[0]}, which it does not have",
+            fix="the compiled object is damaged: remove it from the cache",
+        )
+
+    def _diverged(self, stops: Sequence[int]) -> RunError:
+        def place_of(stop: int) -> str:
+            call = self._calls.get(stop & ~WAIT) if stop != DONE else None
+            return "at the end" if call is None else f"in {call.op} %{call.name}"
+
+        places = "; ".join(f"device {d} is {place_of(s)}" for d, s in zip(self.devices, stops, strict=True))
+        return RunError(
+            f"the devices of {self.executable.name} took different ways: {places}",
+            fix="a condition that guards collectives must have the same value on all devices",
+        )
+
+
+def _address_of(step: Any) -> int:
+    """Where a step's machine code is: that of a loaded program, or of a ``STEP_TYPE`` function."""
+    address = getattr(step, "address", None)
+    return int(address if address is not None else ctypes.cast(step, ctypes.c_void_p).value or 0)
+
+
+def _passed_by(executable: Executable, devices: Sequence[int]) -> list[int]:
+    """For each of this process's devices the groups of `Executable.once` that another one computes for it, as bits."""
+    masks = [0] * len(devices)
+    for n, groups in enumerate(executable.once):
+        grid = groups_grid(groups.mesh, groups.axes)
+        group_of = np.empty(executable.num_devices, np.int64)
+        group_of[grid] = np.arange(len(grid))[:, None]
+        seen: set[int] = set()
+        for i, device in enumerate(devices):
+            masks[i] |= (int(group_of[device]) in seen) << n
+            seen.add(int(group_of[device]))
+    return masks
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,271 @@
+"""What a driver of a step is to its callers, whatever the step runs on: arguments in, one step, results out."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.schedule import check_schedule
+from shardc.collectives.call.stamp import SAME_VALUES, Stamping, Told
+from shardc.collectives.call.transport import Transport
+from shardc.collectives.shared_memory.status_page import program_number
+from shardc.compiler.executable import WAIT, Executable
+from shardc.compiler.load import step_drive
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, RunError
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.driver.step_tables import StepTables
+from shardc.launcher.jobs.compare_steps import Neighbours, connects_all
+from shardc.launcher.jobs.rank_status import Plan
+from shardc.launcher.jobs.watchdog import Watchdog, start_watchdog
+from shardc.native.drive.drive_loop import FAILED, FINISHED, HOSTED, JOB_BYTES, PAUSED, START, WAITING, Prepared
+from shardc.native.threads.pool import Pool, Row
+from shardc.stages.executables import PATIENCE
+
+if TYPE_CHECKING:
+    from shardc.launcher.driver.checked import StepCheck
+
+__all__ = ["StepDriver", "program_hash"]
+
+
+class StepDriver(ABC):
+    """A loaded program on its devices. Calling it runs one step on global arguments.
+
+    ``transport`` says which devices are this process's. Making a driver is collective: all processes of the job must
+    hold the same program. ``check`` compares steps.
+    """
+
+    _tables: StepTables
+
+    def __init__(
+        self, executable: Executable, transport: Transport, config: Config, check: StepCheck | None = None
+    ) -> None:
+        self.executable = executable
+        self._check = check
+        self.transport = transport
+        self._number = program_number(_agreed_hash(executable, transport))
+        self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
+        check_schedule(executable.schedule, executable.collectives, executable.num_devices, self.devices)
+        self._calls = {c.index: c for c in executable.collectives}
+        self._checks = config.check
+        #: Calls of this program, also those that failed.
+        self.begun = 0
+        self._compared = transport.process_count == 1
+        self._stamp: Callable[[int, int, int], None] | None = None
+        self._neighbours: Neighbours | None = None
+        #: The loop over collectives of the transport, if there is one, and who does them.
+        self._loop: Prepared | None = None
+        self._performer: Any = None
+        self._watchdog: Watchdog | None = None
+        #: Steps run.
+        self.steps = 0
+
+    @abstractmethod
+    def _step_once(self) -> None:
+        """Run the step on what the tables say."""
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+        """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
+
+        Raises `InputError` for a wrong count, shape or element type.
+        """
+        self.begun += 1
+        self._check_count(arguments)
+        if not self._compared:
+            self._compare_inputs(arguments)
+            self._compared = not self._checks
+        whole = None if self._check is None else self._check.whole(arguments)
+        made = self._tables.fill(arguments)
+        if self._stamp is not None and self._watchdog is not None:
+            self._watchdog.step.value = self.begun
+            self._stamp(self.begun, *self._tables.sums)
+        if self._neighbours is not None:
+            self._neighbours.compare(self.begun, *self._tables.sums)
+        self._step_once()
+        self.steps += 1
+        results = self._tables.finish(arguments, made)
+        if self._check is not None and whole is not None:
+            self._check.compare(whole, results)
+        return results
+
+    def put(self, number: int, value: Any) -> Array:
+        """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
+        return self._tables.put(number, value)
+
+    @property
+    def collectives_done(self) -> int:
+        """How many collectives were done in all steps."""
+        return 0 if self._loop is None else int(self._loop.job.done)
+
+    def _connect(
+        self,
+        calls: Sequence[CollectiveCall],
+        rows: ctypes.Array[Row],
+        step: int,
+        pool: Pool,
+        config: Config,
+        sections: Sequence[SharedSection] = (),
+    ) -> None:
+        """Make the loop of the function at address ``step`` over ``calls`` on ``rows``, with the performer that the
+        transport makes for them. All processes of the job call this together."""
+        program = self.executable
+        performer = self.transport.connect(calls, program.num_devices, rows, pool, sections=sections)
+        self._performer = performer
+        weakref.finalize(self, performer.close)
+        kinds = [0] * (1 + max((c.index for c in calls), default=-1))
+        for call in calls:
+            kinds[call.index] = 1 + START * call.asynchronous
+        drive = step_drive(config)
+        memory = self.transport.empty(JOB_BYTES)
+        loop = self._loop = drive.prepare(step, rows, pool, kinds, performer.function, performer.state, memory)
+        self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
+        if self._watchdog is not None:
+            ownership = self.transport.ownership(program.num_devices)
+            self._watchdog.add(self._number, Plan.of(program.name, program.collectives, ownership))
+            self._watchdog.show(loop, memory)
+            if isinstance(performer, Stamping):
+                told = Told(program.name, self._tables.titles, self._watchdog.place)
+                performer.program, performer.told = self._number, told
+                self._stamp = performer.stamp
+
+    def _drive(self, loop: Prepared) -> list[int] | None:
+        """All devices from the beginning to the end; None, or their answers where they came to something else."""
+        state = loop.run()
+        try:
+            while state in (WAITING, PAUSED, HOSTED):
+                if state == WAITING:
+                    self._look_after(loop)
+                elif state == HOSTED:
+                    self._call_python(loop)
+                state = loop.run()
+        finally:
+            loop.abandon()
+        if state == FAILED:
+            raise self._failed(self._performer.failure(loop.job.code, loop.job.stop & ~WAIT))
+        return None if state == FINISHED else [row.answer for row in loop.rows]
+
+    def _call_python(self, loop: Prepared) -> None:
+        """Make the calls of Python that devices have stopped for, and let these go on to stops of another kind."""
+        raise AssertionError(f"{self.executable.name} calls no Python")
+
+    def _look_after(self, loop: Prepared) -> None:
+        """A collective waits: is there still hope?"""
+        try:
+            self._performer.tick()
+        except RunError as error:
+            raise self._failed(error) from None
+        if self._watchdog is not None:
+            self._watchdog.tick(loop.job.made, loop.history[-1].begin)
+
+    def _failed(self, error: BaseException) -> BaseException:
+        return error if self._watchdog is None else self._watchdog.failed(error)
+
+    def _check_count(self, arguments: Sequence[Any]) -> None:
+        layouts = self._tables.layouts
+        if len(arguments) != len(layouts):
+            names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(layouts))
+            raise InputError(
+                f"{self.executable.name} takes {len(layouts)} arguments, {len(arguments)} were given",
+                fix=f"its parameters are: {names or '(none)'}",
+            )
+        if not self.executable.donated or len(set(map(id, arguments))) == len(arguments):
+            return
+        places: dict[int, list[int]] = {}
+        for k, a in enumerate(arguments):
+            if isinstance(a, Array):
+                places.setdefault(id(a), []).append(k)
+        for number in self.executable.donated:
+            same = places.get(id(arguments[number]), ())
+            if len(same) > 1:
+                raise InputError(
+                    "an array is donated and passed a second time",
+                    where=" and ".join(self._tables.titles[k]() for k in same),
+                    fix="pass a copy, or do not donate it",
+                )
+
+    def _compare_inputs(self, arguments: Sequence[Any]) -> None:
+        """Raise `InputError` unless all ranks were given the same global values."""
+        tables = self._tables
+        beside = self._beside() if self._neighbours is None else None
+        mine = {k: tables.digest(k, a) for k, a in enumerate(arguments) if not isinstance(a, Array)}
+        sent = (mine, -1 if beside is None else beside.offset)
+        met = self.transport.exchange_objects(sent, doing=f"a step of {self.executable.name} (arguments are compared)")
+        if beside is not None:
+            beside.meet([offset for _, offset in met])
+            self._neighbours = beside
+        everybody = [theirs for theirs, _ in met]
+        for k in range(len(arguments)):
+            groups: dict[Any, list[int]] = {}
+            for rank, other in enumerate(everybody):
+                groups.setdefault(other.get(k), []).append(rank)
+            if len(groups) > 1:
+                told = "; ".join(
+                    f"ranks {ranks} have {value or 'an array of shardc'}" for value, ranks in groups.items()
+                )
+                raise InputError(
+                    f"the ranks were given different values: {told}",
+                    where=tables.titles[k](),
+                    fix=SAME_VALUES,
+                )
+
+    def _beside(self) -> Neighbours | None:
+        """Who compares steps of a program that does not bring all ranks together."""
+        program, table = self.executable, self.transport.control
+        if table is None or connects_all(program.collectives, self.transport.ownership(program.num_devices)):
+            return None
+        return Neighbours(self.transport, table, self._number, Told(program.name, self._tables.titles))
+
+
+def program_parts(executable: Executable) -> dict[str, str]:
+    """What makes two ranks run the same program: everything but the machine code, which may differ by CPU; by what
+    people call it. Short things are said, of others there is a digest."""
+    said = {
+        "name": executable.name,
+        "devices": str(executable.num_devices),
+        "parameters": ", ".join(f"{a.name or n}: {a.global_shape}" for n, a in enumerate(executable.arguments)),
+        "donated arguments": str(list(executable.donated)),
+    }
+    told = {
+        "shardings": (executable.arguments, executable.results),
+        "collectives": executable.collectives,
+        "memory": executable.arena_bytes,
+        "calls of Python": executable.hosts,
+        "constants and operations, which also mean values that the function takes from outside": executable.meaning,
+    }
+    digests = {name: hashlib.sha256(repr(part).encode()).hexdigest()[:12] for name, part in told.items()}
+    return {**said, **digests, "folded constants": hashlib.sha256(executable.constants).hexdigest()[:12]}
+
+
+def program_hash(executable: Executable) -> str:
+    """A digest of `program_parts`."""
+    return _hash(program_parts(executable))
+
+
+def _hash(parts: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()
+
+
+def _agreed_hash(executable: Executable, transport: Transport) -> str:
+    """The program's hash, once all ranks have the same."""
+    if transport.process_count == 1:
+        return "0"
+    # The others may still be compiling.
+    mine = program_parts(executable)
+    everybody = transport.exchange_objects(mine, doing="loading a program", patience=PATIENCE)
+    for name in mine:
+        groups: dict[str, list[int]] = {}
+        for rank, parts in enumerate(everybody):
+            groups.setdefault(parts[name], []).append(rank)
+        if len(groups) > 1:
+            text = "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items())
+            raise InputError(
+                f"the ranks hold different programs: they differ in their {name} ({text})",
+                fix="give all ranks the same file, function, annotations, mesh, static values and shardc version; what "
+                "differs by rank must not be part of the program",
+            )
+    return _hash(mine)

@@ -1,0 +1,94 @@
+"""What is known to be wrong with a job before it is started: too many ranks, hosts that nobody finds, words that the
+launcher does not take."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shardc.hlo.errors import InputError
+from shardc.launcher.jobs.hosts import Host
+
+__all__ = ["check_hosts", "check_ranks", "check_words"]
+
+#: Variables that say how a launcher reaches hosts, which may know other names than this machine does.
+_REACHING = ("HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP", "I_MPI_HYDRA_", "OMPI_MCA_plm", "PRTE_MCA_plm")
+_SIGN = "shardc: the launcher takes it"
+_SECONDS = 30.0
+
+
+def check_ranks(ranks: int, hosts: Sequence[Host]) -> None:
+    """Refuse more ranks on one host than it can have processes (of others, this one's numbers are taken)."""
+    here = max((h.slots for h in hosts), default=ranks)
+    most = _most_processes()
+    if here > most:
+        raise InputError(
+            f"{here} ranks on one host, where {most} processes can run",
+            fix="fewer ranks, more --hosts, or virtual devices: shardc run without --ranks",
+        )
+
+
+def _most_processes() -> int:
+    limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
+    for name in ("pid_max", "threads-max"):
+        with contextlib.suppress(OSError, ValueError):
+            limits.append(int(Path("/proc/sys/kernel", name).read_text()))
+    return min((n for n in limits if n > 0), default=sys.maxsize)
+
+
+def check_hosts(hosts: Sequence[Host], words: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
+    """Refuse hosts that neither this machine nor ssh's configuration knows, unless somebody said how to reach them."""
+    if words or any(name.startswith(_REACHING) for name in environ):
+        return
+    strange = [h.name for h in hosts if not _is_found(h.name)]
+    if strange:
+        raise InputError(
+            f"--hosts: nobody knows {', '.join(strange)}",
+            fix="give names or addresses that this machine finds, or a Host in ~/.ssh/config",
+        )
+
+
+def _is_found(name: str) -> bool:
+    with contextlib.suppress(OSError, UnicodeError):
+        return bool(socket.getaddrinfo(name, None))
+    try:
+        told = subprocess.run(["ssh", "-G", name], capture_output=True, text=True, check=False, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    known = dict(line.split(" ", 1) for line in told.stdout.splitlines() if " " in line)
+    by_others = any(known.get(k, "none") != "none" for k in ("proxyjump", "proxycommand"))
+    return by_others or known.get("hostname", name) != name
+
+
+def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Refuse words for the launcher (``--option``) with which it does not start even one small program.
+
+    It is asked in an empty folder, as a launcher says of its own options only by using them.
+    """
+    if not words:
+        return
+    given = " ".join(f"--option {w}" for w in words)
+    fix = f"see {launcher.name} --help; an option and its value are two: --option=-env --option=NAME"
+    if not words[0].startswith("-"):
+        raise InputError(f"{given}: {words[0]!r} is no option of the launcher", fix=fix)
+    line = [str(launcher), "-n", "1", *words, sys.executable, "-IS", "-c", f"print({_SIGN!r})"]
+    with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
+        try:
+            done = subprocess.run(
+                line, env=dict(environ), cwd=folder, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise InputError(f"{given}: the launcher starts nothing within {_SECONDS:g} s", fix=fix) from None
+    if done.returncode or _SIGN not in done.stdout:
+        lines = [re.sub(r"^\[.*?\] ", "", x).strip() for x in (done.stderr + done.stdout).splitlines()]
+        said = next((x for x in lines if re.search(r"[a-z]", x)), f"exit code {done.returncode}")
+        raise InputError(f"{given}: the launcher does not take it: {said}", fix=fix)

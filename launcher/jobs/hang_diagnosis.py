@@ -1,0 +1,251 @@
+"""Who keeps the others waiting: from where the processes of a job are to the error that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardc.collectives.call.stamp import SAME_CALLS
+from shardc.collectives.shared_memory.status_page import (
+    ARRIVING,
+    COMPUTING,
+    EXCHANGING,
+    EXPECTING,
+    FINISHING,
+    GONE,
+    OUTSIDE,
+    WORKING,
+)
+from shardc.hlo.errors import RunError
+from shardc.launcher.jobs.rank_status import DEAD, RUNNING, STOPPED, UNKNOWN, Plan, Site, Standing
+from shardc.native.drive.drive_loop import DONE_PHASE, START
+
+__all__ = ["at_a_stand", "culprits", "locked", "strayed", "verdict"]
+
+#: Collectives of a flight recorder that are shown.
+_SHOWN = 8
+
+_PHASES = {START: "the start of ", DONE_PHASE: "the end of "}
+
+
+def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Standing]:
+    """Those that the others wait for: the dead; else the stopped; else those that took another way than most; else
+    those that have ended or do something else while somebody waits for them; else those that wait in another program or
+    exchange than most. Empty when nobody waits."""
+    for process in (DEAD, STOPPED):
+        gone = [s for s in found if s.process == process and not (process == DEAD and s.state == GONE)]
+        if gone:
+            return gone
+    astray = strayed(found)
+    if astray:
+        return astray
+    waiting = [s for s in found if _waits(s)]
+    needed = {r for s in waiting for r in _partners(s, plans, found)}
+    absent = [s for s in found if s.rank in needed and not _waits(s)]
+    ended = [s for s in absent if s.state == GONE]
+    busy = [s for s in absent if s.state in (OUTSIDE, COMPUTING)]
+    return ended or busy or absent or _elsewhere(found)
+
+
+def locked(found: Sequence[Standing], before: Sequence[Standing], rank: int, plans: Mapping[int, Plan]) -> bool:
+    """Does ``rank``, which has just found again that others are missing, wait for processes that wait for it?
+
+    Whoever waits until all have come shows by ``polls`` that it has looked since ``before``; so nobody has come to it
+    whom it finds at another place both times.
+    """
+    then = {s.rank: s for s in before}
+    here = {
+        s.rank: s
+        for s in found
+        if s.rank in then
+        and s.state in (ARRIVING, EXCHANGING)
+        and _place(s) == _place(then[s.rank])
+        and (s.polls > then[s.rank].polls or s.state == EXCHANGING)
+    }
+    blocked = set(here)
+    while True:
+        held = {
+            r
+            for r in blocked
+            if any(_place(here[m]) != _place(here[r]) for m in _awaited(here[r], here, plans, blocked))
+        }
+        if held == blocked:
+            return rank in held
+        blocked = held
+
+
+def _awaited(s: Standing, here: Mapping[int, Standing], plans: Mapping[int, Plan], blocked: set[int]) -> list[int]:
+    return [r for r in _partners(s, plans, [*here.values()]) if r in blocked and r != s.rank]
+
+
+def _place(s: Standing) -> tuple[object, ...]:
+    """Where a process waits, the same for all that meet there."""
+    if s.state == EXCHANGING:
+        return ("exchange", s.exchanges)
+    return (s.program, s.channel, s.sequence, s.index)
+
+
+def _partners(s: Standing, plans: Mapping[int, Plan], found: Sequence[Standing]) -> frozenset[int]:
+    """The ranks whom a waiting process needs; itself among them."""
+    if s.state == EXCHANGING:
+        # Who has been in it may have left it already.
+        return frozenset(each.rank for each in found if each == s or each.exchanges < s.exchanges)
+    site = _site(s, plans)
+    return frozenset() if site is None else site.together(s.rank)
+
+
+def _elsewhere(found: Sequence[Standing]) -> list[Standing]:
+    """Those that wait in another program or exchange than most; all where there is no majority."""
+    groups: dict[tuple[object, ...], list[Standing]] = {}
+    for s in found:
+        if _waits(s):
+            groups.setdefault(_place(s)[: 2 if s.state == EXCHANGING else 1], []).append(s)
+    if len(groups) < 2:
+        return []
+    most = max(len(group) for group in groups.values())
+    leading = [group for group in groups.values() if len(group) == most]
+    kept = leading[0] if len(leading) == 1 else []
+    return [s for s in found if _waits(s) and s not in kept]
+
+
+def at_a_stand(found: Sequence[Standing], before: Sequence[Standing]) -> bool:
+    """Does everybody wait for others of this node, or has ended, where it already was ``before``?
+
+    Groups of ranks may run a loop differently often, and so take different ways for a while: nobody is lost as long as
+    one of them gets on.
+    """
+    same = [(s.rank, s.state, s.completed, s.begun) for s in found] == [
+        (s.rank, s.state, s.completed, s.begun) for s in before
+    ]
+    return same and all(s.state in (ARRIVING, FINISHING, GONE) or s.process != RUNNING for s in found)
+
+
+def strayed(found: Sequence[Standing]) -> list[Standing]:
+    """Those whose n-th collective of a program was another one than most had, for the first n where they differ; all
+    that differ there when there is no majority."""
+    for program in {s.program: None for s in found if s.recent}:
+        ways = [(s, _way(s)) for s in found if s.program == program and s.recent]
+        for n in sorted(set.intersection(*(set(way) for _, way in ways))):
+            takers: dict[tuple[int, int], list[Standing]] = {}
+            for s, way in ways:
+                takers.setdefault(way[n], []).append(s)
+            if len(takers) > 1:
+                most = max(len(group) for group in takers.values())
+                leading = [group for group in takers.values() if len(group) == most]
+                kept = leading[0] if len(leading) == 1 else []
+                return [s for s, _ in ways if s not in kept]
+    return []
+
+
+def _way(s: Standing) -> dict[int, tuple[int, int]]:
+    """Which collectives and phases a process came to, by number."""
+    first = s.begun - len(s.recent)
+    return {first + n: (index, phase) for n, (index, phase, _) in enumerate(s.recent)}
+
+
+def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> RunError:
+    """The error that names who is missing where, what it does, and what the others wait in.
+
+    ``why`` says what made the watchdog look, for example ``after 60 s``.
+    """
+    guilty = culprits(found, plans)
+    astray = guilty == strayed(found) != []
+    apart = not astray and guilty == _elsewhere(found) != []
+    waiting = [s for s in found if _waits(s) and s not in guilty]
+    met = max(waiting, key=lambda s: (bool(_needs(s, guilty, plans)), s.waited), default=None)
+    site = None if met is None else _site(met, plans)
+    if not guilty:
+        what = f"the ranks of this node wait for others {why}"
+    elif astray:
+        what = f"{_names(guilty)} took another way through the program than the others ({why})"
+    elif apart:
+        what = f"{_names(guilty)} came to something else than the others ({why})"
+        if len(guilty) == sum(_waits(s) for s in found):
+            what = f"{_names(guilty)} wait for each other at different places ({why})"
+    elif met is not None and site is not None:
+        what = f"{_names(guilty)} did not come to {site}, {site.devices[met.rank]} ({why})"
+    elif met is not None and met.state == EXCHANGING:
+        what = f"{_names(guilty)} did not come to {met.note} ({why})"
+    else:
+        what = f"{_names(guilty)} failed ({why})"
+    lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * (not apart)}" for s in guilty]
+    lines += [
+        f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * astray}"
+        for s in found
+        if s not in guilty and s.state != UNKNOWN
+    ]
+    where = site.place if site is not None else _last_place(guilty, plans)
+    return RunError(
+        "\n  ".join([what, *lines]), where=where or None, fix=SAME_CALLS if apart else _remedy(guilty, astray)
+    )
+
+
+def _waits(s: Standing) -> bool:
+    return s.process not in (DEAD, STOPPED) and s.state in (ARRIVING, FINISHING, EXPECTING, EXCHANGING)
+
+
+def _site(s: Standing, plans: Mapping[int, Plan]) -> Site | None:
+    plan = None if s.state == EXCHANGING else plans.get(s.program)
+    return None if plan is None else plan.sites.get(s.index)
+
+
+def _needs(s: Standing, guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> bool:
+    site = _site(s, plans)
+    return site is not None and any(g.rank in site.together(s.rank) for g in guilty)
+
+
+def _names(guilty: Sequence[Standing]) -> str:
+    return " and ".join(str(s.peer) for s in guilty)
+
+
+def _doing(s: Standing, plans: Mapping[int, Plan]) -> str:
+    """What a process does, in words."""
+    site, before = _site(s, plans), f"after {s.completed} collectives"
+    phase = _PHASES.get(s.phase, "")
+    at = f"{phase}{site}" if site is not None else f"collective {s.index}"
+    if s.program in plans and s.step:
+        at += f" of {plans[s.program].name}, step {s.step}"
+    if s.state == EXCHANGING:
+        doing = f"it waits for all ranks in {s.note}, for {s.waited / 1e9:.1f} s"
+    elif s.state in (ARRIVING, FINISHING, EXPECTING):
+        doing = "it waits for messages of other nodes in " if s.state == EXPECTING else "it waits in "
+        doing += f"{at}, {site.devices[s.rank]}, " if site is not None else f"{at} "
+        doing += f"for {s.waited / 1e9:.1f} s"
+    else:
+        doing = {
+            OUTSIDE: f"it is in the user's code, outside of a step, {before}",
+            COMPUTING: f"it computes in a step, {before}" + (f", the last {site}" if s.completed and site else ""),
+            WORKING: f"it works on {at}",
+            GONE: f"it has ended, {before}",
+        }.get(s.state, f"it is in state {s.state}")
+    if s.process == DEAD and s.state != GONE:
+        return "it is dead" + ("" if s.state == UNKNOWN else f"; last seen: {doing}")
+    return ("it is stopped (state T); " if s.process == STOPPED else "") + doing
+
+
+def _history(s: Standing, plans: Mapping[int, Plan]) -> str:
+    """The last collectives of a process, newest last."""
+    plan = plans.get(s.program)
+    if plan is None or not s.recent:
+        return ""
+    words = []
+    for index, phase, took in s.recent[-_SHOWN:]:
+        site = plan.sites.get(index)
+        name = f"%{site.name}" if site is not None else str(index)
+        mark = {START: " start", DONE_PHASE: " done"}.get(phase, "")
+        words.append(f"{name}{mark} " + ("not over" if took is None else f"{took:.3g} ms"))
+    return "; its last: " + ", ".join(words)
+
+
+def _last_place(guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> str:
+    sites = [site for s in guilty if (site := _site(s, plans)) is not None and s.completed]
+    return sites[0].place if sites else ""
+
+
+def _remedy(guilty: Sequence[Standing], astray: bool) -> str:
+    if any(s.process == DEAD for s in guilty):
+        return "look at that process's own output and at the system's log (out of memory?)"
+    if any(s.process == STOPPED for s in guilty):
+        return "something stopped that process (SIGSTOP, a debugger)"
+    if astray:
+        return "a condition that guards collectives must have the same value on all ranks"
+    return "find out what keeps that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever"

@@ -1,0 +1,281 @@
+"""The watchdog of a job: a rank that stops, dies, ends early or takes another way is named, and every rank ends.
+
+Ranks that wait in a collective look at each other's rows of the control table (`Watchdog.tick`, some 20 times a
+second): a dead partner ends the job at once, any other after the timeout. The first to find something claims the
+verdict, a word in shared memory, and raises the error; everybody else keeps quiet. A thread in each rank sees the
+verdict (or a dead process) also while its program is in the user's code or in a kernel that never ends, and ends the
+process when nothing else does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.transport import Transport
+from shardc.collectives.shared_memory.status_page import COMPUTING, GONE, ROW, ControlTable
+from shardc.launcher.jobs.crash_report import Answering
+from shardc.launcher.jobs.failures import abort, describe, prefixed
+from shardc.launcher.jobs.hang_diagnosis import at_a_stand, culprits, locked, strayed, verdict
+from shardc.launcher.jobs.rank_status import DEAD, STOPPED, Peer, Plan, Standing, process_state, standings, this_process
+from shardc.launcher.run.output_files import write_text
+from shardc.native.drive.drive_loop import Drive, Prepared
+
+__all__ = ["Watchdog", "start_watchdog"]
+
+#: Seconds between two looks of the thread, and the seconds that it leaves others to end the process in good order.
+_LOOK, _PATIENCE, _OWN_PATIENCE = 0.2, 2.0, 8.0
+#: Seconds that processes of other nodes may take longer to say who is missing.
+_ELSEWHERE = 10.0
+#: Seconds between seeing a dead process and saying so.
+_DEATH = 0.5
+#: A process that was not asked for this many seconds was stopped itself: the time does not count.
+_PAUSE = 2.0
+
+
+@dataclass
+class _Wait:
+    """A wait in progress: which, since when (seconds), the last calls, and what the last look found."""
+
+    which: int = -1
+    since: float = 0.0
+    last: float = 0.0
+    looked: float = 0.0
+    found: Sequence[Standing] = ()
+
+
+class Watchdog:
+    """Watches the processes of a job for one of them; ``peers`` by rank, ``table`` of this node (None: not known)."""
+
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        rank: int,
+        timeout: float,
+        table: ControlTable | None = None,
+        node_ranks: Sequence[int] = (),
+        claim: Callable[[int, int], int] = lambda word, value: value,
+        dump_to: Path | None = None,
+        answering: Answering | None = None,
+    ) -> None:
+        self._peers, self._rank, self._timeout, self._table = peers, rank, timeout, table
+        self._near = [peers[r] for r in node_ranks] if table is not None else []
+        self._claim_word, self._dump_to, self._answering = claim, dump_to, answering
+        self._plans: dict[int, Plan] = {}
+        self._wait = _Wait()
+        self._over = threading.Event()
+        self._mine = False
+        self._process = os.getpid()
+        #: The number of the step that this process is in, for the others to see.
+        self.step = ctypes.c_int64()
+
+    def add(self, number: int, plan: Plan) -> None:
+        """A program that will run, under its number in the control table."""
+        self._plans[number] = plan
+        if self._answering is not None:
+            self._answering.plan(number, plan)
+
+    def place(self, program: int, index: int) -> str:
+        """A collective of a program by their numbers, with its source line."""
+        plan = self._plans.get(program)
+        site = None if plan is None else plan.sites.get(index)
+        if plan is None or site is None:
+            return f"collective {index} of a program that this rank does not have"
+        return f"{site} of {plan.name} ({site.place})"
+
+    def show(self, loop: Prepared, memory: NDArray[np.uint8]) -> None:
+        """Let the others see whether this process is in a step of ``loop``, whose job is in ``memory``."""
+        if self._table is None or ROW.fields is None:
+            return
+        start = int(self._table.heaps[self._table.position].ctypes.data)
+        loop.job.shown = self._table.address + ROW.fields["state"][1]
+        loop.job.inside = COMPUTING
+        self.step = ctypes.c_int64.from_address(self._table.address + ROW.fields["step"][1])
+        loop.job.recorder = self._table.address + ROW.fields["recorder"][1]
+        loop.job.number = int(memory.ctypes.data) - start
+
+    def tick(self, which: int, began: int) -> None:
+        """Called again and again while this process waits; ``which`` numbers its waits, ``began`` is in monotonic ns.
+
+        Raises `RunError` that names who is missing when there is no hope, or the timeout has passed.
+        """
+        if self._table is None:
+            return  # messages between processes have a limit of their own
+        now = time.monotonic()
+        self._table.mine["polls"] += 1
+        if self._wait.which != which:
+            self._wait = _Wait(which, began / 1e9, now, now)
+        elif now - self._wait.last > _PAUSE:
+            self._wait.since += now - self._wait.last
+        self._wait.last = now
+        if self._said() or self._hopeless(now):
+            raise self.failed(None)
+        late = now - self._wait.since - self._timeout
+        # Other nodes know better whom they wait for, if it is nobody here.
+        if self._timeout and late > 0 and (culprits(self._look(), self._plans) or late > _ELSEWHERE):
+            raise self.failed(None, f"after {self._timeout:g} s")
+
+    def failed(self, error: BaseException | None, why: str = "at once") -> BaseException:
+        """The error to raise for the whole job: ``error``, or the verdict over who is missing.
+
+        Only the first process of the node gets so far; for others this does not return.
+        """
+        if not self._claimed():
+            self._end_quietly()
+        found = self._look()
+        if error is not None and not strayed(found):
+            time.sleep(_LOOK)  # the others may be about to come to where the ways part
+            found = self._look()
+        made = verdict(found, self._plans, why) if error is None or strayed(found) else error
+        self._dump(made, found)
+        return made
+
+    def claim_failure(self) -> bool:
+        """This process fails by itself: is it the first of its node?"""
+        return os.getpid() == self._process and self._claimed()
+
+    def printed(self) -> None:
+        """The user has read why the job fails: who started it need not say who died first."""
+        if self._answering is not None and os.getpid() == self._process:
+            self._answering.told()
+
+    def close(self) -> None:
+        """This process ends in good order; a child that it forked is somebody else."""
+        if os.getpid() != self._process:
+            return
+        self._over.set()
+        if self._table is not None and not self._mine:
+            self._table.mine["state"] = GONE
+        if self._answering is not None:
+            self._answering.close()
+
+    def guard(self) -> None:
+        """The thread: end this process when the job has failed and nothing else ends it."""
+        while not self._over.wait(_LOOK):
+            if self._said():
+                self._leave(_OWN_PATIENCE if self._mine else 0.0)
+            elif self._dead() and not self._over.wait(2 * _DEATH) and not self._said():
+                self._end_for_all()
+
+    def _leave(self, patience: float) -> None:
+        """The job has failed, and its launcher ends everybody; if not, this process ends itself, and the stopped."""
+        if self._over.wait(_PATIENCE):
+            return
+        for peer in self._near:
+            if process_state(peer) == STOPPED:
+                os.kill(peer.pid, signal.SIGKILL)
+        if not self._over.wait(patience):
+            os._exit(1)
+
+    def _end_for_all(self) -> None:
+        """A process died while this one was busy with something else."""
+        if not self._claimed():
+            return
+        found = self._look()
+        error = verdict(found, self._plans, "seen by the watchdog")
+        self._dump(error, found)
+        print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
+        self.printed()
+        abort(1, sys.modules["mpi4py.MPI"])
+
+    def _hopeless(self, now: float) -> bool:
+        """Is somebody dead, or has ended or taken another way while this process waits?"""
+        if self._table is None:
+            return False
+        if self._dead():
+            # Whoever failed with words of its own, or the launcher, ends this process before that is over.
+            time.sleep(_DEATH)
+            return True
+        if now - self._wait.looked < _LOOK:
+            return False
+        self._wait.looked = now
+        found, before = self._look(), self._wait.found
+        self._wait.found = found
+        if at_a_stand(found, before) and strayed(found):
+            return True
+        if before and locked(found, before, self._rank, self._plans):
+            return True
+        return any(s.state == GONE for s in culprits(found, self._plans))
+
+    def _dead(self) -> bool:
+        if self._table is None:
+            return False
+        return any(
+            int(row["state"][0]) != GONE and process_state(peer) == DEAD
+            for row, peer in zip(self._table.rows, self._near, strict=True)
+        )
+
+    def _look(self) -> list[Standing]:
+        return [] if self._table is None else standings(self._table, self._near, time.monotonic_ns())
+
+    def _said(self) -> bool:
+        return self._table is not None and bool(self._table.rows[0]["failed"][0])
+
+    def _claimed(self) -> bool:
+        """Is it this process that speaks for its node?"""
+        if self._table is not None and not self._mine:
+            field = ROW.fields["failed"][1] if ROW.fields else 0
+            word = int(self._table.rows[0].ctypes.data) + field
+            self._mine = self._claim_word(word, 1 + self._rank) == 1 + self._rank
+        return self._mine or self._table is None
+
+    def _end_quietly(self) -> NoReturn:
+        sys.stdout.flush()
+        self._leave(0.0)
+        os._exit(1)
+
+    def _dump(self, error: BaseException, found: Sequence[Standing]) -> None:
+        if self._dump_to is None:
+            return
+        data = {
+            "error": str(error),
+            "processes": [asdict(s) for s in found],
+            "programs": {str(number): plan.to_json() for number, plan in self._plans.items()},
+        }
+        self._dump_to.mkdir(parents=True, exist_ok=True)
+        write_text(self._dump_to / f"flight-recorder.rank{self._rank}.json", json.dumps(data, indent=1))
+
+
+@dataclass(frozen=True)
+class _Hook:
+    """An exception hook that lets the watchdog know that this rank ends the job; ``claim`` and ``printed`` are for
+    those who end it without a hook, before and after they print why."""
+
+    before: Callable[..., object]
+    claim: Callable[[], object]
+    printed: Callable[[], object]
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: object) -> None:
+        self.claim()
+        self.before(kind, error, trace)
+
+
+@cache
+def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: Path | None) -> Watchdog | None:
+    """The watchdog of this process in its job, None without other processes. All processes call this together."""
+    if transport.process_count == 1:
+        return None
+    rank = transport.process_index
+    peers = transport.exchange_objects(this_process(rank))
+    table = transport.control
+    answering = Answering.to_launcher(peers[rank], -1 if table is None else table.file)
+    dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, dump_to, answering)
+    if table is not None:
+        threading.Thread(target=dog.guard, name="shardc-watchdog", daemon=True).start()
+    sys.excepthook = _Hook(sys.excepthook, dog.claim_failure, dog.printed)
+    atexit.register(dog.close)
+    return dog

@@ -1,0 +1,72 @@
+"""Collectives on what a loop never changes happen once, before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.costs.kernels.peak_memory import estimate_peak
+from shardc.costs.machines.machine import Machine
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops
+from shardc.partitioner.optimise.loops.hoist import hoist, invariant, needs
+
+__all__ = ["HoistCollectives"]
+
+
+@dataclass(frozen=True, slots=True)
+class HoistCollectives:
+    """A collective whose operands are the same in every iteration becomes an element of the loop's state.
+
+    It then takes memory as long as the loop runs: on a ``machine`` no more than its devices have beside the program's
+    estimated peak, else no more than ``growth`` times that peak. What does not fit stays in the loop.
+    """
+
+    machine: Machine | None = None
+    growth: float = 1.0
+    name: str = "hoist-collectives"
+    why: str = "weights that a loop does not change are gathered once"
+
+    def run(self, module: Module) -> Module:
+        if not any(i.opcode == "while" for i in module.instructions()):
+            return module
+        peak = estimate_peak(module)
+        room = _Room(round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak)
+        return change_loops(module, lambda carry, _: _hoisted(carry, room))
+
+
+@dataclass(slots=True)
+class _Room:
+    """Bytes that are left."""
+
+    nbytes: int
+
+    def take(self, wanted: int) -> bool:
+        """Is there room for so much? Then it is taken."""
+        if wanted > self.nbytes:
+            return False
+        self.nbytes -= wanted
+        return True
+
+
+def _hoisted(carry: Carry, room: _Room) -> Sequence[Instruction] | None:
+    still = invariant(carry.body)
+    moved = [i for i in carry.body if i in still and i.opcode in COLLECTIVES and not i.shape.is_tuple]
+    return hoist(carry, _fitting(moved, still, room))
+
+
+def _fitting(moved: Sequence[Instruction], still: set[Instruction], room: _Room) -> list[Instruction]:
+    """Those of ``moved`` to keep during the loop; what they are computed from goes along with them.
+
+    Where there is no room for one, there may be for what it is computed from.
+    """
+    sources = {i: needs(i, still) for i in moved}
+    left, kept = list(moved), set[Instruction]()
+    while left:
+        last = [i for i in left if not any(i in sources[o] for o in left)]
+        fit = [i for i in last if room.take(i.shape.nbytes)]
+        kept.update(fit)
+        gone = set(last).union(*(sources[i] for i in fit))
+        left = [i for i in left if i not in gone]
+    return [i for i in moved if i in kept]

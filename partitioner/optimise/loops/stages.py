@@ -1,0 +1,117 @@
+"""What passes that pipeline loops share: copies of a body's parts, and what overlapping them is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardc.costs.kernels.peak_memory import estimate_peak
+from shardc.costs.kernels.roofline import compute_seconds
+from shardc.costs.kernels.trips import Count, counted
+from shardc.costs.machines.machine import Machine
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, topological
+from shardc.hlo.ir.opset import COLLECTIVES, OPS, has_side_effect
+from shardc.hlo.ir.sharding import DimSharding, Sharding
+from shardc.partitioner.optimise.loops.carry import Carry, element
+from shardc.partitioner.options import Choice
+from shardc.partitioner.reshard.layout import AxisTable
+from shardc.partitioner.reshard.price import Seconds
+
+__all__ = ["Worth", "cheap", "copied", "counting", "splittable"]
+
+_LIGHT = ("elementwise", "shape", "indexing")
+#: The part of a loop's time that pipelining has to save, and the seconds of an iteration: below that the schedule keeps
+#: no transfer beside kernels.
+_LEAST = 0.05
+_LEAST_SECONDS = 5e-6
+#: The part of a loop's state that pipelining may always add: estimates of peaks are too high where much is fused.
+_LITTLE = 1 / 8
+
+
+def cheap(i: Instruction) -> bool:
+    """May ``i`` be computed apart from the rest of its iteration? It only moves data or changes single elements."""
+    light = OPS[i.opcode].family in _LIGHT or i.opcode in ("partition-id", "replica-id", "tuple", "get-tuple-element")
+    return light and not has_side_effect(i) and not any(called_computations(i))
+
+
+def splittable(carry: Carry) -> bool:
+    """May parts of the body run before or after the loop?"""
+    return not any(has_side_effect(i) for i in carry.body)
+
+
+def counting(carry: Carry) -> Count | None:
+    """How the loop counts, if the count is in its own instructions."""
+    told = "known_trip_count" in str(carry.loop.attrs.get("backend_config", ""))
+    return None if told else counted(carry.rebuilt(carry.initial, carry.condition, carry.body))
+
+
+def copied(
+    wanted: Iterable[Instruction], body: Computation, state: Sequence[Instruction], done: dict[Instruction, Instruction]
+) -> list[Instruction]:
+    """``wanted`` of the body computed from other elements of its state; ``done`` has and gets what is copied."""
+    wanted = list(wanted)
+    for x in topological(wanted):
+        k = element(x, body)
+        if x is body.parameters[0] or x in done:
+            continue
+        done[x] = state[k] if k is not None else x.replace(operands=tuple(done[o] for o in x.operands))
+    return [done[x] for x in wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Is it worth pipelining a loop? Yes if it is ``always`` wanted, else where a machine has the memory and saves
+    time: collectives that overlap with an iteration's computing cost no more than what is longer."""
+
+    choice: Choice
+    machine: Machine | None
+    table: AxisTable | None
+    room: float
+
+    @staticmethod
+    def of(module: Module, choice: Choice, machine: Machine | None) -> Worth | None:
+        """For the loops of a module; None when nothing is to be done."""
+        if choice == "never" or (choice == "auto" and machine is None):
+            return None
+        if not any(i.opcode == "while" for i in module.instructions()):
+            return None
+        known = [g for i in module.instructions() if (g := _groups(i)) is not None]
+        table = None
+        if known:
+            table = AxisTable(known[0].mesh, [Sharding(g.mesh, (DimSharding(g.axes),)) for g in known])
+        room = float("inf") if machine is None else machine.device.memory_bytes - estimate_peak(module)
+        return Worth(choice, machine, table, room)
+
+    def pays(self, body: Computation, moved: Sequence[Instruction], nbytes: int) -> bool:
+        """Overlapping the collectives ``moved`` of a body, for ``nbytes`` of buffers more?"""
+        if self.choice == "always":
+            return True
+        if self.machine is None or self.table is None or not self._fits(body.root.shape.nbytes, nbytes):
+            return False
+        computing = compute_seconds(self.machine.device, body)
+        travel = {i: self._seconds(i) for i in body if i.opcode in COLLECTIVES}
+        if any(travel[i] is None for i in moved):
+            return False
+        hidden = min(sum(travel[i] or 0.0 for i in moved), computing)
+        return hidden > max(_LEAST_SECONDS, _LEAST * (computing + sum(t or 0.0 for t in travel.values())))
+
+    def _fits(self, state: int, nbytes: int) -> bool:
+        """Is there memory for ``nbytes`` more in a loop with so much ``state``?"""
+        assert self.machine is not None
+        little = nbytes <= _LITTLE * state and state + nbytes <= self.machine.device.memory_bytes
+        return little or nbytes <= self.room
+
+    def _seconds(self, i: Instruction) -> float | None:
+        """What a collective takes; None where its groups are not over axes."""
+        groups = _groups(i)
+        if groups is None or self.machine is None or self.table is None:
+            return None
+        price = Seconds(self.table, self.machine)
+        return price.collective(i.opcode, i.shape.nbytes, self.table.atoms(groups.axes))
+
+
+def _groups(i: Instruction) -> AxisGroups | AxisPairs | None:
+    attrs: Mapping[str, object] = i.attrs
+    groups = attrs.get("replica_groups", attrs.get("source_target_pairs")) if i.opcode in COLLECTIVES else None
+    return groups if isinstance(groups, AxisGroups | AxisPairs) else None

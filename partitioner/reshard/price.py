@@ -1,0 +1,132 @@
+"""What moves cost: bytes and number of collectives, or seconds on a machine and number of collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.costs.machines.machine import Machine
+from shardc.costs.network.collective_cost import Choice, parts_choice
+from shardc.costs.network.mapping import place
+from shardc.costs.network.placement import Part, Placement
+from shardc.costs.network.topology import Links
+from shardc.hlo.ir.types import DType
+from shardc.partitioner.reshard.layout import Atoms, AxisTable
+from shardc.partitioner.reshard.lower_bound import Boundary
+from shardc.partitioner.reshard.moves import Cost, Step, move_cost, sent, transfers
+
+__all__ = ["Bytes", "Price", "Seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes that one device sends: the same answer on every machine."""
+
+    table: AxisTable
+
+    def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+        """One move of an array of ``dims`` with elements of ``nbytes``."""
+        return move_cost(self.table, dims, nbytes, step)
+
+    def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
+        """One collective over ``atoms`` with a local result of ``nbytes``."""
+        return sent(opcode, nbytes, self.table.extent(atoms))
+
+    def own(self, cost: Cost) -> Cost:
+        """What an operation says that it sends: bytes and collectives."""
+        return cost
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """What a device holds is free for it, all else costs its bytes."""
+        return (Boundary(frozenset(range(self.table.count)), 1, 0.0, 1.0),)
+
+    def memory(self) -> float:
+        """Bytes of a device; unknown."""
+        return 0.0
+
+    def rate(self, dtype: DType, *, products: bool) -> float:
+        """Arithmetic takes no bytes."""
+        return 0.0
+
+
+class Seconds:
+    """Modelled time on a machine whose devices lie along the mesh as they do by default (`place`).
+
+    Raises `InputError` where the mesh does not fit the machine.
+    """
+
+    def __init__(self, table: AxisTable, machine: Machine) -> None:
+        self.table = table
+        self.machine = machine
+        self.placement: Placement = place(machine, table.mesh)
+        self._known: dict[tuple[str, int, Atoms], float] = {}
+        self._choices: dict[tuple[str, Atoms], Choice] = {}
+        self._parts: dict[Atoms, tuple[Part, ...]] = {}
+
+    def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+        total, count = 0.0, 0
+        for t in transfers(self.table, dims, nbytes, step):
+            total += t.times * self.collective(t.opcode, t.nbytes, t.atoms)
+            count += t.times
+        return (total, count)
+
+    def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
+        """One collective over ``atoms`` with a local result of ``nbytes``."""
+        key = (opcode, nbytes, atoms)
+        seconds = self._known.get(key)
+        if seconds is None:
+            choice = self._choices.get((opcode, atoms))
+            if choice is None:
+                choice = parts_choice(self.placement, opcode, self._parts_of(atoms))
+                self._choices[opcode, atoms] = choice
+            seconds = self._known[key] = choice.seconds(nbytes)
+        return seconds
+
+    def links(self, atoms: Atoms) -> Links:
+        """The outermost links that groups over ``atoms`` use."""
+        parts = self._parts_of(atoms)
+        return parts[-1].links if parts else self.placement.links[0]
+
+    def own(self, cost: Cost) -> Cost:
+        """Between neighbours that may be as far apart as the mesh allows."""
+        nbytes, count = cost
+        links = self.links(tuple(range(self.table.count)))
+        return (nbytes / links.bandwidth + count * links.latency, count)
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Around each device, and around the devices that meet below each level; measured costs have no such bound."""
+        table, links = self.table, self.placement.links
+        every = range(table.count)
+        if self.machine.measured is not None:
+            return (Boundary(frozenset(every), 1, 0.0, 0.0),)
+        levels = {a: min((p.links.level for p in self._parts_of((a,))), default=0) for a in every}
+        out: list[Boundary] = []
+        for n in sorted({x.level for x in links if x.size > 1} | {0}):
+            outer = frozenset(a for a in every if levels[a] >= n)
+            beyond = [x for x in links if x.level >= n and x.size > 1]
+            rate = sum(x.bandwidth * len(x.resources) for x in beyond)
+            if outer and beyond:
+                inside = table.mesh.size // table.extent(sorted(outer))
+                out.append(Boundary(outer, inside, min(x.latency for x in beyond), 1 / rate))
+        return tuple(out)
+
+    def memory(self) -> float:
+        """Bytes of a device."""
+        return float(self.machine.device.memory_bytes)
+
+    def rate(self, dtype: DType, *, products: bool) -> float:
+        """Seconds per element that is read and written, or per multiplication and addition of ``products``."""
+        device = self.machine.device
+        if not products:
+            return 2 * dtype.nbytes / device.memory_bandwidth
+        return 2 / device.flops.get(dtype.name, min(device.flops.values(), default=device.memory_bandwidth))
+
+    def _parts_of(self, atoms: Atoms) -> tuple[Part, ...]:
+        found = self._parts.get(atoms)
+        if found is None:
+            table = self.table
+            strides = [(table.extent(range(a + 1, table.count)), table.extents[a]) for a in sorted(atoms, reverse=True)]
+            found = self._parts[atoms] = self.placement.parts_along(tuple(strides))
+        return found
+
+
+Price = Bytes | Seconds

@@ -1,0 +1,257 @@
+"""Resharding: the cheapest way from one layout to another.
+
+`Resharder.path` searches over layouts (A* on bytes sent, then number of collectives). Moves are
+those of `moves.py`. States never exceed the larger padded shard of the two ends, so a path through full
+replication is only taken when an end is replicated. Where the padding of small uneven sizes rules that out, states
+are at least split into as many shards as the less split end. Atoms that always move together are treated as one at
+first and split up only when that finds nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shardc.costs.machines.machine import Machine
+from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.reshard.lower_bound import at_least
+from shardc.partitioner.reshard.moves import Cost, Step
+from shardc.partitioner.reshard.price import Bytes, Price, Seconds
+from shardc.partitioner.reshard.try_moves import Trials, blocks_of
+
+__all__ = ["Path", "Resharder"]
+
+
+#: States looked at before a search takes what it has or gives up; simple reshards need fewer than twenty.
+_PATIENCE = 400
+#: How much more what is still to come counts than what was spent, where a search has run out of patience.
+_HASTE = 3.0
+#: Costs that differ by less, relatively, are equal.
+_EXACT = 1e-12
+#: A path is faster if it takes this part of the time, and these seconds less.
+_SAVING = 0.9
+_SAVING_SECONDS = 5e-6
+#: Blocks of atoms are not cut into more than these.
+_FEW = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Steps in order, and what they cost together."""
+
+    cost: Cost
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """What one search is about: states with at most ``limit`` elements in at least ``shards`` parts.
+
+    The target has ``size`` elements; paths that cost ``ceiling`` or more are of no interest. With more ``haste`` than
+    1 a path is found sooner, which need not be the cheapest.
+    """
+
+    dims: tuple[int, ...]
+    nbytes: int
+    trials: Trials
+    limit: float
+    size: int
+    shards: int = 1
+    patience: float = _PATIENCE
+    haste: float = 1.0
+    ceiling: float = math.inf
+
+    @property
+    def target(self) -> Layout:
+        return self.trials.target
+
+
+class Resharder:
+    """Finds paths and remembers them by dimensions, element size and the two layouts.
+
+    Costs are bytes, or seconds when a ``machine`` is given, and numbers of collectives.
+    """
+
+    def __init__(self, table: AxisTable, machine: Machine | None = None) -> None:
+        self.table = table
+        self.price: Price = Bytes(table) if machine is None else Seconds(table, machine)
+        self._boundaries = self.price.boundaries()
+        self._by_bytes = None if machine is None else Resharder(table)
+        self._paths: dict[tuple[tuple[int, ...], int, Layout, Layout], Path] = {}
+        self._like: dict[tuple[tuple[int, ...], int, Layout, Layout], Path | None] = {}
+        self._bounds: dict[tuple[tuple[int, ...], int, Layout, Layout], float] = {}
+
+    def path(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
+        """The cheapest path for an array of global ``dims`` with elements of ``nbytes``."""
+        key = (dims, nbytes, source, target)
+        found = self._paths.get(key)
+        if found is None:
+            found = self._paths[key] = self._searched(*key)
+        return found
+
+    def _searched(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
+        """A path by bytes is the same for all even sizes, and is searched for once; time has it to beat."""
+        if self._by_bytes is not None:
+            known = self._priced(dims, nbytes, self._by_bytes.path(dims, nbytes, source, target))
+            return self._faster(dims, nbytes, source, target, known)
+        devices = self.table.mesh.size
+        like = (tuple(n if n % devices else devices for n in dims), 1, source, target)
+        found = self._paths.get(like)
+        if found is None:
+            found = self._paths[like] = self._search(*like)
+        return self._priced(dims, nbytes, found)
+
+    def _priced(self, dims: tuple[int, ...], nbytes: int, path: Path) -> Path:
+        costs = [self.price.step(dims, nbytes, step) for step in path.steps]
+        return Path((sum((wire for wire, _ in costs), 0.0), sum(count for _, count in costs)), path.steps)
+
+    def cost(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Cost:
+        """Bytes sent per device (or seconds) and number of collectives of that path."""
+        return (0.0, 0) if source is target else self.path(dims, nbytes, source, target).cost
+
+    def start(self, dims: tuple[int, ...], nbytes: int, forms: Sequence[Layout], target: Layout) -> Layout:
+        """The form from which a value comes into ``target``: the nearest of those that are reduced furthest.
+
+        Partial sums are so added up once. Two paths of their own would add them up in two orders, and readers would
+        see different bits of one value.
+        """
+        if len(forms) == 1:
+            return forms[0]
+        whole = set(target.unreduced)
+        fit = [f for f in forms if whole.issubset(f.unreduced)]
+        least = min((len(f.unreduced) for f in fit), default=0)
+        found = [f for f in fit if len(f.unreduced) == least] or forms
+        return min(found, key=lambda form: self.cost(dims, nbytes, form, target))
+
+    def at_least(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> float:
+        """A lower bound of that cost, found without a search."""
+        if source is target:
+            return 0.0
+        key = (dims, nbytes, source, target)
+        found = self._bounds.get(key)
+        if found is None:
+            sizes = (nbytes * math.prod(dims), nbytes * math.prod(self.table.local_dims(target, dims)))
+            found = self._bounds[key] = at_least(self.table, self._boundaries, sizes, (source, target))
+        return found
+
+    def _search(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
+        if source is target:
+            return Path((0.0, 0), ())
+        goal = self._goal(dims, nbytes, source, target)
+        coarse, fine = blocks_of(self.table, source, target), tuple(range(self.table.count))
+        fewest = min(self.table.extent(x.used) for x in (source, target))
+        hasty = replace(goal, trials=replace(goal.trials, blocks=fine), haste=_HASTE)
+        for tried in (
+            goal,
+            hasty,
+            replace(hasty, limit=math.inf, shards=fewest),
+            replace(hasty, trials=replace(goal.trials, blocks=coarse), limit=math.inf, patience=math.inf),
+        ):
+            found = self._find(tried, source)
+            if found is not None:
+                return found
+        raise AssertionError(f"no path from {source} to {target}")
+
+    def _faster(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout, known: Path) -> Path:
+        """A path that takes less time than ``known`` and no more memory; ``known`` where none is found.
+
+        One collective runs by the best algorithm for its links already, where there are no copies of the array whose
+        links could help; and what saves less than models know of latencies is no better. Arrays of about the same
+        size, evenly split, are searched for once.
+        """
+        ceiling = min(_SAVING * known.cost[0], known.cost[0] - _SAVING_SECONDS)
+        copies = self.table.count - len({*source.used, *source.unreduced, *target.used, *target.unreduced})
+        if (known.cost[1] <= 1 and not copies) or self.at_least(dims, nbytes, source, target) >= ceiling:
+            return known
+        goal = self._goal(dims, nbytes, source, target)
+        goal = replace(goal, limit=max(goal.limit, *self._sizes(known, dims), 0), patience=_PATIENCE // 4)
+        devices, size = self.table.mesh.size, max(1, nbytes * math.prod(dims))
+        like = (tuple(n if n % devices else devices for n in dims), size.bit_length() // 2, source, target)
+        if like not in self._like:
+            found = self._fastest(replace(goal, ceiling=ceiling), source)
+            self._like[like] = found
+            return known if found is None else found
+        kept = self._like[like]
+        if kept is None or max(self._sizes(kept, dims)) > goal.limit:
+            return known
+        priced = self._priced(dims, nbytes, kept)
+        return priced if priced.cost[0] < ceiling else known
+
+    def _sizes(self, path: Path, dims: tuple[int, ...]) -> list[int]:
+        """Elements of a device's part after each step."""
+        return [math.prod(self.table.local_dims(step.after, dims)) for step in path.steps]
+
+    def _fastest(self, goal: _Goal, source: Layout) -> Path | None:
+        """The best path below the goal's ceiling that is found with few blocks and with many."""
+        known, ceiling = None, goal.ceiling
+        for blocks in dict.fromkeys((blocks_of(self.table, source, goal.trials.target), goal.trials.blocks)):
+            found = self._find(replace(goal, trials=replace(goal.trials, blocks=blocks), ceiling=ceiling), source)
+            if found is not None:
+                known, ceiling = found, found.cost[0]
+        return known
+
+    def _goal(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> _Goal:
+        table = self.table
+        ends = [math.prod(table.local_dims(x, dims)) for x in (source, target)]
+        uneven = tuple(d for d, n in enumerate(dims) if n % table.mesh.size)
+        blocks = blocks_of(table, source, target, cut=True)
+        if len(set(blocks)) > _FEW:
+            blocks = blocks_of(table, source, target)
+        trials = Trials(table, target, blocks, self._by_bytes is not None, uneven)
+        return _Goal(dims, nbytes, trials, max(ends), ends[1])
+
+    def _find(self, goal: _Goal, source: Layout) -> Path | None:
+        """A* with `_at_least` as the bound; after ``goal.patience`` states the best path so far, if any."""
+        best: dict[Layout, tuple[float, int, int]] = {source: (0.0, 0, 0)}
+        back: dict[Layout, Step] = {}
+        heap: list[tuple[float, int, int, int, Layout]] = [(self._at_least(goal, source), 0, 0, 0, source)]
+        done: set[Layout] = set()
+        ceiling, pushed = goal.ceiling, 0
+        while heap and len(done) < goal.patience:
+            least, *_, state = heapq.heappop(heap)
+            if state in done:
+                continue
+            done.add(state)
+            if state is goal.target:
+                break
+            sent, collectives, length = best[state]
+            for move, after in goal.trials.moves(state):
+                if after in done or not self._allowed(goal, after):
+                    continue
+                step = Step(state, move, after)
+                more = self.price.step(goal.dims, goal.nbytes, step)
+                total = (round(sent + more[0], 15), collectives + more[1], length + 1)
+                if total[0] >= ceiling:
+                    continue
+                bound = total[0] + goal.haste * self._at_least(goal, after)
+                if after is goal.target and total[0] <= least * (1 + _EXACT) and total[1] <= 1:
+                    # Nothing can be cheaper than the bound, or fewer than one collective.
+                    back[after] = step
+                    return Path(total[:2], _walk_back(back, source, after))
+                if bound < ceiling * (1 - _EXACT) and (after not in best or total < best[after]):
+                    best[after], back[after] = total, step
+                    pushed += 1
+                    if after is goal.target and ceiling < math.inf:
+                        ceiling = total[0]
+                    heapq.heappush(heap, (bound, total[1], total[2], pushed, after))
+        if goal.target not in best:
+            return None
+        return Path(best[goal.target][:2], _walk_back(back, source, goal.target))
+
+    def _at_least(self, goal: _Goal, state: Layout) -> float:
+        whole = goal.nbytes * math.prod(goal.dims)
+        return at_least(self.table, self._boundaries, (whole, goal.nbytes * goal.size), (state, goal.target))
+
+    def _allowed(self, goal: _Goal, state: Layout) -> bool:
+        small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit
+        return small and self.table.extent(state.used) >= goal.shards
+
+
+def _walk_back(back: dict[Layout, Step], source: Layout, end: Layout) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    while end is not source:
+        steps.append(back[end])
+        end = back[end].before
+    return tuple(reversed(steps))

@@ -1,0 +1,401 @@
+"""Rewriting one computation: every global value becomes a local one, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.ir import Computation, Instruction, Origin, topological
+from shardc.hlo.ir.opset import COLLECTIVES, has_side_effect
+from shardc.hlo.ir.types import Shape, tuple_shape
+from shardc.hlo.progress import detail
+from shardc.partitioner.reshard.layout import Atoms, Layout
+from shardc.partitioner.reshard.moves import (
+    AllReduce,
+    AllToAll,
+    Gather,
+    Permute,
+    ReduceScatter,
+    Step,
+    emit_move,
+    moved_atoms,
+)
+from shardc.partitioner.rewrite.cause import Cause, Decided
+from shardc.partitioner.rewrite.context import Context, Signature
+from shardc.partitioner.rewrite.emitter import Emitter
+from shardc.partitioner.rewrite.invariants import pieces_read
+from shardc.partitioner.rewrite.values import Partial, Tree, Value, leaves
+from shardc.partitioner.rules.rule import Handled, Local, Row, Site
+from shardc.partitioner.strategy.choose import Choice, Operand, Problem
+from shardc.partitioner.strategy.required_layouts import needs
+from shardc.partitioner.unreduced.accumulate import wishes
+from shardc.partitioner.unreduced.moved_partials import gives_moved
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
+
+__all__ = ["REDUCIBLE_LATER", "Body", "partition_computation"]
+
+#: After how many instructions it is told how far the walk is.
+_TOLD = 500
+#: Reductions that can be put off.
+REDUCIBLE_LATER = ("sum", "max", "min")
+
+
+def partition_computation(
+    context: Context,
+    rules: Mapping[str, Row],
+    computation: Computation,
+    parameters: Sequence[tuple[Layout, ...]],
+    results: Sequence[Layout],
+) -> Computation:
+    """The local form of ``computation``; layouts are per leaf of each parameter and of the root."""
+    body = Body(context, rules, computation, parameters)
+    body.walk(results)
+    return body.finish(results)
+
+
+class Body:
+    """The state of one computation: its emitter and the value of each global instruction."""
+
+    def __init__(
+        self,
+        context: Context,
+        rules: Mapping[str, Row],
+        computation: Computation,
+        parameters: Sequence[tuple[Layout, ...]],
+    ) -> None:
+        self.context = context
+        self.rules = rules
+        self.computation = computation
+        self.parameter_layouts = parameters
+        self.signature = Signature(computation, tuple(parameters), ())
+        self.em = Emitter(context.table, context.reducers, context.names)
+        self.values: dict[Instruction, Tree] = {}
+        self.uses: dict[Instruction, int] = {}
+        self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
+        self.needs: Mapping[Instruction, Layout] = {}
+        self.wishes: Mapping[Instruction, Layout] = {}
+        self.reader: Instruction | None = None
+        self.asked: tuple[Decided, Instruction] | None = None
+
+    # -- the walk --------------------------------------------------------------------------------------------
+
+    def walk(self, results: Sequence[Layout]) -> None:
+        """Visit everything that a computation with results in these layouts needs."""
+        self.signature = Signature(self.computation, tuple(self.parameter_layouts), tuple(results))
+        live = self.live()
+        self.needs = needs(self, self.rules, live, results)
+        self.wishes = wishes(self, live, results)
+        self.needs = {**self.needs, **self.wishes}
+        for number, instruction in enumerate(live):
+            if number % _TOLD == 0 and number:
+                detail("%d of %d instructions", number, len(live))
+            self.visit(instruction)
+
+    def live(self) -> list[Instruction]:
+        """Parameters, side effects and what the root needs, in program order; counts uses on the way."""
+        keep = {
+            i for i in self.computation if i.opcode == "parameter" or has_side_effect(i) or i is self.computation.root
+        }
+        for i in reversed(self.computation.instructions):
+            if i in keep:
+                for o in i.operands:
+                    keep.add(o)
+                    self.uses[o] = self.uses.get(o, 0) + 1
+        return [i for i in self.computation if i in keep]
+
+    def visit(self, op: Instruction) -> None:
+        """Partition one instruction and remember its value."""
+        row = self.rules[op.opcode]
+        self.em.metadata, self.em.origin = op.metadata, op.origin
+        self.reader = op
+        if isinstance(row, Local):
+            self.values[op] = self.partition_locally(op, row)
+        elif isinstance(row, Handled):
+            self.values[op] = row.partition(self, op)
+        else:
+            raise UnsupportedError(
+                f"{op.opcode} cannot be partitioned: {row.why}",
+                where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
+                fix="give the program without it, or an already partitioned one",
+            )
+
+    def finish(self, results: Sequence[Layout]) -> Computation:
+        """The local computation, its root in the given layouts."""
+        root = self.computation.root
+        self.em.metadata, self.em.origin = root.metadata, None
+        self.reader = root
+        tree = self.values[root]
+        reason = "the computation returns"
+        local = self.assemble(
+            root.shape, tree, iter([self.get(v, x, reason) for v, x in zip(leaves(tree), results, strict=True)])
+        )
+        kept = [i for i in self.em.instructions if i.opcode == "parameter" or has_side_effect(i)]
+        kept.append(local)
+        needed = set(topological(kept))
+        order = [i for i in self.em.instructions if i in needed]
+        return Computation(self.context.computation_names.own(self.computation.name), order, local)
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def value(self, op: Instruction) -> Value:
+        """The value of an array-shaped instruction."""
+        tree = self.values[op]
+        assert isinstance(tree, Value), f"%{op.name} is a tuple"
+        return tree
+
+    def readers(self, op: Instruction) -> int:
+        """How many may want the value of an array reduced: one in name where all want it partial."""
+        return 1 if op in self.needs and self.needs[op].unreduced else self.uses.get(op, 1)
+
+    def wanted(self, op: Instruction) -> tuple[Layout, ...]:
+        """The propagated layouts of an instruction's leaves, or the planned ones; partial values reduced."""
+        planned = self.context.plan.layouts.get(op)
+        return self.context.layouts(op) if planned is None else tuple(map(self.context.table.reduced, planned))
+
+    def get(self, value: Value, layout: Layout, need: str) -> Instruction:
+        """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
+        found = value.forms.get(layout)
+        if found is not None:
+            return found
+        if value.remake is not None:
+            made = value.forms[layout] = self._remade(value, layout)
+            return made
+        dims, nbytes = value.shape.dims, value.shape.dtype.nbytes
+        resharder = self.context.resharder
+        start = resharder.start(dims, nbytes, tuple(value.forms), layout)
+        local = value.forms[start]
+        metadata, origin = self.em.metadata, self.em.origin
+        table = self.context.table
+        asked, operand = self.asked or (None, None)
+        data = (value.name, value.shape, value.metadata, start, layout)
+        cause = Cause(*data, table, self.reader, asked, value.made, operand)
+        for step in resharder.path(dims, nbytes, start, layout).steps:
+            self.em.origin = self._origin(value, step, need, cause)
+            if isinstance(step.move, AllReduce | ReduceScatter) and value.metadata is not None:
+                self.em.metadata = value.metadata
+            local = emit_move(self.em, local, dims, step, moved=value.moved)
+            self.em.metadata, self.em.origin = metadata, origin
+            value.forms.setdefault(step.after, local)
+        return value.forms[layout]
+
+    def _remade(self, value: Value, layout: Layout) -> Instruction:
+        """A value made afresh; as a partial value one member holds it, unless it is the identity anyway."""
+        assert value.remake is not None
+        made = value.remake(self.context.table.reduced(layout))
+        if not layout.unreduced:
+            return made
+        identity = self.em.identity(layout.reduction, made.shape.dtype)
+        scalar = made.operands[0] if made.opcode == "broadcast" else made
+        if scalar.opcode == "constant" and scalar.attrs["literal"] == identity.attrs["literal"]:
+            return made
+        return self.em.keep_on_first(made, layout.unreduced, identity)
+
+    def _origin(self, value: Value, step: Step, need: str, cause: Cause) -> Origin:
+        """Why a move of ``value`` is there, for people."""
+        table, move = self.context.table, step.move
+        match move:
+            case AllReduce(atoms) | ReduceScatter(_, atoms):
+                reason = value.why or "partial values are summed up"
+                if isinstance(move, ReduceScatter):
+                    reason += f"; {need} dimension {move.dim} split"
+            case Gather(dim, atoms):
+                reason = f"{need} dimension {dim} of {value.name} whole over {_text(table.axis_names(atoms))}"
+            case AllToAll(parts):
+                atoms = move.atoms
+                changes = (
+                    f"split over {_text(table.axis_names(part))} along dimension {target} instead of {source}"
+                    for source, target, part in parts
+                )
+                reason = f"{need} {value.name} {', '.join(changes)}"
+            case Permute():
+                atoms = moved_atoms(step.before, step.after)
+                reason = f"{need} the shards of {value.name} on other devices"
+            case _:
+                atoms = move.atoms
+                reason = f"{need} its part of {value.name}"
+        return Origin(reason, "reshard", value.name, table.axis_names(tuple(sorted(atoms))), (cause,))
+
+    def local_shape(self, shape: Shape, local: Iterator[Shape]) -> Shape:
+        """``shape`` with its leaves replaced by the local ones in order."""
+        if shape.is_tuple:
+            return tuple_shape(*(self.local_shape(e, local) for e in shape.elements))
+        return next(local)
+
+    def assemble(self, shape: Shape, tree: Tree, locals_: Iterator[Instruction]) -> Instruction:
+        """A local array or tuple of the structure of ``tree`` from the local leaves in order."""
+        if isinstance(tree, Value):
+            return next(locals_)
+        parts = [self.assemble(s, t, locals_) for s, t in zip(shape.elements, tree, strict=True)]
+        return self.em.add("tuple", tuple_shape(*(p.shape for p in parts)), *parts)
+
+    def disassemble(self, op: Instruction, shape: Shape, local: Instruction, layouts: Iterator[Layout]) -> Tree:
+        """The value tree of a local array or tuple whose leaves have ``layouts`` in order."""
+        if not shape.is_tuple:
+            layout = next(layouts)
+            uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
+            return Value(op.name, shape, layout, local, uses=uses, metadata=op.metadata)
+        out: list[Tree] = []
+        for i, element in enumerate(shape.elements):
+            part = self.em.add("get-tuple-element", local.shape.elements[i], local, index=i)
+            out.append(self.disassemble(op, element, part, layouts))
+        return out
+
+    # -- operations on shards --------------------------------------------------------------------------------
+
+    def partition_locally(self, op: Instruction, row: Local) -> Tree:
+        """Choose how to split ``op``, bring the operands there, and write it."""
+        operands = [self.value(o) for o in op.operands]
+        wanted = self.wanted(op)
+        shapes = tuple(op.shape.leaves())
+        row, decided = self._decided(op, row, operands, wanted)
+        choice, rule = decided.choice, decided.problem.rule
+        need = f"{op.opcode} %{op.name}{self.planned_why(op)} needs"
+        local = []
+        for o, v, layout in zip(op.operands, operands, choice.operands, strict=True):
+            self.asked = (decided, o)
+            local.append(self.get(v, layout, need))
+        self.asked = None
+        site = Site(op, rule, choice, self.em, local, shapes)
+        start = len(self.em.instructions)
+        made = row.emit(site)
+        self._tell_own(decided, operands, start)
+        why = self._why_partial(op, site, operands)
+        maker = _maker(decided, operands) if any(x.unreduced for x in choice.results) else None
+        uses = self.readers(op) if len(shapes) == 1 and not op.shape.is_tuple else 2
+        reducing = any(choice.factors[f] for f in rule.of_kind(FactorKind.REDUCTION))
+        moved = gives_moved(op, operands, choice.operands, reducing=reducing)
+        table = self.context.table
+        layouts = [table.reduced(x) if site.finished else x for x in choice.results]
+        values = [
+            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, made=maker, metadata=op.metadata, moved=moved)
+            for s, x, m, w in zip(shapes, layouts, made, wanted, strict=True)
+        ]
+        for v in values:
+            if v.layout.unreduced and v.layout.reduction not in REDUCIBLE_LATER:
+                self._finish_now(v)
+            elif v.layout.unreduced and op.shape.is_array:
+                self.context.partial[op] = Partial(v.layout.unreduced, v.layout.reduction)
+        return list(values) if op.shape.is_tuple else values[0]
+
+    def _decided(
+        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
+    ) -> tuple[Local, Decided]:
+        """As planned, where the operands lie as the plan has them; else the cheapest way, the first of equals."""
+        resharder = self.context.resharder
+        planned = self.context.plan.decisions.get(op)
+        if planned is not None and planned.row is row and planned.fits(operands):
+            problem = self._problem(op, planned.way, planned.rule, operands, wanted)
+            regional = self.context.plan.why.get(op)
+            return planned.way, Decided(op, problem, planned.choice, resharder, regional)
+        way, problem, choice = min(self.ways(op, row, operands, wanted), key=lambda found: found[2].cost)
+        return way, Decided(op, problem, choice, resharder)
+
+    def ways(
+        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
+    ) -> list[tuple[Local, Problem, Choice]]:
+        """The ways to do ``op``, each with the best choice for operands as they lie."""
+        found: list[tuple[Local, Problem, Choice]] = []
+        for way in row.ways:
+            rule = way.rule(op)
+            if rule is not None:
+                problem = self._problem(op, way, rule, operands, wanted)
+                found.append((way, problem, self.context.choice(problem)))
+        assert found, f"no way to do {op.opcode}"
+        return found
+
+    def _problem(
+        self, op: Instruction, way: Local, rule: FactorRule, operands: Sequence[Value], wanted: Sequence[Layout]
+    ) -> Problem:
+        """What there is to decide about ``op`` done in one ``way``, its operands as they lie."""
+        aims = (self.needs[op],) if op in self.needs else wanted
+        reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
+        linear = tuple(
+            g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)
+        )
+        repetitions = self.context.repetitions
+        return Problem(
+            rule,
+            frozenset() if op in self.differing else way.usable(op, rule),
+            tuple(_operand(v, repetitions.get(o, 1), op) for v, o in zip(operands, op.operands, strict=True)),
+            tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
+            linear,
+            way.sends(op, rule) if way.sends is not None else None,
+        )
+
+    def _tell_own(self, decided: Decided, operands: Sequence[Value], start: int) -> None:
+        """Collectives that an operation was written with, from ``start`` on, are of its largest operand."""
+        op = decided.op
+        own = [i for i in self.em.instructions[start:] if i.opcode in COLLECTIVES]
+        if not own or not operands or op.opcode in COLLECTIVES:
+            return
+        v = max(operands, key=lambda v: v.shape.nbytes)
+        cause = Cause(v.name, v.shape, op.metadata, v.layout, v.layout, self.context.table, op, decided)
+        for i in own:
+            old = i.origin or Origin(f"{op.opcode} %{op.name} exchanges what it reads", "own")
+            i.origin = Origin(old.reason, old.rule, old.value or v.name, old.axes, old.causes or (cause,))
+
+    def planned_why(self, op: Instruction) -> str:
+        """What to tell of an operation that a region has decided about."""
+        why = self.context.plan.why.get(op)
+        return f" ({why})" if why else ""
+
+    def _finish_now(self, value: Value) -> None:
+        """Reduce a partial value whose reduction cannot be put off."""
+        self.get(value, value.wanted, "the reduction gives")
+        value.forms.pop(value.layout)
+        value.layout = value.wanted
+
+    def _why_partial(self, op: Instruction, site: Site, operands: Sequence[Value]) -> str:
+        """The reason of a partial result, told when it is reduced."""
+        factors = site.rule.of_kind(FactorKind.REDUCTION)
+        atoms = tuple(a for f in factors for a in site.choice.factors[f])
+        if atoms:
+            word = {"dot": "contracted", "convolution": "contracted", "gather": "looked-up", "scatter": "update"}
+            names = _text(self.context.table.axis_names(atoms))
+            return f"the {word.get(op.opcode, 'reduced')} dimension of {op.opcode} %{op.name} is split over {names}"
+        return next((v.why for v in operands if v.why), "") if site.choice.carried else ""
+
+
+def _differing(computation: Computation) -> frozenset[Instruction]:
+    """What depends on the device that computes it: whole everywhere, for a shard would be its owner's."""
+    found: set[Instruction] = set()
+    for i in computation:
+        if i.opcode == "partition-id" or (i.opcode != "collective-broadcast" and not found.isdisjoint(i.operands)):
+            found.add(i)
+    return frozenset(found)
+
+
+def _maker(decided: Decided, operands: Sequence[Value]) -> Decided | None:
+    """The decision that made a result partial: the operation's own, or that of a partial operand it carries on."""
+    own = any(decided.choice.factors[f] for f in decided.problem.rule.of_kind(FactorKind.REDUCTION))
+    return decided if own else next((v.made for v in operands if v.made is not None), None)
+
+
+def _operand(value: Value, repetitions: int, reader: Instruction) -> Operand:
+    free = value.remake is not None
+    layouts = (value.layout,) if free else (value.layout, *(x for x in value.forms if x is not value.layout))
+    return Operand(
+        value.shape.dims,
+        value.shape.dtype.nbytes,
+        layouts,
+        value.wanted,
+        free,
+        value.uses > 1,
+        repetitions,
+        pieces_read(reader, value.shape.dims, repetitions),
+    )
+
+
+def _partial_with(operands: Sequence[Value], group: tuple[int, ...], reduction: str, aim: Atoms) -> bool:
+    """Are the operands of ``group`` partial with ``reduction``, or made at will, at least one of them partial?
+
+    Where the result is wanted partial over ``aim``, whole ones may be kept by one member.
+    """
+    members = [operands[i] for i in group]
+    partial = [v for v in members if v.layout.unreduced]
+    made = bool(aim) or all(v.layout.unreduced or v.remake is not None for v in members)
+    return bool(partial) and made and all(v.layout.reduction == reduction for v in partial)
+
+
+def _text(names: tuple[str, ...]) -> str:
+    return " and ".join(names) or "no axis"

@@ -1,0 +1,60 @@
+"""Called computations: partitioned once for each way in which their parameters and results lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardc.costs.kernels.trips import trip_count
+from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.ir import Computation, Instruction, called_computations
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.reshard.moves import Cost
+
+if TYPE_CHECKING:
+    from shardc.partitioner.rewrite.body import Body
+    from shardc.partitioner.rewrite.context import Context
+
+__all__ = ["SOME_TRIPS", "callee", "spent"]
+
+#: How often a loop of unknown length is taken to run, where it matters whether it does so more than once.
+SOME_TRIPS = 4
+
+
+def callee(
+    body: Body, computation: Computation, parameters: tuple[tuple[Layout, ...], ...], results: tuple[Layout, ...]
+) -> Computation:
+    """The local form of a computation; layouts are per leaf of each parameter and of the root."""
+    from shardc.partitioner.rewrite.body import partition_computation
+    from shardc.partitioner.rewrite.context import Signature
+
+    signature = Signature(computation, parameters, results)
+    known = body.context.callees
+    if signature not in known:
+        known[signature] = partition_computation(body.context, body.rules, computation, parameters, results)
+    return known[signature]
+
+
+def spent(context: Context, computation: Computation) -> Cost:
+    """What one run of a local computation costs in collectives: loops multiply, every branch counts."""
+    found = context.spent.get(computation)
+    if found is None:
+        parts = [_of(context, i) for i in computation]
+        found = context.spent[computation] = (sum(p[0] for p in parts), sum(p[1] for p in parts))
+    return found
+
+
+def _of(context: Context, i: Instruction) -> Cost:
+    if i.opcode in COLLECTIVES:
+        groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
+        table = context.table
+        over_axes = isinstance(groups, AxisGroups | AxisPairs)
+        atoms = table.atoms(groups.axes) if over_axes else tuple(range(table.count))
+        opcode = i.opcode.removesuffix("-start")
+        return (sum(context.resharder.price.collective(opcode, s.nbytes, atoms) for s in i.shape.leaves()), 1)
+    if i.opcode not in ("while", "conditional", "call"):
+        return (0.0, 0)
+    trips = trip_count(i) if i.opcode == "while" else 1
+    times = SOME_TRIPS if trips is None else trips
+    runs = [spent(context, c) for _, c in called_computations(i)]
+    return (times * sum(r[0] for r in runs), times * sum(r[1] for r in runs))

@@ -1,0 +1,91 @@
+"""Why data moves, as data: what moved between which layouts, who asked for it, and what else was considered.
+
+A `Cause` travels with the collectives that it leads to (`shardc.hlo.ir.ir.Origin`); costs of alternatives are looked up
+when somebody asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.hlo.ir.ir import Instruction, Metadata, Origin
+from shardc.hlo.ir.types import Shape
+from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.reshard.price import Bytes
+from shardc.partitioner.reshard.search import Resharder
+from shardc.partitioner.strategy.choose import Choice, Problem, alternatives, cost_of
+
+__all__ = ["Cause", "Decided", "Regional", "causes_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Regional:
+    """A decision for several operations at once: what they send together, and would send each by itself.
+
+    ``unit`` is ``B`` (bytes per device) or ``s``.
+    """
+
+    operations: int
+    cost: float
+    alone: float
+    unit: str
+
+    def __str__(self) -> str:
+        sent = f"{self.cost:,.6g} {self.unit} instead of {self.alone:,.6g} {self.unit}"
+        return f"decided for {self.operations} operations at once: {sent}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decided:
+    """How one operation is split: the ``choice`` for its ``problem`` (its operands as they lay, its results as wanted).
+
+    ``regional`` tells that it was decided together with others.
+    """
+
+    op: Instruction
+    problem: Problem
+    choice: Choice
+    resharder: Resharder
+    regional: Regional | None = None
+
+    @property
+    def unit(self) -> str:
+        """Of costs: ``B`` or ``s``."""
+        return "B" if isinstance(self.resharder.price, Bytes) else "s"
+
+    def cost(self) -> tuple[float, int]:
+        """What the choice sends for this operation alone (bytes or seconds), in how many collectives."""
+        made = self.choice
+        ends = (made.operands, made.results)
+        return cost_of(self.resharder.table, self.resharder, self.problem, made.factors, ends)
+
+    def others(self) -> list[Choice]:
+        """What else was considered, the cheapest first."""
+        taken = (self.choice.factors, self.choice.carried)
+        found = alternatives(self.resharder.table, self.resharder, self.problem)
+        return [c for c in found if (c.factors, c.carried) != taken]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cause:
+    """A global value that is brought from one layout into another.
+
+    ``reader`` is the operation during whose rewriting that happens and ``asked`` how it is split, where it is an
+    operation on shards, for its ``operand``; ``made`` is how the operation was split that made a partial value.
+    """
+
+    value: str
+    shape: Shape
+    metadata: Metadata | None
+    before: Layout
+    after: Layout
+    table: AxisTable
+    reader: Instruction | None = None
+    asked: Decided | None = None
+    made: Decided | None = None
+    operand: Instruction | None = None
+
+
+def causes_of(origin: Origin | None) -> tuple[Cause, ...]:
+    """The causes that an origin carries."""
+    return () if origin is None else tuple(c for c in origin.causes if isinstance(c, Cause))

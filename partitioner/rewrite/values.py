@@ -1,0 +1,79 @@
+"""What the partitioner knows of a global value: the local instructions that hold it, by layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
+
+from shardc.hlo.ir.ir import Instruction, Metadata
+from shardc.hlo.ir.types import Shape
+from shardc.partitioner.reshard.layout import Atoms, Layout
+
+if TYPE_CHECKING:
+    from shardc.partitioner.rewrite.cause import Decided
+
+__all__ = ["Partial", "Tree", "Value", "leaves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Partial over ``atoms``, to be combined by ``reduction`` (sum, max, min)."""
+
+    atoms: Atoms
+    reduction: str
+
+
+class Value:
+    """One global array during rewriting.
+
+    ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
+    with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
+    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial,
+    ``made`` the decision that made it so, and ``moved`` that its elements were not added up (`partitioner.moved`).
+    """
+
+    __slots__ = ("forms", "layout", "made", "metadata", "moved", "name", "remake", "shape", "uses", "wanted", "why")
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        layout: Layout,
+        local: Instruction | None,
+        *,
+        wanted: Layout | None = None,
+        uses: int = 2,
+        why: str = "",
+        made: Decided | None = None,
+        metadata: Metadata | None = None,
+        remake: Callable[[Layout], Instruction] | None = None,
+        moved: bool = False,
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.layout = layout
+        self.forms: dict[Layout, Instruction] = {} if local is None else {layout: local}
+        self.wanted = layout if wanted is None else wanted
+        self.uses = uses
+        self.why = why
+        self.made = made
+        self.metadata = metadata
+        self.remake = remake
+        self.moved = moved
+
+    def __repr__(self) -> str:
+        return f"Value({self.name}, {self.shape}, {self.layout})"
+
+
+#: A value, or the elements of a tuple.
+Tree = Union[Value, "list[Tree]"]
+
+
+def leaves(tree: Tree) -> Iterator[Value]:
+    """The values of a tree, depth first."""
+    if isinstance(tree, Value):
+        yield tree
+    else:
+        for element in tree:
+            yield from leaves(element)

@@ -1,0 +1,341 @@
+"""Choosing how one operation is split: axes for each factor, by modelled cost.
+
+Candidates start from the result's propagated layout or from one operand's present layout and take from the others
+what fits. Where an operand is partial and the operation is linear in it, the partial value may be carried through.
+The candidate that sends the fewest bytes wins, then the fewest collectives, then the least local work; carrying on
+beats reducing at equal cost, because a later reduction can merge with others or become a reduce-scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.reshard.search import Resharder
+from shardc.partitioner.rewrite.invariants import Pieces
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, TensorFactors
+
+__all__ = [
+    "Choice",
+    "Operand",
+    "Problem",
+    "alternatives",
+    "assign",
+    "choose",
+    "common_partial",
+    "cost_of",
+    "laid_out",
+    "moved_away",
+    "volume",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand as the choice sees it: its layouts so far, or ``free`` of cost in every layout.
+
+    ``shared``: others read it too, so that its reduced form costs nothing extra here.
+    ``repetitions``: it is the same so many times, and is brought into another layout once for all of them, unless
+    these read its ``pieces``.
+    """
+
+    dims: tuple[int, ...]
+    nbytes: int
+    layouts: tuple[Layout, ...]
+    wanted: Layout
+    free: bool = False
+    shared: bool = False
+    repetitions: int = 1
+    pieces: Pieces | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One operation: everything its choice depends on, so that equal problems share one answer.
+
+    ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is
+    jointly linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per
+    element, wanted layout) per result; ``sends`` is what the operation costs in collectives of its own.
+    """
+
+    rule: FactorRule
+    usable: frozenset[int]
+    operands: tuple[Operand, ...]
+    results: tuple[tuple[tuple[int, ...], int, Layout], ...]
+    linear: tuple[tuple[int, ...], ...] = ()
+    sends: Sends | None = None
+
+
+#: Bytes and collectives of the operation itself, when its factors have these axes.
+Sends = Callable[[AxisTable, Problem, tuple[Atoms, ...]], tuple[float, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Axes per factor, the layouts that follow for operands and results, and what is carried partial.
+
+    Compared by identity: choices for different problems may look alike.
+    """
+
+    factors: tuple[Atoms, ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    carried: Atoms
+    cost: tuple[float, int]
+
+
+#: At most so many operands start a candidate of their own (the largest ones).
+_STARTS = 4
+
+
+def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
+    """The best `Choice` for one operation."""
+    best: Choice | None = None
+    best_rank: _Rank | None = None
+    for rank, choice in _ranked(table, resharder, problem):
+        if best_rank is None or rank < best_rank:
+            best, best_rank = choice, rank
+    assert best is not None
+    return best
+
+
+def alternatives(table: AxisTable, resharder: Resharder, problem: Problem) -> list[Choice]:
+    """Everything that `choose` compares, the best first, each assignment of axes once."""
+    found = sorted(_ranked(table, resharder, problem), key=lambda pair: pair[0])
+    return list({(c.factors, c.carried): c for _, c in reversed(found)}.values())[::-1]
+
+
+#: Cost and number of collectives, 0 for what is carried on, local work, number among the candidates.
+_Rank = tuple[float, float, int, float, int]
+
+
+def _ranked(table: AxisTable, resharder: Resharder, problem: Problem) -> Iterator[tuple[_Rank, Choice]]:
+    """Every candidate with its rank; lower is better."""
+    for group in ((), *problem.linear):
+        partial = [problem.operands[i] for i in group if problem.operands[i].layouts[0].unreduced]
+        carried, reduction = common_partial([o.layouts[0] for o in partial])
+        if group and not carried:
+            continue
+        single = not any(o.shared and not o.free for o in partial)
+        seen: set[tuple[Atoms, ...]] = set()
+        for number, factors in enumerate(_candidates(table, problem, carried)):
+            if factors in seen:
+                continue
+            seen.add(factors)
+            choice = _evaluate(table, resharder, problem, factors, (group, carried, reduction))
+            eager = 0 if group and single else 1
+            yield (*choice.cost, eager, volume(table, problem.rule, factors), number), choice
+
+
+def _candidates(table: AxisTable, problem: Problem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
+    """Axes per factor, from every tensor's point of view; axes of dimensions that must be whole also moved away."""
+    layouts = (*(o.layouts[0] for o in problem.operands), *(wanted for _, _, wanted in problem.results))
+    for order in _orders(problem):
+        factors = assign(table, problem, layouts, order, carried)
+        yield factors
+        if order:
+            away = moved_away(table, problem, factors, carried, (order[0], layouts[order[0]]))
+            if away is not factors:
+                yield away
+
+
+def moved_away(
+    table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], carried: Atoms, first: tuple[int, Layout]
+) -> tuple[Atoms, ...]:
+    """``factors`` with the axes of a tensor's layout that found no place on its factor with most room.
+
+    ``first`` is (tensor, its layout); the factor is one that passes through.
+    """
+    rule, (tensor, layout) = problem.rule, first
+    placed = {a for atoms in factors for a in atoms}
+    left = tuple(a for atoms in layout.dims for a in atoms if a not in placed and a not in carried)
+    if not left:
+        return factors
+    own = {f for dim in rule.tensors[tensor] for f in dim}
+    free = [f for f in rule.of_kind(FactorKind.PASS_THROUGH) if f in own and f in problem.usable]
+    room = {f: rule.factors[f].size // table.extent(factors[f]) for f in free}
+    best = max(free, key=lambda f: (room[f], -f), default=None)
+    if best is None or room[best] < 2:
+        return factors
+    chosen = list(factors)
+    for a in left:
+        if rule.factors[best].size >= table.extent((*chosen[best], a)):
+            chosen[best] = (*chosen[best], a)
+    return _legal(table, rule, chosen)
+
+
+def common_partial(layouts: Sequence[Layout]) -> tuple[Atoms, str]:
+    """Atoms over which all of ``layouts`` are partial in the same way, and the reduction."""
+    if not layouts or len({x.reduction for x in layouts}) > 1:
+        return (), "sum"
+    common = set(layouts[0].unreduced).intersection(*(x.unreduced for x in layouts))
+    return tuple(sorted(common)), layouts[0].reduction
+
+
+def _orders(problem: Problem) -> Iterator[tuple[int, ...]]:
+    """Orders in which tensors (operands, then results) have their say; those left out follow.
+
+    Results alone only where nothing is reduced: doing the work of a product on every device is no way to send less.
+    """
+    n = len(problem.operands)
+    results = tuple(range(n, n + len(problem.results)))
+    sizes = [0 if o.free else math.prod(o.dims) * o.nbytes for o in problem.operands]
+    by_size = sorted((i for i in range(n) if not problem.operands[i].free), key=lambda i: (-sizes[i], i))
+    yield (*results, *by_size)
+    if not problem.rule.of_kind(FactorKind.REDUCTION):
+        yield results
+    starts = [i for i in by_size if any(problem.operands[i].layouts[0].dims)]
+    for i in starts[:_STARTS]:
+        rest = tuple(j for j in by_size if j != i)
+        yield (i, *results, *rest)
+        yield (i, *rest, *results)
+
+
+def assign(
+    table: AxisTable, problem: Problem, layouts: Sequence[Layout], order: Sequence[int], banned: Atoms
+) -> tuple[Atoms, ...]:
+    """Axes per factor when tensors are heard in ``order``; each atom serves one factor.
+
+    ``layouts`` are those of all tensors, operands first; atoms in ``banned`` serve none.
+    """
+    rule, tensors = problem.rule, problem.rule.tensors
+    chosen: list[Atoms] = [()] * len(rule.factors)
+    used = set(banned)
+    for t in order:
+        for indices, atoms in zip(tensors[t], layouts[t].dims, strict=True):
+            for factor, part in _distribute(table, rule, indices, atoms):
+                present = chosen[factor]
+                if factor not in problem.usable or part[: len(present)] != present:
+                    continue
+                for a in part[len(present) :]:
+                    if a in used:
+                        break
+                    used.add(a)
+                    chosen[factor] = (*chosen[factor], a)
+    return _legal(table, rule, chosen)
+
+
+def _distribute(
+    table: AxisTable, rule: FactorRule, indices: tuple[int, ...], atoms: Atoms
+) -> Iterator[tuple[int, Atoms]]:
+    """Share the axes of a dimension among its factors, major to minor."""
+    if len(indices) == 1:
+        yield indices[0], atoms
+        return
+    position = 0
+    for factor in indices:
+        size = rule.factors[factor].size
+        extent, start = 1, position
+        while position < len(atoms) and size % (extent * table.extents[atoms[position]]) == 0:
+            extent *= table.extents[atoms[position]]
+            position += 1
+        yield factor, atoms[start:position]
+        if extent != size:
+            return
+
+
+def _legal(table: AxisTable, rule: FactorRule, chosen: list[Atoms]) -> tuple[Atoms, ...]:
+    """In a dimension of several factors, a minor one may be split only below fully split ones, and all evenly."""
+    changed = True
+    while changed:
+        changed = False
+        for tensor in rule.tensors:
+            for indices in tensor:
+                if len(indices) > 1 and _clip(table, rule, indices, chosen):
+                    changed = True
+    return tuple(chosen)
+
+
+def _clip(table: AxisTable, rule: FactorRule, indices: tuple[int, ...], chosen: list[Atoms]) -> bool:
+    changed = False
+    open_above = False
+    for factor in indices:
+        size = rule.factors[factor].size
+        if size == 1 and not chosen[factor]:
+            continue
+        keep = 0
+        if not open_above:
+            while keep < len(chosen[factor]) and size % table.extent(chosen[factor][: keep + 1]) == 0:
+                keep += 1
+        if keep < len(chosen[factor]):
+            chosen[factor] = chosen[factor][:keep]
+            changed = True
+        open_above = open_above or table.extent(chosen[factor]) != size
+    return changed
+
+
+def dims_of(tensor: TensorFactors, factors: Sequence[Atoms]) -> tuple[Atoms, ...]:
+    """Axes per dimension of a tensor when factors have these axes."""
+    return tuple(factors[d[0]] if len(d) == 1 else tuple(a for f in d for a in factors[f]) for d in tensor)
+
+
+def _evaluate(
+    table: AxisTable,
+    resharder: Resharder,
+    problem: Problem,
+    factors: tuple[Atoms, ...],
+    carry: tuple[tuple[int, ...], Atoms, str],
+) -> Choice:
+    """Layouts and cost of one assignment."""
+    operands, results = laid_out(table, problem.rule, factors, carry)
+    cost = cost_of(table, resharder, problem, factors, (operands, results))
+    return Choice(factors, operands, results, carry[1], cost)
+
+
+def cost_of(
+    table: AxisTable,
+    resharder: Resharder,
+    problem: Problem,
+    factors: tuple[Atoms, ...],
+    ends: tuple[tuple[Layout, ...], tuple[Layout, ...]],
+) -> tuple[float, int]:
+    """What an assignment sends: operands into the layouts ``ends[0]``, results in those of ``ends[1]`` where wanted."""
+    wire, count = 0.0, 0
+    for operand, layout in zip(problem.operands, ends[0], strict=True):
+        if not operand.free:
+            more = _operand_cost(table, resharder, operand, layout)
+            wire, count = wire + more[0], count + more[1]
+    if problem.sends is not None:
+        more = resharder.price.own(problem.sends(table, problem, factors))
+        wire, count = wire + more[0], count + more[1]
+    for layout, (dims, nbytes, wanted) in zip(ends[1], problem.results, strict=True):
+        more = resharder.cost(dims, nbytes, layout, wanted)
+        wire, count = wire + more[0], count + more[1]
+    return wire, count
+
+
+def laid_out(
+    table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...], carry: tuple[tuple[int, ...], Atoms, str]
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """The layouts of operands and of results that follow from axes per factor.
+
+    ``carry`` is (operands that stay partial, over which atoms, with which reduction).
+    """
+    group, carried, reduction = carry
+    operands = tuple(
+        table.layout(dims_of(tensor, factors), carried if i in group else (), reduction)
+        for i, tensor in enumerate(rule.operands)
+    )
+    partial = tuple(a for f in rule.of_kind(FactorKind.REDUCTION) for a in factors[f])
+    kind = (rule.reduction if partial else reduction) or "sum"
+    results = tuple(table.layout(dims_of(tensor, factors), (*carried, *partial), kind) for tensor in rule.results)
+    return operands, results
+
+
+def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layout: Layout) -> tuple[float, int]:
+    pieces = operand.pieces
+    if pieces is not None and pieces.moves(*operand.layouts, layout):
+        return min(resharder.cost(pieces.dims, operand.nbytes, form, layout) for form in operand.layouts)
+    costs = [resharder.cost(operand.dims, operand.nbytes, form, layout) for form in operand.layouts]
+    if operand.repetitions > 1:
+        costs = [(wire / operand.repetitions, count) for wire, count in costs]
+    if operand.shared and operand.layouts[0].unreduced and not layout.unreduced:
+        costs.append(resharder.cost(operand.dims, operand.nbytes, operand.wanted, layout))
+    return min(costs)
+
+
+def volume(table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...]) -> float:
+    """Local iterations, the measure of local work."""
+    return math.prod(-(-f.size // table.extent(a)) for f, a in zip(rule.factors, factors, strict=True))

@@ -1,0 +1,50 @@
+"""What was decided for the whole program before any of it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardc.hlo.ir.ir import Instruction
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.strategy.choose import Choice
+from shardc.sharding.rules.factor_rule import FactorRule
+
+if TYPE_CHECKING:
+    from shardc.partitioner.rewrite.cause import Regional
+    from shardc.partitioner.rewrite.values import Value
+    from shardc.partitioner.rules.rule import Local
+
+__all__ = ["Plan", "Planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How an operation is done where its operands lie in ``sources``.
+
+    ``row`` is what its opcode's row was, ``way`` the one of its ways that is taken.
+    """
+
+    row: Local
+    sources: tuple[Layout, ...]
+    way: Local
+    rule: FactorRule
+    choice: Choice
+
+    def fits(self, operands: Sequence[Value]) -> bool:
+        """Do the operands lie as the plan has them?"""
+        return all(v.layout is x for v, x in zip(operands, self.sources, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decisions by operation; ``layouts`` of leaves at borders, where they are not the propagated ones.
+
+    ``layouts`` has loops (what they carry), parameters and roots of called computations, and conditionals. ``why`` has
+    all that is decided otherwise than each operation would by itself.
+    """
+
+    decisions: Mapping[Instruction, Planned] = field(default_factory=dict)
+    layouts: Mapping[Instruction, tuple[Layout, ...]] = field(default_factory=dict)
+    why: Mapping[Instruction, Regional] = field(default_factory=dict)

@@ -1,0 +1,415 @@
+"""A rehearsal: the walk over the program that decides operation by operation, and writes down instead of writing.
+
+What it leaves is the graph of `region_graph`: every operation with the way that it takes by itself, every value with
+its readers. Loop carries, arguments and results of computations that are called once become nodes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from shardc.costs.kernels.flops import MOVES
+from shardc.costs.kernels.trips import executions
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.types import Shape, array_shape
+from shardc.partitioner.optimise.loops.carry import element
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.rewrite.body import REDUCIBLE_LATER, Body
+from shardc.partitioner.rewrite.context import Context, Signature
+from shardc.partitioner.rewrite.emitter import Emitter
+from shardc.partitioner.rewrite.invariants import pieces_read
+from shardc.partitioner.rewrite.names import Names
+from shardc.partitioner.rewrite.values import Tree, Value, leaves
+from shardc.partitioner.rules.control import want_reduced
+from shardc.partitioner.rules.rule import Local, Row
+from shardc.partitioner.strategy.choose import Choice, Problem, volume
+from shardc.partitioner.strategy.region_graph import Node, Option, Reader, Way, Wire
+
+__all__ = ["Script", "rehearse"]
+
+#: Operations whose work may grow when that saves moves: they read each element once and compute next to nothing.
+_LIGHT = frozenset(("elementwise", "shape", "indexing", "control", "collective"))
+#: Stands for what is not written.
+_NOTHING = Instruction("constant", array_shape("pred"))
+_REDUCTIONS = ("sum", "max", "min")
+
+
+class Script:
+    """What a rehearsal writes down. ``rows`` are the rows that operations went by; ``notes`` borders by operation."""
+
+    def __init__(self, context: Context, rules: Mapping[str, Row], module: Module) -> None:
+        self.context = context
+        self.rules = rules
+        self.nodes: list[Node] = []
+        self.wires: list[Wire] = []
+        self.wire_of: dict[Value, Wire] = {}
+        self.rows: dict[Node, Local] = {}
+        self.borders: dict[Instruction, list[Node]] = {}
+        self.counts = executions(module).count
+        self.once = _called_once(module)
+        self.done: set[Signature] = set()
+        self.ways: dict[object, tuple[tuple[Way, ...], int]] = {}
+        self._keys: dict[object, int] = {}
+        self._borders: dict[tuple[Layout, tuple[int, int]], Option] = {}
+        self._options: dict[tuple[Choice, int, tuple[Layout, ...], bool], Option] = {}
+
+    def wire(self, value: Value, times: float) -> Wire:
+        """A new wire for a value."""
+        nbytes = value.shape.dtype.nbytes if value.shape.is_array else 0
+        w = Wire(len(self.wires), value.shape.dims, nbytes, value.layout, value.wanted)
+        w.made = value.remake is not None
+        w.times = times
+        self.wires.append(w)
+        self.wire_of[value] = w
+        return w
+
+    def give(self, node: Node, value: Value, times: float) -> None:
+        """``value`` is the next result of ``node``."""
+        w = self.wire(value, times)
+        w.producer, w.slot = node, len(node.results)
+        node.results.append(w)
+
+    def read(self, node: Node, value: Value) -> None:
+        """``node`` reads ``value`` next."""
+        node.read(self.wire_of[value])
+
+    def node(self, op: Instruction, option: Option, **what: object) -> Node:
+        made = Node(len(self.nodes), op, option, **what)  # type: ignore[arg-type]
+        self.nodes.append(made)
+        return made
+
+    def key(self, parts: object) -> int:
+        """A number for what decides about a node."""
+        return self._keys.setdefault(parts, len(self._keys))
+
+    def border(self, layout: Layout, sides: tuple[int, int]) -> Option:
+        """The option that a border lies in ``layout`` on both of its sides."""
+        key = (layout, sides)
+        if key not in self._borders:
+            self._borders[key] = Option((layout,) * sides[0], (layout,) * sides[1])
+        return self._borders[key]
+
+    def option(self, ways: Sequence[Way], way: int, choice: Choice, wished: tuple[Layout, ...]) -> Option:
+        """The option that a choice is, the same object for the same choice."""
+        key = (choice, way, wished, ways[way].finished)
+        found = self._options.get(key)
+        if found is None:
+            found = self._options[key] = settled(self.context, ways[way], way, choice, wished)
+        return found
+
+
+def settled(context: Context, way: Way, number: int, choice: Choice, wished: Sequence[Layout]) -> Option:
+    """What a choice comes to when results that cannot stay partial are finished at once."""
+    table, resharder, problem = context.table, context.resharder, way.problem
+    wire, count = (0.0, 0)
+    if problem.sends is not None:
+        wire, count = resharder.price.own(problem.sends(table, problem, choice.factors))
+    results: list[Layout] = []
+    for layout, (dims, nbytes, _), wish in zip(choice.results, problem.results, wished, strict=True):
+        end = layout
+        if layout.unreduced and way.finished:
+            end = table.reduced(layout)
+        elif layout.unreduced and layout.reduction not in REDUCIBLE_LATER:
+            end = wish
+        more = resharder.cost(dims, nbytes, layout, end)
+        wire, count = wire + more[0], count + more[1]
+        results.append(end)
+    work = volume(table, problem.rule, choice.factors)
+    return Option(choice.operands, tuple(results), (wire, count), number, choice, work)
+
+
+def rehearse(
+    context: Context, rules: Mapping[str, Row], module: Module, parameters: Sequence[tuple[Layout, ...]]
+) -> Script:
+    """The graph of a module whose entry takes ``parameters`` and gives its root in its propagated layouts."""
+    script = Script(context, rules, module)
+    body = Rehearsal(script, module.entry, parameters)
+    results = context.layouts(module.entry.root)
+    for value, layout in zip(body.rehearse(results), results, strict=True):
+        body.get(value, layout, "")
+    return script
+
+
+class Rehearsal(Body):
+    """`Body` without emitting anything.
+
+    ``incoming`` are the nodes that give the leaves of each parameter; ``still`` the leaves of a loop's state that never
+    change (None: it is no loop's, and all change as often as outside).
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        computation: Computation,
+        parameters: Sequence[tuple[Layout, ...]],
+        incoming: Sequence[Sequence[Node]] | None = None,
+        still: frozenset[int] | None = None,
+    ) -> None:
+        context = script.context
+        super().__init__(context, script.rules, computation, parameters)
+        self.em = Emitter(context.table, context.reducers, Names())
+        self.script = script
+        self.incoming = incoming
+        self.times = float(script.counts.get(computation, 1))
+        self.alone = computation in script.once
+        self.still = still
+
+    def rehearse(self, results: Sequence[Layout]) -> list[Value]:
+        """Walk; the leaves of the root."""
+        self.walk(results)
+        return list(leaves(self.values[self.computation.root]))
+
+    def visit(self, op: Instruction) -> None:
+        special = _BORDERS.get(op.opcode)
+        if special is None:
+            super().visit(op)
+            tree = self.values[op]
+            if (isinstance(tree, Value) and tree not in self.script.wire_of) or op.shape.is_tuple:
+                self._wires(op, tree)
+        else:
+            self.values[op] = special(self, op)
+
+    def _wires(self, op: Instruction, tree: Tree) -> None:
+        """Wires for values that an operation of its own kind has made."""
+        wire_of = self.script.wire_of
+        fresh = [v for v in leaves(tree) if v not in wire_of]
+        if fresh:
+            read = [wire_of[v].times for o in op.operands for v in leaves(self.values[o])]
+            for v in fresh:
+                self.script.wire(v, max(read, default=1))
+
+    # -- instead of writing ----------------------------------------------------------------------------------
+
+    def get(self, value: Value, layout: Layout, need: str) -> Instruction:
+        """Note that ``value`` is wanted in ``layout`` whatever happens; something of that local shape."""
+        self.script.wire_of[value].ask(Reader(layout=layout, at=len(self.script.nodes)))
+        self._form(value, layout)
+        dims = self.context.table.local_dims(layout, value.shape.dims)
+        return Instruction("parameter", value.shape.with_dims(dims) if value.shape.is_array else value.shape)
+
+    def _form(self, value: Value, layout: Layout) -> None:
+        """``value`` also lies in ``layout`` from here on."""
+        forms = value.forms
+        if layout in forms or value.remake is not None:
+            return
+        dims, nbytes, resharder = value.shape.dims, value.shape.dtype.nbytes, self.context.resharder
+        start = resharder.start(dims, nbytes, tuple(forms), layout)
+        for step in resharder.path(dims, nbytes, start, layout).steps:
+            forms.setdefault(step.after, _NOTHING)
+
+    def partition_locally(self, op: Instruction, row: Local) -> Tree:
+        """Choose as the operation alone would, and note it."""
+        script = self.script
+        operands = [self.value(o) for o in op.operands]
+        wanted = self.wanted(op)
+        found = self.ways(op, row, operands, wanted)
+        best = min(range(len(found)), key=lambda n: found[n][2].cost)
+        ways, key = self._ways(op, found)
+        option = script.option(ways, best, found[best][2], tuple(wanted))
+        times = max((script.wire_of[v].times for v in operands), default=1)
+        family = OPS[op.opcode].family
+        heavy = family not in _LIGHT
+        counts = heavy or (family == "elementwise" and op.opcode not in MOVES)
+        if not self.alone:
+            ways = ()
+        shape = next(op.shape.leaves(), None)
+        products = family in ("contraction", "window")
+        rate = 0.0
+        if counts and shape is not None and shape.is_array:
+            rate = self.context.resharder.price.rate(shape.dtype, products=products)
+        heavy = heavy and rate == 0
+        node = script.node(op, option, key=key, ways=ways, heavy=heavy, counts=counts, times=times, rate=rate)
+        script.rows[node] = row
+        for v, layout in zip(operands, option.operands, strict=True):
+            script.read(node, v)
+            self._form(v, layout)
+        if node.operands:
+            read = node.operands[0]
+            read.pieces = read.pieces or pieces_read(op, read.dims, self.times / read.times if read.times else 0.0)
+        uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
+        values = [
+            Value(op.name, s, x, _NOTHING, wanted=w, uses=uses)
+            for s, x, w in zip(op.shape.leaves(), option.results, wanted, strict=True)
+        ]
+        for v in values:
+            script.give(node, v, times)
+        return list(values) if op.shape.is_tuple else values[0]
+
+    def _ways(self, op: Instruction, found: Sequence[tuple[Local, Problem, Choice]]) -> tuple[tuple[Way, ...], int]:
+        """The ways of an operation, the same objects for equal ones, and a number for them."""
+        parts = tuple(
+            (local, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
+            for local, _, choice in found
+        )
+        known = self.script.ways.get(parts)
+        if known is None:
+            problems = (problem for _, problem, _ in found)
+            ways = (Way(part[0], problem, part[2], part[3]) for part, problem in zip(parts, problems, strict=True))
+            known = self.script.ways[parts] = (tuple(ways), self.script.key(parts))
+        return known
+
+    # -- borders ---------------------------------------------------------------------------------------------
+
+    def border(self, op: Instruction, layouts: Sequence[Layout], sides: tuple[int, int], *, free: bool) -> list[Node]:
+        """One node per leaf with ``layouts`` that cross a border; ``sides``: how often it is read and given."""
+        key = self.script.key(sides)
+        nodes = [
+            self.script.node(op, self.script.border(x, sides), key=key, free=free and len(x.dims) > 0) for x in layouts
+        ]
+        if free:
+            self.script.borders[op] = nodes
+        return nodes
+
+    def value_of(self, op: Instruction, make: Callable[[Shape], Value]) -> Tree:
+        """The value of ``op`` with leaves made in order."""
+
+        def tree(shape: Shape) -> Tree:
+            return [tree(s) for s in shape.elements] if shape.is_tuple else make(shape)
+
+        return tree(op.shape)
+
+    def state(self, op: Instruction) -> tuple[Layout, ...]:
+        """How the leaves of ``op`` cross a border: as was found when the program was written, or as propagated."""
+        return self.context.states.get((self.signature, op)) or self.wanted(op)
+
+    def given(self, op: Instruction, nodes: Sequence[Node], times: Sequence[float]) -> Tree:
+        """The value of ``op``, its leaves given by ``nodes``."""
+        pairs = iter(zip(nodes, times, strict=True))
+        uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
+
+        def make(shape: Shape) -> Value:
+            node, often = next(pairs)
+            made = Value(op.name, shape, node.option.results[0], _NOTHING, uses=uses)
+            self.script.give(node, made, often)
+            return made
+
+        tree = self.value_of(op, make)
+        want_reduced(self, op, tree, [n.option.results[0] for n in nodes], "")
+        return tree
+
+    def inner(
+        self,
+        callee: Computation,
+        parameters: Sequence[Sequence[Node]],
+        results: Sequence[Layout],
+        still: frozenset[int] | None = None,
+    ) -> list[Value]:
+        """The leaves of a callee's root; none where it was walked before with the same layouts."""
+        layouts = tuple(tuple(n.option.results[0] for n in nodes) for nodes in parameters)
+        signature = Signature(callee, layouts, tuple(results))
+        if signature in self.script.done:
+            return []
+        self.script.done.add(signature)
+        return Rehearsal(self.script, callee, layouts, parameters, still).rehearse(results)
+
+
+def _parameter(body: Rehearsal, op: Instruction) -> Tree:
+    """Given by the nodes at the border, or from outside as it is."""
+    number = op.attrs["index"]
+    if body.incoming is not None:
+        nodes, still = body.incoming[number], body.still
+        first = [node.operands[0].times for node in nodes]
+        times = [t if still is None or n in still else body.times for n, t in enumerate(first)]
+        return body.given(op, nodes, times)
+    layouts = iter(body.parameter_layouts[number])
+    uses = body.uses.get(op, 1) if not op.shape.is_tuple else 2
+
+    def make(shape: Shape) -> Value:
+        made = Value(op.name, shape, next(layouts), _NOTHING, uses=uses)
+        body.script.wire(made, 1)
+        return made
+
+    return body.value_of(op, make)
+
+
+def _while(body: Rehearsal, op: Instruction) -> Tree:
+    """A carried leaf lies in one layout: before the loop, in the condition, in the body, at its end and behind it."""
+    script, carry = body.script, body.state(op)
+    condition, loop = op.attrs["condition"], op.attrs["body"]
+    nodes = body.border(op, carry, (2, 3), free={condition, loop} <= script.once)
+    before = list(leaves(body.values[op.operands[0]]))
+    for node, v in zip(nodes, before, strict=True):
+        script.read(node, v)
+    still = _still(loop)
+    whole = (body.context.table.replicated(0),)
+    for v in body.inner(condition, [nodes], whole, still):
+        script.wire_of[v].ask(Reader(layout=whole[0], at=len(script.nodes)))
+    for node, v in zip(nodes, body.inner(loop, [nodes], carry, still), strict=False):
+        script.read(node, v)
+    for node in (nodes[n] for n in still):
+        # The state lies before the loop as it does in it, and is moved before it or in it.
+        outer = node.operands[0]
+        outer.pieces = outer.pieces or next((w.pieces for w in node.results if w.pieces), None)
+    times = [script.wire_of[v].times if n in still else body.times for n, v in enumerate(before)]
+    return body.given(op, nodes, times)
+
+
+def _call(body: Rehearsal, op: Instruction) -> Tree:
+    """Arguments and results cross in one layout each."""
+    callee: Computation = op.attrs["to_apply" if op.opcode == "call" else "calls"]
+    incoming = [_argument(body, callee, p, o) for p, o in zip(callee.parameters, op.operands, strict=True)]
+    results = body.wanted(callee.root)
+    nodes = body.border(callee.root, results, (1, 1), free=_may_move(body, callee))
+    _leave(body, nodes, body.inner(callee, incoming, results))
+    return body.given(op, nodes, [body.times] * len(nodes))
+
+
+def _argument(body: Rehearsal, callee: Computation, parameter: Instruction, operand: Instruction) -> list[Node]:
+    nodes = body.border(parameter, body.state(parameter), (1, 1), free=callee in body.script.once)
+    for node, v in zip(nodes, leaves(body.values[operand]), strict=True):
+        body.script.read(node, v)
+    return nodes
+
+
+def _may_move(body: Rehearsal, callee: Computation) -> bool:
+    """A root that is a border itself already has its layouts."""
+    return callee in body.script.once and callee.root.opcode not in (*_BORDERS, "parameter")
+
+
+def _leave(body: Rehearsal, nodes: Sequence[Node], values: Sequence[Value]) -> None:
+    for node, v in zip(nodes, values, strict=False):
+        body.script.read(node, v)
+
+
+def _conditional(body: Rehearsal, op: Instruction) -> Tree:
+    """Every branch gives the results in the same layouts; the predicate is whole."""
+    body.get(body.value(op.operands[0]), body.context.table.replicated(0), "")
+    named = [op.attrs[k] for k in ("true_computation", "false_computation") if k in op.attrs]
+    branches: tuple[Computation, ...] = tuple(named) or op.attrs["branch_computations"]
+    results = body.state(op)
+    nodes = body.border(op, results, (len(branches), 1), free=set(branches) <= body.script.once)
+    for branch, operand in zip(branches, op.operands[1:], strict=True):
+        incoming = [_argument(body, branch, branch.parameters[0], operand)]
+        _leave(body, nodes, body.inner(branch, incoming, results))
+    return body.given(op, nodes, [body.times] * len(nodes))
+
+
+_BORDERS: Mapping[str, Callable[[Rehearsal, Instruction], Tree]] = {
+    "parameter": _parameter,
+    "while": _while,
+    "call": _call,
+    "fusion": _call,
+    "conditional": _conditional,
+}
+
+
+def _called_once(module: Module) -> frozenset[Computation]:
+    """Computations that run in one place only, as do those around them."""
+    callers: dict[Computation, int] = {}
+    for i in module.instructions():
+        for _, callee in called_computations(i):
+            callers[callee] = callers.get(callee, 0) + 1
+    once: set[Computation] = {module.entry}
+    for computation in reversed(module.computations):
+        if computation in once:
+            once.update(c for i in computation for _, c in called_computations(i) if callers[c] == 1)
+    return frozenset(once)
+
+
+def _still(loop: Computation) -> frozenset[int]:
+    """Leaves of a loop's carry that it never changes."""
+    root = loop.root
+    if root.opcode != "tuple" or any(o.shape.is_tuple for o in root.operands):
+        return frozenset()
+    return frozenset(k for k, o in enumerate(root.operands) if element(o, loop) == k)

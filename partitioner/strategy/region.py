@@ -1,0 +1,250 @@
+"""Deciding over connected regions where layouts disagree.
+
+First every operation decides by itself (`region_rehearse`). Where that pays for a move, the operations around it are
+taken together: their options (`region_options`) are a network of costs (`region_solve`) whose cheapest decisions are
+kept when they cost less, fewer bytes (or seconds) first, then fewer collectives. All else stays as it was, so that no
+region makes a program dearer. Equal regions, such as those of equal layers, are decided once.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.reshard.price import Bytes
+from shardc.partitioner.rewrite.body import partition_computation
+from shardc.partitioner.rewrite.cause import Regional
+from shardc.partitioner.rewrite.context import Context
+from shardc.partitioner.rules.rule import Row
+from shardc.partitioner.strategy.decisions import Plan, Planned
+from shardc.partitioner.strategy.dry_run import Script, rehearse
+from shardc.partitioner.strategy.region_budget import Budget
+from shardc.partitioner.strategy.region_graph import Costs, Node, Option, Region, Wire, ends
+from shardc.partitioner.strategy.region_network import RegionNetwork
+from shardc.partitioner.strategy.region_options import Options
+
+__all__ = ["Search", "make_plan"]
+
+#: Operations per region, and how many readers of one value a region spreads to.
+_NODES = 40
+_SPREAD = 6
+#: An operation with more values than this belongs to one region of each round; to the others it is as it lies.
+_CROWDED = 128
+#: How often a value that costs something may start a region.
+_ROUNDS = 4
+#: The part of its time that a region on a machine may take to be decided anew: models are no finer.
+_SAVING = 0.998
+#: Bytes to send that are worth an element to compute: tried in turn until the budget allows; at last no growth at all.
+_THRIFT = (0.25, 2.0, math.inf)
+
+
+def make_plan(
+    context: Context, rules: Mapping[str, Row], module: Module, parameters: Sequence[tuple[Layout, ...]]
+) -> Plan:
+    """Decisions for a whole module whose entry takes ``parameters``.
+
+    Which states of loops and results of branches are partial is found by writing the program once (`accumulate`).
+    """
+    if any(i.opcode in ("while", "conditional") for i in module.instructions()):
+        partition_computation(context, rules, module.entry, parameters, context.layouts(module.entry.root))
+    script = rehearse(context, rules, module, parameters)
+    search = Search(context, script.nodes, script.wires)
+    search.run()
+    return _plan(script, search)
+
+
+def _plan(script: Script, search: Search) -> Plan:
+    decisions: dict[Instruction, Planned] = {}
+    for node, row in script.rows.items():
+        option = node.option
+        if node.ways and option.choice is not None:
+            way = node.ways[option.way]
+            sources = tuple(w.start() for w in node.operands)
+            decisions[node.op] = Planned(row, sources, way.local, way.problem.rule, option.choice)
+    layouts = {op: tuple(n.option.operands[0] for n in nodes) for op, nodes in script.borders.items()}
+    return Plan(decisions, layouts, {n.op: why for n, why in search.why.items()})
+
+
+@dataclass(slots=True)
+class Search:
+    """The search over the graph of a program; ``why`` has every node that it changes."""
+
+    context: Context
+    nodes: Sequence[Node]
+    wires: Sequence[Wire]
+    why: dict[Node, Regional] = field(default_factory=dict)
+    costs: Costs = field(init=False)
+    budget: Budget = field(init=False)
+    options: Options = field(init=False)
+    _known: dict[object, tuple[Option, ...] | None] = field(default_factory=dict)
+    _crowds: dict[Wire, list[Node]] = field(default_factory=dict)
+    _seen: set[Node] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.costs = Costs(self.context.resharder)
+        self.options = Options(self.context)
+        self.budget = Budget(self.context.table, self.nodes, self.wires, self.context.resharder.price.memory())
+
+    def run(self) -> None:
+        """Improve until no region around a value that costs something can be improved."""
+        settled: set[Wire] = set()
+        work = [w for w in self.wires if self._pays(w)]
+        for _ in range(_ROUNDS):
+            again: dict[Wire, None] = {}
+            self._seen.clear()
+            for wire in work:
+                if wire in settled or not self._pays(wire):
+                    continue
+                nodes, inner = self._region(wire)
+                changed = self._improve(Region(nodes)) if nodes else []
+                settled.add(wire)
+                if not changed:
+                    settled.update(w for n in inner for w in n.wires if inner.issuperset(ends(w)))
+                for w in (w for n in changed for w in n.wires):
+                    settled.discard(w)
+                    again[w] = None
+            work = sorted(again, key=lambda w: w.index)
+            if not work:
+                break
+
+    def _pays(self, wire: Wire) -> bool:
+        """Does the value, or the operation that makes it, send anything at present?"""
+        own = wire.producer is not None and wire.producer.option.own[1] > 0
+        return own or self.costs.present(wire)[1] > 0
+
+    def _improve(self, region: Region) -> list[Node]:
+        """Decide a region anew, within the budget; the nodes that changed."""
+        signature = _signature(region)
+        for thrift in _THRIFT:
+            key = (signature, thrift)
+            if key not in self._known:
+                self._known[key] = self.decided(region, thrift)
+            found = self._known[key]
+            changed = self._take(region, found) if found is not None else []
+            if changed or found is None:
+                return changed
+        return []
+
+    def _take(self, region: Region, options: Sequence[Option]) -> list[Node]:
+        """Take ``options`` if the budget allows, and tell why; the nodes that changed."""
+        nodes, wires = region.nodes, region.wires
+        spans = [s for w in wires for s in self.budget.spans(w)]
+        cost, present = self._cost(region), [n.option for n in nodes]
+        work = sum((o.work - n.option.work) * n.times for n, o in zip(nodes, options, strict=True) if n.counts)
+        _set(nodes, options)
+        if not self.budget.spend(spans, [s for w in wires for s in self.budget.spans(w)], work):
+            _set(nodes, present)
+            return []
+        unit = "B" if isinstance(self.context.resharder.price, Bytes) else "s"
+        told = Regional(len(nodes), self._cost(region)[0], cost[0], unit)
+        changed = [n for n, o in zip(nodes, present, strict=True) if n.option is not o]
+        self.why.update(dict.fromkeys(changed, told))
+        return changed
+
+    def _cost(self, region: Region) -> tuple[float, float]:
+        return self.costs.total(region.nodes, region.wires)
+
+    def decided(self, region: Region, thrift: float) -> tuple[Option, ...] | None:
+        """Options for a region that together cost less than the present ones; None if there are none.
+
+        ``thrift`` is what an element costs that is computed in addition, in bytes to send.
+        """
+        options = self.options.of_region(region, strict=thrift == math.inf)
+        if all(len(o) == 1 for o in options):
+            return None
+        best = RegionNetwork(self.costs, region, options, thrift).solve()
+        if best is None:
+            return None
+        present = tuple(n.option for n in region.nodes)
+        before = self._cost(region)
+        _set(region.nodes, best)
+        after = self._cost(region)
+        _set(region.nodes, present)
+        if not isinstance(self.context.resharder.price, Bytes) and after[0] > _SAVING * before[0]:
+            return None
+        return best if _less(after, before) else None
+
+    # -- regions ---------------------------------------------------------------------------------------------
+
+    def _region(self, wire: Wire) -> tuple[list[Node], set[Node]]:
+        """The operations that can decide near ``wire``, in program order, and those of them that lie well inside."""
+        found: dict[Node, None] = {}
+        work = list(dict.fromkeys(ends(wire)))
+        for node in work:
+            if len(found) == _NODES:
+                break
+            if node in found or node in self._seen or not (node.ways or node.free):
+                continue
+            found[node] = None
+            if len(node.operands) + len(node.results) > _CROWDED:
+                self._seen.add(node)
+            for w in node.wires:
+                if not w.made and (w.dims or w.start().unreduced):
+                    work.extend(self._near(w, node))
+        inner = set(list(found)[: _NODES // 2]) if len(found) == _NODES else set(found)
+        return sorted(found, key=lambda n: n.index), inner
+
+    def _near(self, wire: Wire, node: Node) -> Iterator[Node]:
+        """Who makes a wire and who reads it: of many, those nearest to ``node`` in the program."""
+        if wire.producer is not None and wire.producer is not node:
+            yield wire.producer
+        if len(wire.readers) > 2 * _SPREAD:
+            readers = self._nearest(wire, node)
+        else:
+            readers = [r.node for r in wire.readers if r.node is not None and r.node is not node]
+        if len(readers) > _SPREAD:
+            readers = sorted(readers, key=lambda n: (abs(n.index - node.index), n.index))[:_SPREAD]
+        yield from readers
+
+    def _nearest(self, wire: Wire, node: Node) -> list[Node]:
+        """Readers among which those are that are nearest to ``node``: enough on both sides of it."""
+        crowd = self._crowds.get(wire)
+        if crowd is None:
+            crowd = self._crowds[wire] = sorted(
+                (r.node for r in wire.readers if r.node is not None), key=lambda n: n.index
+            )
+        low = bisect_left(crowd, node.index, key=lambda n: n.index)
+        high = bisect_right(crowd, node.index, key=lambda n: n.index)
+        return [*crowd[max(0, low - _SPREAD) : low], *crowd[high : high + _SPREAD]]
+
+
+def _set(nodes: Sequence[Node], options: Sequence[Option]) -> None:
+    for node, option in zip(nodes, options, strict=True):
+        node.option = option
+
+
+def _less(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Is ``a`` cheaper by more than rounding?"""
+    slack = 1e-9 * max(abs(a[0]), abs(b[0]))
+    return a[0] < b[0] - slack or (a[0] <= b[0] + slack and a[1] < b[1] - 1e-6)
+
+
+def _signature(region: Region) -> object:
+    """Equal for regions in which everything that decides is equal."""
+    nodes = region.nodes
+    place = {n: k for k, n in enumerate(nodes)}
+    wires = {w: k for k, w in enumerate(region.wires)}
+    rows = tuple(
+        (n.key, n.option, n.times, n.rate, n.free, n.heavy and n.work, bool(n.ways), tuple(wires[w] for w in n.wires))
+        for n in nodes
+    )
+    edges = tuple(
+        (
+            w.dims,
+            w.nbytes,
+            w.made,
+            w.times,
+            w.pieces,
+            w.wished,
+            place.get(w.producer, w.start()) if w.producer is not None else w.given,
+            w.slot,
+            tuple((place[r.node], r.slot) if r.node in place else r.want() for r in region.readers[w]),
+        )
+        for w in wires
+        if not w.made
+    )
+    return rows, edges

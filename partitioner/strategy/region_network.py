@@ -1,0 +1,218 @@
+"""The costs of a region as a network to solve, exact only where it matters.
+
+Finding what a reshard costs takes a search; a lower bound does not. The network starts from bounds, and what its
+cheapest solution makes use of is made exact, until a solution is exact as a whole: then nothing is cheaper. Where the
+bounds alone say that nothing beats the present decisions, no search takes place at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.reshard.price import Bytes
+from shardc.partitioner.strategy.eliminate_variables import Factor, Network
+from shardc.partitioner.strategy.region_graph import Costs, Node, Option, Reader, Region, Wire
+
+__all__ = ["RegionNetwork"]
+
+#: Layouts in one set of forms of a value, unless it has more already; values with more ends than this have such sets.
+_FORMS = 3
+#: How often a network is solved before what was found by then is taken.
+_TRIES = 24
+
+#: What an option means for one wire: the layout that it gives, and per reader the one that it wants; None: not its own.
+_View = tuple[Layout | None, tuple[Layout | None, ...]]
+
+
+@dataclass(slots=True)
+class _Edge:
+    """One wire's costs: ``table`` over ``kinds`` of its variables' values, of which ``index`` tells each value's.
+
+    ``entry`` gives (start, wants) at a place of the table; ``place`` is the factor's in the network.
+    """
+
+    wire: Wire
+    variables: tuple[int, ...]
+    index: tuple[NDArray[np.intp], ...]
+    table: NDArray[np.float64]
+    exact: NDArray[np.bool_]
+    entry: Callable[[tuple[int, ...]], tuple[Layout, list[Layout]]]
+    place: int = -1
+
+    def factor(self) -> Factor:
+        return Factor(self.variables, self.table[np.ix_(*self.index)])
+
+
+class RegionNetwork:
+    """Decisions of a region's nodes among ``options``, the present ones first.
+
+    ``thrift`` is what an element costs that is computed in addition, in bytes to send; infinite: there are none.
+    """
+
+    def __init__(self, costs: Costs, region: Region, options: Sequence[tuple[Option, ...]], thrift: float) -> None:
+        self.costs = costs
+        self.thrift = thrift
+        self.region, self.options = region, options
+        nodes = region.nodes
+        self.network = Network()
+        self.choices = {n: o for n, o in zip(nodes, options, strict=True) if len(o) > 1}
+        self.variable = {n: self.network.variable(len(o)) for n, o in self.choices.items()}
+        self.edges: list[_Edge] = []
+        self.weight = 1e-3 if isinstance(costs.resharder.price, Bytes) else 1e-12
+        for n, o in self.choices.items():
+            self.network.add((self.variable[n],), np.array([self._own(n, x) for x in o]))
+        for wire in dict.fromkeys(w for n in self.choices for w in n.wires):
+            if not wire.made:
+                self._add_wire(wire)
+
+    def solve(self) -> tuple[Option, ...] | None:
+        """Options that together cost less than the present ones; None where there are none."""
+        present = list(self.network.present)
+        self._settle(present)
+        before = self._total(present)
+        best, least = present, before
+        for _ in range(_TRIES):
+            found = self.network.solve()
+            if found == best or self._total(found) >= least:
+                break
+            settled = self._settle(found)
+            cost = self._total(found)
+            if cost < least:
+                best, least = found, cost
+            if not settled:
+                break
+        if best is present:
+            return None
+        values = {n: best[v] for n, v in self.variable.items()}
+        return tuple(o[values.get(n, 0)] for n, o in zip(self.region.nodes, self.options, strict=True))
+
+    def _total(self, values: Sequence[int]) -> float:
+        return math.fsum(float(f.table[tuple(values[v] for v in f.variables)]) for f in self.network.factors)
+
+    def _settle(self, values: Sequence[int]) -> bool:
+        """Make exact what ``values`` make use of; whether anything was not."""
+        changed = False
+        for edge in self.edges:
+            at = tuple(int(index[values[v]]) for index, v in zip(edge.index, edge.variables, strict=True))
+            if edge.exact[at]:
+                continue
+            start, wants = edge.entry(at)
+            edge.table[at] = self._scalar(self.costs.of(edge.wire, start, wants))
+            edge.exact[at] = changed = True
+            self.network.factors[edge.place] = edge.factor()
+        return changed
+
+    def _scalar(self, cost: tuple[float, float]) -> float:
+        """One number: a collective weighs less than any byte or nanosecond that counts."""
+        return cost[0] + cost[1] * self.weight
+
+    def _own(self, node: Node, option: Option) -> float:
+        """What an option costs by itself; one that changes nothing for the better is not worth it."""
+        own = self._scalar((option.own[0] * node.times, option.own[1] * node.times))
+        own += node.rate * option.work * node.times
+        if option is node.option:
+            return own
+        own += 1e-3 * self.weight
+        if node.counts and not node.rate and self.thrift < math.inf:
+            own += self.thrift * node.times * (option.work - node.option.work)
+        return own
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def _add_wire(self, wire: Wire) -> None:
+        """The costs of a wire between those of its ends that have a choice."""
+        readers = self.region.readers[wire]
+        here = [n for n in dict.fromkeys(self.region.ends(wire)) if n in self.choices]
+        views = [_views(wire, readers, n, self.choices[n]) for n in here]
+        if len(here) > _FORMS:
+            self._add_forms(wire, dict(zip(here, views, strict=True)))
+            return
+        kinds = [list(dict.fromkeys(v)) for v in views]
+        place = {n: k for k, n in enumerate(here)}
+
+        def entry(at: tuple[int, ...]) -> tuple[Layout, list[Layout]]:
+            start = None if wire.producer not in place else kinds[place[wire.producer]][at[place[wire.producer]]][0]
+            wants = [
+                (None if r.node not in place else kinds[place[r.node]][at[place[r.node]]][1][k]) or r.want()
+                for k, r in enumerate(readers)
+            ]
+            return start or wire.start(), wants
+
+        index = tuple(_index(k, v) for k, v in zip(kinds, views, strict=True))
+        self._add_edge(wire, tuple(self.variable[n] for n in here), index, [len(k) for k in kinds], entry)
+
+    def _add_edge(
+        self,
+        wire: Wire,
+        variables: tuple[int, ...],
+        index: tuple[NDArray[np.intp], ...],
+        shape: Sequence[int],
+        entry: Callable[[tuple[int, ...]], tuple[Layout, list[Layout]]],
+    ) -> None:
+        table, exact = np.zeros(shape), np.ones(shape, bool)
+        for at in itertools.product(*map(range, shape)):
+            cost, exact[at] = self.costs.bound(wire, *entry(at))
+            table[at] = self._scalar(cost)
+        if table.any():
+            edge = _Edge(wire, variables, index, table, exact, entry, len(self.network.factors))
+            self.network.factors.append(edge.factor())
+            self.edges.append(edge)
+
+    def _add_forms(self, wire: Wire, views: Mapping[Node, Sequence[_View]]) -> None:
+        """Through the set of layouts into which the value is brought: each reader's must be one of them."""
+        seen = self.region.readers[wire]
+        readers = [n for n in views if any(r.node is n for r in seen)]
+        asked = {n: [frozenset(x for x in v[1] if x is not None) for v in views[n]] for n in readers}
+        layouts = list(dict.fromkeys(x for n in readers for v in views[n] for x in v[1] if x is not None))
+        present = frozenset[Layout]().union(*(asked[n][0] for n in readers))
+        sets = list(_sets(layouts, present))
+        forms = self.network.variable(len(sets), sets.index(present))
+        producer = wire.producer if wire.producer in views else None
+        given = [wire.start()] if producer is None else [o.results[wire.slot] for o in self.choices[producer]]
+        starts = list(dict.fromkeys(given))
+        fixed = [r.want() for r in seen if r.node not in views]
+
+        def entry(at: tuple[int, ...]) -> tuple[Layout, list[Layout]]:
+            chosen = sets[at[-1]]
+            return starts[at[0]] if len(at) > 1 else starts[0], [*fixed, *(x for x in layouts if x in chosen)]
+
+        every = np.arange(len(sets))
+        if producer is None:
+            self._add_edge(wire, (forms,), (every,), [len(sets)], entry)
+        else:
+            variables = (self.variable[producer], forms)
+            self._add_edge(wire, variables, (_index(starts, given), every), [len(starts), len(sets)], entry)
+        for n in readers:
+            fits = [[0.0 if need <= chosen else np.inf for chosen in sets] for need in asked[n]]
+            self.network.add((self.variable[n], forms), np.array(fits))
+
+
+def _index(kinds: Sequence[object], values: Sequence[object]) -> NDArray[np.intp]:
+    """Where each of ``values`` is among ``kinds``."""
+    return np.array([kinds.index(v) for v in values], np.intp)
+
+
+def _views(wire: Wire, readers: Sequence[Reader], node: Node, options: Sequence[Option]) -> list[_View]:
+    return [
+        (
+            o.results[wire.slot] if wire.producer is node else None,
+            tuple(o.operands[r.slot] if r.node is node else None for r in readers),
+        )
+        for o in options
+    ]
+
+
+def _sets(layouts: Sequence[Layout], present: frozenset[Layout]) -> Iterator[frozenset[Layout]]:
+    """Sets of a few of ``layouts``; the present one is among them."""
+    most = _FORMS if len(layouts) <= 8 else _FORMS - 1
+    for size in range(1, most + 1):
+        yield from map(frozenset, itertools.combinations(layouts, size))
+    if len(present) > most:
+        yield present

@@ -1,0 +1,83 @@
+"""What readers need after all, where that is not what propagation gave.
+
+A loop's carry, a computation's results and constraints fix the layouts of what they read. Where all readers of a value
+agree on another layout than its own, its operation is chosen for theirs; and so are, through operations whose
+dimensions pass through, the operations before it. Elsewhere propagation's layout stays the aim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shardc.hlo.ir.ir import Instruction
+from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.rules.rule import Local, Row
+from shardc.sharding.rules.factor_rule import FactorRule
+
+if TYPE_CHECKING:
+    from shardc.partitioner.rewrite.body import Body
+
+__all__ = ["needs"]
+
+
+def needs(
+    body: Body, rules: Mapping[str, Row], live: Sequence[Instruction], results: Sequence[Layout]
+) -> dict[Instruction, Layout]:
+    """Layouts that all readers of an array need, for arrays whose propagated layout is another one."""
+    asked: dict[Instruction, list[Layout | None]] = {}
+    found: dict[Instruction, Layout] = {}
+    fixed = {body.computation.root: list(results)}
+    for op in reversed(live):
+        if op.opcode == "while":
+            fixed[op.operands[0]] = list(body.wanted(op))
+        if op in fixed:
+            for o, given in _leaves(op, fixed[op]):
+                asked.setdefault(o, []).append(given)
+        if op.opcode == "tuple" and op in fixed:
+            continue
+        wishes = set(asked.pop(op, ()))
+        wish = wishes.pop() if len(wishes) == 1 else None
+        row = rules[op.opcode]
+        if wish is not None and isinstance(row, Local) and op.shape.is_array and body.wanted(op)[0] is not wish:
+            found[op] = wish
+        for o, layout in _asks(body.context.table, row, op, found.get(op)):
+            asked.setdefault(o, []).append(layout)
+    return found
+
+
+def _leaves(op: Instruction, layouts: list[Layout]) -> Iterator[tuple[Instruction, Layout]]:
+    """The arrays that a tuple is made of, each with its layout; ``layouts`` are used up in order."""
+    if op.opcode == "tuple":
+        for o in op.operands:
+            yield from _leaves(o, layouts)
+    elif op.shape.is_array:
+        yield op, layouts.pop(0)
+    else:
+        del layouts[: len(list(op.shape.leaves()))]
+
+
+def _asks(
+    table: AxisTable, row: Row, op: Instruction, need: Layout | None
+) -> Iterator[tuple[Instruction, Layout | None]]:
+    """What ``op`` asks of its operands when it is itself wanted in ``need``; None where it takes them as they come."""
+    rule = None
+    if need is not None and isinstance(row, Local):
+        rule = next((r for way in row.ways if (r := way.rule(op)) is not None), None)
+    for slot, o in enumerate(op.operands):
+        if rule is None or need is None or not isinstance(row, Local):
+            yield o, None
+        else:
+            yield o, _projected(table, rule, row.usable(op, rule), (slot, need))
+
+
+def _projected(table: AxisTable, rule: FactorRule, usable: frozenset[int], at: tuple[int, Layout]) -> Layout | None:
+    """The layout of an operand that gives the result its layout for nothing; None where dimensions do not pass."""
+    slot, need = at
+    if len(rule.results) != 1 or any(len(d) != 1 for d in (*rule.results[0], *rule.operands[slot])):
+        return None
+    atoms = {d[0]: a for d, a in zip(rule.results[0], need.dims, strict=True)}
+    factors = [d[0] for d in rule.operands[slot]]
+    if any(f not in atoms or f not in usable for f in factors):
+        return None
+    return table.layout(atoms[f] for f in factors)

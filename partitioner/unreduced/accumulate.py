@@ -1,0 +1,329 @@
+"""Accumulators: what a loop or a branch only adds up stays partial, and is reduced once behind it.
+
+An element of a loop's state may be partial while all that the loop makes of it is linear, and leads back to the state.
+Whether it pays is found by trying: the body is partitioned with the element whole and with the element partial, and
+what both send over all iterations is compared. Readers may wish for partial values in turn, an outer loop's
+accumulator above all, so that gradients of layers within microbatches travel once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shardc.costs.kernels.trips import trip_count
+from shardc.hlo.ir.infer.control import branches_of
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.reshard.moves import Cost
+from shardc.partitioner.reshard.price import Seconds
+from shardc.partitioner.rewrite.callees import SOME_TRIPS, callee, spent
+from shardc.partitioner.rewrite.invariants import Pieces, pieces_written
+from shardc.partitioner.rewrite.values import Partial, Value, leaves
+from shardc.partitioner.unreduced.linear import Spread, merged
+from shardc.partitioner.unreduced.widen_sums import can_be_partial, is_narrow, widened
+
+if TYPE_CHECKING:
+    from shardc.partitioner.rewrite.body import Body
+
+__all__ = ["as_run", "branch_layouts", "loop_state", "wishes"]
+
+Layouts = tuple[Layout, ...]
+
+#: The part of a device's memory that a state may fill for partial sums' sake.
+_MEMORY = 0.5
+#: What is less by rounding is not less.
+_LESS = 1 - 1e-9
+
+
+# -- what readers wish for ---------------------------------------------------------------------------------------
+
+
+def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -> dict[Instruction, Layout]:
+    """Layouts of the values whose only way is to results that are partial: partial as well.
+
+    Elements of loops' and conditionals' results are keyed by the instruction that takes them out.
+    """
+    if not any(x.unreduced for x in results):
+        return {}
+    spread = _spread(body)
+    sources = spread.sources(body.computation, _given(body))
+    asked: dict[Instruction, list[Partial | None]] = {}
+    root = body.computation.root
+    ends = root.operands if root.opcode == "tuple" and root.shape.is_tuple else (root,)
+    if len(ends) != len(results):
+        return {}
+    for o, layout in zip(ends, results, strict=True):
+        asked.setdefault(o, []).append(_partial_of(layout))
+    found: dict[Instruction, Layout] = {}
+    for op in reversed(live):
+        if op is root and ends is root.operands:
+            continue
+        all_wish = asked.pop(op, [])
+        wish = all_wish[0] if len(set(all_wish)) == 1 and len(all_wish) == max(body.uses.get(op, 1), 1) else None
+        if wish is not None and op in sources and op.shape.is_array and not _held(body, op, wish):
+            found[op] = _made_partial(body.context.table, (body.needs.get(op) or body.wanted(op)[0]), wish)
+        else:
+            wish = None
+        group = _group(spread, op, wish, sources)
+        for n, o in enumerate(op.operands):
+            asked.setdefault(o, []).append(wish if n in group else None)
+    return found
+
+
+def _spread(body: Body) -> Spread:
+    """How partial values spread as far as the program is partitioned."""
+    context = body.context
+    return Spread(body.rules, context.partial, context.layouts, context.linear)
+
+
+def _held(body: Body, op: Instruction, wish: Partial) -> bool:
+    """Is ``op`` a constraint that splits its value over axes over which it would be partial?"""
+    return op.opcode == "custom-call" and not body.wanted(op)[0].used.isdisjoint(wish.atoms)
+
+
+def _given(body: Body) -> dict[Instruction, Partial]:
+    """Parameters, and elements of them, that are partial already."""
+    given: dict[Instruction, Partial] = {}
+    for p, layouts in zip(body.computation.parameters, body.parameter_layouts, strict=True):
+        partial = [_partial_of(x) for x in layouts]
+        if p.shape.is_array and partial[0] is not None:
+            given[p] = partial[0]
+        if not p.shape.is_tuple or len(p.shape.elements) != len(partial):
+            continue
+        for i in body.computation:
+            if i.opcode == "get-tuple-element" and i.operands[0] is p:
+                own = partial[i.attrs["index"]]
+                if own is not None:
+                    given[i] = own
+    return given
+
+
+def _partial_of(layout: Layout) -> Partial | None:
+    return Partial(layout.unreduced, layout.reduction) if layout.unreduced else None
+
+
+def _group(
+    spread: Spread, op: Instruction, wish: Partial | None, sources: Mapping[Instruction, Partial]
+) -> tuple[int, ...]:
+    """The operands of ``op`` that should be partial for its result to be."""
+    if wish is None:
+        return ()
+    for group in spread.groups(op, wish.reduction):
+        near = [sources[op.operands[n]] for n in group if op.operands[n] in sources]
+        if any(p.reduction == wish.reduction for p in near):
+            return group
+    return ()
+
+
+def _made_partial(table: AxisTable, layout: Layout, partial: Partial) -> Layout:
+    """``layout`` with partial values over axes that then split nothing."""
+    gone = set(partial.atoms)
+    dims = (tuple(a for a in atoms if a not in gone) for atoms in layout.dims)
+    return table.layout(dims, partial.atoms, partial.reduction)
+
+
+# -- loops -------------------------------------------------------------------------------------------------------
+
+
+def loop_state(body: Body, op: Instruction) -> Layouts:
+    """The layouts of a loop's state: the propagated ones, accumulators partial where that sends less.
+
+    Partial sums that were split before take more memory: at most as much as the whole state does, on a machine none
+    beyond half of its memory, and none at all where only the number of collectives falls. What an iteration writes a
+    piece of is reduced piece by piece: once behind the loop that takes as much, and on a machine nothing hides it
+    there.
+    """
+    whole = body.wanted(op)
+    if not op.shape.is_tuple or len(op.shape.elements) != len(whole):
+        return whole
+    callee(body, op.attrs["body"], (whole,), whole)
+    trips = trip_count(op)
+    options = _accumulators(body, op) if trips is None or trips > 0 else {}
+    if not options:
+        return whole
+    runs = SOME_TRIPS if trips is None else trips
+    best, least = whole, _loop_cost(body, op, whole, runs)
+    room = _MEMORY * body.context.resharder.price.memory()
+    for chosen in (options, *({k: options[k]} for k in options if len(options) > 1)):
+        state = _with_partial(body, op, best, chosen)
+        growth = _bytes(body, op, state) - _bytes(body, op, whole)
+        if state == best or growth > _bytes(body, op, whole) or (0 < room < _bytes(body, op, state) and growth > 0):
+            continue
+        cost = _loop_cost(body, op, state, runs)
+        if cost[0] < least[0] * _LESS or (cost < least and growth <= 0):
+            best, least = state, cost
+            if chosen is options:
+                break
+    return best
+
+
+def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
+    """The loop as it runs with its state in these layouts: partial sums of narrow floats are kept in f32."""
+    context = body.context
+    known = context.loops.get((op, state))
+    if known is None:
+        known = context.loops[op, state] = widened(op, state)
+        if known is not op:
+            context.repetitions = {**context.repetitions, **_repeated(context.repetitions, op, known)}
+            whole = body.wanted(op)
+            callee(body, known.attrs["body"], (whole,), whole)
+    return known
+
+
+def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
+    """Elements of a loop's state that could be partial, and how."""
+    spread = _spread(body)
+    found: dict[int, Partial] = {}
+    for k, partial in spread.of_loop(op).items():
+        shape = op.shape.elements[k]
+        if shape.is_array and _keeps_precision(op, k, partial):
+            found[k] = partial
+    while True:
+        kept = {k: p for k, p in found.items() if _leads_back(spread, op, k, found)}
+        if len(kept) == len(found):
+            return found
+        found = kept
+
+
+def _leads_back(spread: Spread, op: Instruction, k: int, found: Mapping[int, Partial]) -> bool:
+    """Does element ``k`` lead to nothing but elements that are partial likewise?"""
+    after = spread.through_loop(op, frozenset((k,)), found[k].reduction)
+    return after is not None and all(found.get(j) == found[k] for j in after)
+
+
+def _keeps_precision(op: Instruction, k: int, partial: Partial) -> bool:
+    """Sums in floats narrower than 32 bits would lose more of partial values than of whole ones."""
+    return partial.reduction != "sum" or not is_narrow(op.shape.elements[k].dtype) or can_be_partial(op, k)
+
+
+def _repeated(known: Mapping[Instruction, int], old: Instruction, new: Instruction) -> dict[Instruction, int]:
+    """`invariants.repetitions` of a rewritten loop's elements."""
+    by_index = {i.attrs["index"]: known[i] for i in old.attrs["body"] if i in known}
+    parameter = new.attrs["body"].parameters[0]
+    return {
+        i: by_index[i.attrs["index"]]
+        for i in new.attrs["body"]
+        if i.opcode == "get-tuple-element" and i.operands[0] is parameter and i.attrs["index"] in by_index
+    }
+
+
+def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[int, Partial]) -> Layouts:
+    table = body.context.table
+    return tuple(_made_partial(table, x, chosen[k]) if k in chosen else x for k, x in enumerate(state))
+
+
+def _bytes(body: Body, op: Instruction, state: Layouts) -> int:
+    table = body.context.table
+    shapes = zip(as_run(body, op, state).shape.elements, state, strict=True)
+    return sum(s.with_dims(table.local_dims(x, s.dims)).nbytes for s, x in shapes)
+
+
+def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
+    """What a loop sends with its state in these layouts: on the way in, in all iterations, and for its readers."""
+    local = callee(body, as_run(body, op, state).attrs["body"], (state,), state)
+    wire, count = spent(body.context, local)
+    costs = [(trips * wire, trips * count)]
+    costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]
+    costs += [_exit_cost(body, op, k, x, pieces_written(op.attrs["body"], k, trips)) for k, x in enumerate(state)]
+    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+
+def _entry_cost(body: Body, value: Value, layout: Layout) -> Cost:
+    if value.remake is not None:
+        return (0.0, 0)
+    resharder, dims, nbytes = body.context.resharder, value.shape.dims, value.shape.dtype.nbytes
+    return min(resharder.cost(dims, nbytes, form, layout) for form in value.forms)
+
+
+def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout, pieces: Pieces | None = None) -> Cost:
+    """To what the readers of element ``index`` want; nothing where nobody reads it."""
+    shape = op.shape.elements[index]
+    readers = [
+        i
+        for i in body.computation
+        if i.opcode == "get-tuple-element" and i.operands[0] is op and i.attrs["index"] == index and i in body.uses
+    ]
+    if not readers and op is not body.computation.root:
+        return (0.0, 0)
+    wanted = {body.needs.get(r) or body.wanted(op)[index] for r in readers} or {body.wanted(op)[index]}
+    if pieces is None or not pieces.moves(layout, *wanted):
+        pieces = Pieces(shape.dims, shape.dims, 1)
+    costs = [body.context.resharder.cost(pieces.dims, shape.dtype.nbytes, layout, w) for w in wanted]
+    timed = pieces.count if isinstance(body.context.resharder.price, Seconds) else 1
+    costs = [(pieces.count * wire, timed * count) for wire, count in costs]
+    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+
+# -- branches ----------------------------------------------------------------------------------------------------
+
+
+def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]:
+    """The layouts of each branch's operand and of a conditional's results, partial where that sends less."""
+    branches = branches_of(op.attrs)
+    operands = [body.wanted(b.parameters[0]) for b in branches]
+    results = body.wanted(op)
+    base = _branches_cost(body, op, operands, results)
+    spread = _spread(body)
+    given = [_passed_partial(body, o, b, spread) for o, b in zip(op.operands[1:], branches, strict=True)]
+    partial = _partial_results(body, op, spread, given)
+    if not partial:
+        return operands, results
+    table = body.context.table
+    after = tuple(_made_partial(table, x, partial[k]) if k in partial else x for k, x in enumerate(results))
+    before = [
+        tuple(
+            _made_partial(table, x, mine[k][0]) if k in mine and mine[k][1] <= partial.keys() else x
+            for k, x in enumerate(layouts)
+        )
+        for layouts, mine in zip(operands, given, strict=True)
+    ]
+    cost = _branches_cost(body, op, before, after)
+    return (before, after) if cost < base else (operands, results)
+
+
+#: Element of a branch's operand -> how it is partial, and the elements of the result that it leads to.
+_Passed = dict[int, tuple[Partial, frozenset[int]]]
+
+
+def _passed_partial(body: Body, operand: Instruction, branch: Computation, spread: Spread) -> _Passed:
+    """Elements of a branch's operand that come partial and that the branch treats linearly."""
+    out: _Passed = {}
+    shape = operand.shape
+    flat = shape.is_array or (shape.is_tuple and all(s.is_array for s in shape.elements))
+    for k, value in enumerate(leaves(body.values[operand])) if flat else ():
+        partial = _partial_of(value.layout)
+        if partial is not None:
+            after = spread.through_branch(branch, frozenset((k,)) if shape.is_tuple else None, partial.reduction)
+            if after is not None:
+                out[k] = (partial, after)
+    return out
+
+
+def _partial_results(body: Body, op: Instruction, spread: Spread, given: Sequence[_Passed]) -> dict[int, Partial]:
+    """How each element of a conditional's result may be partial."""
+    if not (op.shape.is_array or all(s.is_array for s in op.shape.elements)):
+        return {}
+    shapes = list(op.shape.leaves())
+    found: dict[int, Partial] = {}
+    for k in range(len(shapes)):
+        own = spread.of_element(op, None if op.shape.is_array else k)
+        partial = merged([own, *(p for mine in given for p, after in mine.values() if k in after)])
+        if partial is not None:
+            found[k] = partial
+    return found
+
+
+def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], results: Layouts) -> Cost:
+    costs: list[Cost] = []
+    for branch, operand, layouts in zip(branches_of(op.attrs), op.operands[1:], operands, strict=True):
+        local = callee(body, branch, (layouts,), results)
+        costs.append(spent(body.context, local))
+        costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[operand]), layouts, strict=True)]
+    if op.shape.is_array:
+        shape, resharder = op.shape, body.context.resharder
+        wanted = body.needs.get(op) or body.wanted(op)[0]
+        costs.append(resharder.cost(shape.dims, shape.dtype.nbytes, results[0], wanted))
+    elif all(s.is_array for s in op.shape.elements):
+        costs += [_exit_cost(body, op, k, x) for k, x in enumerate(results)]
+    return sum(c[0] for c in costs), sum(c[1] for c in costs)

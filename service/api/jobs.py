@@ -1,0 +1,125 @@
+"""Jobs: orders handed in, looked at, waited for, followed and cancelled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from shardc.hlo.codec.plain import read_json
+from shardc.hlo.errors import InputError
+from shardc.service.api.answers import JobAnswer, JobsAnswer, job_answer
+from shardc.service.api.bodies import body_of, content_type
+from shardc.service.api.following import follow
+from shardc.service.api.parts import Parts, PartsHere
+from shardc.service.api.problems import Answers, Refusal, responses
+from shardc.service.jobs import Job
+from shardc.service.orders import order_of
+from shardc.service.scheduler.refusals import Closing, MissingPrograms, NoSuchJob, QueueFull
+
+__all__ = ["add_job_routes"]
+
+_Id = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="What the job was called when it was made.")]
+_Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end before the answer.")]
+_Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+
+#: What the body of an order is; `shardc.service.api.description` has the schema.
+_EXAMPLE = {"kind": "simulate", "program": "0" * 64, "mesh": {"data": 8}, "machine": "h100-dgx:8"}
+_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}, "example": _EXAMPLE}}
+_BODY = {"requestBody": {"required": True, "content": _CONTENT}}
+
+
+def add_job_routes(app: FastAPI) -> None:
+    """``/v1/jobs``."""
+    path = "/v1/jobs/{job_id}"
+    there: Answers = {200: {"model": JobAnswer, "description": "It was there already."}}
+    app.add_api_route(
+        "/v1/jobs",
+        submit,
+        methods=["POST"],
+        status_code=202,
+        response_model=JobAnswer,
+        responses=there | responses(404, 408, 413, 415, 429),
+        openapi_extra=_BODY,
+    )
+    app.add_api_route("/v1/jobs", jobs, methods=["GET"], response_model=JobsAnswer, responses=responses())
+    app.add_api_route(path, job, methods=["GET"], response_model=JobAnswer, responses=responses(404))
+    app.add_api_route(path, cancel, methods=["DELETE"], response_model=JobAnswer, responses=responses(404))
+    app.add_api_route(
+        f"{path}/events",
+        events,
+        methods=["GET"],
+        response_class=EventSourceResponse,
+        responses=responses(404),
+    )
+
+
+async def submit(request: Request, parts: PartsHere) -> Response:
+    """Hand in an order. The same order again is the same work: it is done once, however many ask for it."""
+    settings = parts.settings
+    content_type(request, "application/json")
+    async with body_of(request, settings.max_order, settings.stall_seconds, parts.room) as body:
+        found = await run_in_threadpool(_submit, parts, body)
+    return JSONResponse(job_answer(found), 200 if found.state == "done" else 202, {"Location": f"/v1/jobs/{found.id}"})
+
+
+def _submit(parts: Parts, body: bytes) -> Job:
+    if parts.ending.draining:
+        raise Closing
+    try:
+        data = read_json(body, "order")
+    except InputError as error:
+        raise Refusal(400, error) from None
+    order = order_of(data)
+    try:
+        return parts.desk.submit(order)
+    except MissingPrograms as error:
+        raise Refusal(404, error, missing=list(error.missing)) from None
+    except QueueFull as error:
+        raise Refusal(429, error, {"Retry-After": str(error.retry_after)}) from None
+
+
+async def jobs(parts: PartsHere, limit: _Limit = 100) -> Response:
+    """The jobs that the service remembers, newest first."""
+    return await run_in_threadpool(lambda: JSONResponse({"jobs": [job_answer(j) for j in parts.desk.jobs(limit)]}))
+
+
+async def _existing(job_id: _Id, parts: PartsHere) -> Job:
+    found = await run_in_threadpool(parts.desk.job, job_id)
+    if found is None:
+        raise Refusal(404, NoSuchJob(job_id))
+    return found
+
+
+_Existing = Annotated[Job, Depends(_existing)]
+
+
+async def job(found: _Existing, parts: PartsHere, wait: _Wait = 0.0) -> Response:
+    """A job as it is; with ``wait`` as soon as it is over, or when the time is."""
+    if wait and not found.over:
+        end = time.monotonic() + wait
+        async with follow(parts, found.id) as following:
+            while not found.over and (changed := await following.change(end - time.monotonic())) is not None:
+                found = changed
+    return JSONResponse(job_answer(found))
+
+
+async def events(found: _Existing, parts: PartsHere) -> AsyncIterator[ServerSentEvent]:
+    """An event ``job`` with the job at each change, until it is over."""
+    with parts.metrics.streams.track_inprogress():
+        async with follow(parts, found.id) as following:
+            while (changed := await following.change()) is not None:
+                yield ServerSentEvent(data=job_answer(changed), event="job")
+                if changed.over:
+                    return
+
+
+async def cancel(found: _Existing, parts: PartsHere) -> Response:
+    """Give a job up; its work is stopped unless somebody else waits for it. A job that is over stays as it is."""
+    ended = await run_in_threadpool(parts.desk.cancel, found.id)
+    return JSONResponse(job_answer(ended or found))

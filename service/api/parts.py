@@ -1,0 +1,72 @@
+"""What the HTTP interface stands on: the desk, the store, and what whoever started the server wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+from shardc.launcher.executors.limits import Limits
+from shardc.service.api.bodies import Room
+from shardc.service.api.metrics import Metrics
+from shardc.service.api.tokens import TokenFile, Tokens
+
+if TYPE_CHECKING:
+    from shardc.service.scheduler.scheduler import Desk
+    from shardc.service.store.store import Store
+
+__all__ = ["ApiSettings", "Ending", "Parts", "PartsHere"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """How the interface behaves. Sizes are bytes, times seconds.
+
+    ``tokens`` None: everybody on this computer may ask, and nobody else (the Host and Origin of requests are looked
+    at). ``uploads`` are how many of the largest programs may be on their way at a time, ``stall_seconds`` how long the
+    next bytes of a request may take. ``key`` signs entries; ``log`` hears of every request.
+    """
+
+    tokens: Tokens | TokenFile | None = None
+    max_upload: int = 64_000_000
+    max_order: int = 4_000_000
+    uploads: int = 8
+    stall_seconds: float = 30.0
+    key: bytes = b""
+    executor: str = "processes"
+    workers: int = 1
+    limits: Limits = field(default_factory=Limits)
+    queue: int = 1000
+    log: Callable[[str], None] | None = None
+
+
+class Ending:
+    """The server's end, in two steps: no new orders (``draining``), then no more waiting (``over``)."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.over = asyncio.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that the routes use; one for each application."""
+
+    desk: Desk
+    store: Store
+    settings: ApiSettings
+    metrics: Metrics
+    ending: Ending
+    room: Room
+
+
+async def _parts(request: Request) -> Parts:  # what is not async costs a thread's turn
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+#: How a route gets them.
+PartsHere = Annotated[Parts, Depends(_parts)]

@@ -1,0 +1,108 @@
+"""`shardc.connect`: the client of a compile service, in terms of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, ParseError
+from shardc.launcher.driver.compiled import Compiled, job_config
+from shardc.service.client.address import Address
+from shardc.service.client.partitioned import RemotePartitioned
+from shardc.service.client.program import RemoteProgram
+from shardc.service.client.requests import Hear, Requests
+from shardc.service.client.texts import program_bytes
+from shardc.stages.stages import Program
+
+if TYPE_CHECKING:
+    from shardc.analysis.explain.explanation import Explanation
+    from shardc.analysis.simulate.simulation import Simulation
+    from shardc.analysis.sweep.result import SweepResult
+
+__all__ = ["Client", "connect"]
+
+#: What can be given as a program: a file, its contents, or a program of this process.
+Given = str | Path | bytes | Program | RemoteProgram
+
+
+def connect(url: str = "", token: str = "", key: str = "", *, hear: Hear | None = None) -> Client:
+    """The client of the compile service at ``url`` (default: SHARDC_SERVER).
+
+    ``token`` is what the service knows you by (SHARDC_TOKEN, SHARDC_TOKEN_FILE), ``key`` what it signs with, in
+    hexadecimal (SHARDC_SERVER_KEY; default: it is asked). ``hear`` is called with a `Job` each time that one changes.
+    Nothing is asked yet. Raises `InputError` for what is no URL, `EnvironmentProblem` without urllib3. Example::
+
+        with shardc.connect("http://127.0.0.1:8377") as service:
+            step = service.compile("step.mlir")
+            print(service.simulate("step.mlir", "h100-dgx"))
+    """
+    config = job_config()
+    address = Address.of(config, url)
+    if token:
+        address = replace(address, token=token)
+    return Client(replace(address, key=key) if key else address, config=config, hear=hear)
+
+
+class Client(Requests):
+    """A service's client; made by `connect`. ``config`` are the settings that orders take along.
+
+    Every method raises what the same stage raises here, and `EnvironmentProblem` where the service is away.
+    """
+
+    def __init__(self, address: Address, *, config: Config | None = None, **options: Any) -> None:
+        super().__init__(address, **options)
+        self.config = config or job_config()
+
+    def program(self, given: Given, name: str = "") -> RemoteProgram:
+        """A program to be worked on at the service: of a file's path, its contents (which errors call ``name``), or
+        a `Program`, which travels as HLO text. Raises `InputError` and `ParseError` for what is none at first sight.
+
+        Example: ``client.program("step.mlir").annotate({"x": P("data")}, mesh=mesh).partition().report()``.
+        """
+        if isinstance(given, RemoteProgram):
+            return given
+        if isinstance(given, Program):
+            from shardc.service.client.terms import need_none_of
+
+            if given.config.custom_calls:
+                raise InputError(f"a compile service is of no use: {need_none_of(given.config)}", fix="compile here")
+            return RemoteProgram(self, program_bytes(given), "", given.config, local=given)
+        from shardc.frontends.load import content_kind, read_file
+
+        data, name = (given, name or "program") if isinstance(given, bytes) else (read_file(given), name or str(given))
+        if not data.strip():
+            raise ParseError("the program is empty", where=name)
+        content_kind(data, name)  # what is no program is not sent
+        return RemoteProgram(self, data, name, self.config)
+
+    def partition(self, program: Given, *, conservative: bool = False, **options: Any) -> RemotePartitioned:
+        """The per-device program; ``options`` are those of `Propagated.partition`."""
+        made = self.program(program).propagate(conservative=conservative).partition(**options)
+        made.result  # noqa: B018  (what goes wrong belongs here)
+        return made
+
+    def compile(self, program: Given, target: str = "cpu", *, profile: bool = False) -> Compiled:
+        """An executable, loaded on this job's devices; ``target`` and ``profile`` as `Partitioned.compile`."""
+        return self.program(program).partition().compile(target, profile=profile)
+
+    def simulate(self, program: Given, machine: str | Path | None = None, **options: Any) -> Simulation:
+        """What a step takes on a described machine; ``options`` are those of `Program.simulate`."""
+        return self.program(program).simulate(machine, **options)
+
+    def explain(self, program: Given, machine: str | Path | None = None, **options: Any) -> Explanation:
+        """Why each collective is there; ``options`` are those of `Partitioned.explanation`."""
+        return self.program(program).partition(machine=machine).explanation(machine, **options)
+
+    def report(self, program: Given, path: str | Path, *, machine: str | Path | None = None, **options: Any) -> None:
+        """Write one HTML page about a program; ``options`` are those of `Partitioned.write_report`."""
+        self.program(program).partition(machine=machine).write_report(path, machine=machine, **options)
+
+    def sweep(self, program: Given | Sequence[Given], **options: Any) -> SweepResult:
+        """Meshes and annotations ranked by predicted time; ``options`` are those of `shardc.sweep`."""
+        from shardc.service.client.sweep import sweep
+
+        given = [program] if isinstance(program, Given) else program
+        return sweep([self.program(p) for p in given], **options)

@@ -1,0 +1,226 @@
+"""The per-device program at a compile service, and all that is made of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shardc.analysis.report.stage_facts import Reported
+from shardc.compiler.gpu.names import check_target, find_target, name_of
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.launcher.driver.compiled import Compiled
+from shardc.service.client.executables import FILE, compiled_by, repeat_warnings
+from shardc.service.client.requests import Result
+from shardc.service.client.terms import cpu_of, machine_terms, mapping_text, need_none_of
+from shardc.service.orders import (
+    CompileOrder,
+    ExplainOrder,
+    Order,
+    PartitionOrder,
+    ReportOrder,
+    SimulateOrder,
+    order_key,
+)
+
+if TYPE_CHECKING:
+    from shardc.analysis.explain.explanation import Difference, Explanation
+    from shardc.analysis.simulate.simulation import Simulation
+    from shardc.compiler.ahead.program import AheadProgram
+    from shardc.hlo.ir.ir import Module
+    from shardc.native.llvm.target import Target
+    from shardc.service.client.program import RemoteProgram, RemotePropagated
+    from shardc.stages.stages import Partitioned
+
+__all__ = ["RemotePartitioned"]
+
+O = TypeVar("O", bound=Order)
+
+
+@dataclass(frozen=True)
+class RemotePartitioned(Reported):
+    """The per-device program; ``options`` are those of `Propagated.partition`."""
+
+    propagated: RemotePropagated
+    options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        said = ", ".join(
+            f"{name}={value}" for name, value in self.options.items() if value not in (None, "auto", False)
+        )
+        return f"<RemotePartitioned of {self.program!r}{f' with {said}' if said else ''}>"
+
+    @property
+    def program(self) -> RemoteProgram:
+        return self.propagated.program
+
+    def order(self, kind: type[O], machine: str | Path | None = None, **fields: Any) -> O:
+        """An order of ``kind`` that partitions so; ``machine``, if any, is the one that is asked about."""
+        ours = self.options["machine"]
+        if ours and machine and str(ours) != str(machine):
+            raise UnsupportedError(
+                f"partitioned for {ours} and asked about {machine}: an order has one machine",
+                fix="partition without a machine, or for the same",
+            )
+        terms = {k: v for k, v in self.options.items() if k != "machine"}
+        terms |= {**machine_terms(ours or machine), "partitioned_for": "machine" if ours else "bytes"}
+        return self.program.order(kind, conservative=self.propagated.conservative, **terms, **fields)
+
+    @cached_property
+    def result(self) -> Result:
+        """The files of the partitioned program."""
+        return self.program.carry_out(self.order(PartitionOrder))
+
+    @property
+    def module(self) -> Module:
+        """The per-device program as `Partitioned.module` has it, made here; `as_text` is the service's."""
+        return self.here.module
+
+    @property
+    def compiled_module(self) -> Module:
+        """As `Partitioned.compiled_module`, made here."""
+        return self.here.compiled_module
+
+    @property
+    def num_devices(self) -> int:
+        return int(self.report()["devices"])
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by stage, at the service."""
+        seconds: Mapping[str, float] = self.result.facts.get("seconds", {})
+        return seconds
+
+    def as_text(self) -> str:
+        """HLO text that XLA compiles and runs as it is."""
+        return self.result.file("partitioned.hlo").decode()
+
+    @cached_property
+    def _report(self) -> dict[str, Any]:
+        told: dict[str, Any] = self.result.json("report.json")
+        return {**told, "seconds": dict(self.seconds)}
+
+    def explanation(
+        self,
+        machine: str | Path | None = None,
+        *,
+        remedies: int = 0,
+        tries: int = 12,
+        seconds: float = 30.0,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Explanation:
+        """As `Partitioned.explanation`."""
+        from shardc.analysis.explain.diagnostics.survey import thresholds_of
+        from shardc.analysis.explain.explanation import Explanation
+
+        thresholds_of(thresholds or {})  # names and shares are checked there
+        terms = {"remedies": remedies, "tries": tries, "seconds": float(seconds), "thresholds": dict(thresholds or {})}
+        result = self.program.carry_out(self.order(ExplainOrder, machine, **terms))
+        return replace(result.value(Explanation, "explanation.json"), machine=str(machine or ""))
+
+    def difference(self, other: RemotePartitioned, machine: str | Path | None = None) -> Difference:
+        """What changes from this one to ``other``: the same program with other annotations."""
+        from shardc.analysis.explain.explanation import Difference
+
+        mine, others = self.program, other.program
+        if mine.data != others.data or self.options != other.options:
+            raise UnsupportedError("two different programs are compared here only", fix="load them without a service")
+        terms = {"other_annotations": dict(others.specs), "other_mesh": dict(others.sizes), "remedies": 0}
+        return mine.carry_out(self.order(ExplainOrder, machine, **terms)).value(Difference, "difference.json")
+
+    def write_report(
+        self,
+        path: str | Path,
+        *,
+        machine: str | Path | None = None,
+        mapping: str | Mapping[str, str] | None = None,
+        remedies: int = 0,
+        seconds: float = 30.0,
+    ) -> None:
+        """As `Partitioned.write_report`."""
+        from shardc.analysis.report.write import report_target
+        from shardc.launcher.run.output_files import write_text
+
+        target = report_target(path)
+        terms = {"mapping": mapping_text(mapping), "remedies": remedies, "seconds": float(seconds)}
+        result = self.program.carry_out(self.order(ReportOrder, machine, **terms))
+        write_text(target, result.file("report.html").decode())
+
+    def simulate(
+        self,
+        machine: str | Path | None = None,
+        *,
+        mapping: str | Mapping[str, str] | None = None,
+        ignore_memory: bool = False,
+    ) -> Simulation:
+        """As `Partitioned.simulate`."""
+        from shardc.analysis.simulate.simulation import Simulation
+
+        if not (machine or self.options["machine"]):
+            raise InputError("no machine to simulate", fix="name one, such as h100-dgx")
+        terms = {"mapping": mapping_text(mapping), "ignore_memory": ignore_memory, "page": False}
+        return self.program.carry_out(self.order(SimulateOrder, machine, **terms)).value(Simulation, "simulation.json")
+
+    def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
+        """As `Partitioned.compile`: made at the service for this computer's processor, verified, and loaded here.
+
+        Raises `EnvironmentProblem` where another version of shardc runs there.
+        """
+        from shardc.frontends.load import content_kind
+        from shardc.native.llvm.target import host_target
+
+        check_target(target)
+        program = self.program if tune is None else self.program.tuned(tune)
+        self._check_use()
+        start = time.perf_counter()
+        order = self.compile_order(target, host_target(), profile=profile, page=False)
+        executable, result = compiled_by(program.requests, order, {program.digest: program.data})
+        repeat_warnings(result)
+        seconds = {**result.facts.get("seconds", {}), "service": time.perf_counter() - start}
+        # Only functions have pytrees; other programs are not read here for that.
+        known = program.local is not None or content_kind(program.data) == "exported"
+        return Compiled(executable, program.here.jax if known else None, program.config, seconds, lambda: self.here)
+
+    def _check_use(self) -> None:
+        if reason := need_none_of(self.program.config):
+            raise UnsupportedError(f"a compile service is of no use: {reason}", fix="compile here")
+
+    def compile_order(self, target: str, machine: Target, **fields: Any) -> CompileOrder:
+        """The order for an executable for ``target`` (a GPU of this computer is its kind) and a processor."""
+        kind = name_of(str(find_target(target))) if target == "cuda" else target
+        return self.order(CompileOrder, target=kind, cpu=cpu_of(machine), **fields)
+
+    @cached_property
+    def here(self) -> Partitioned:
+        """The same stage, made in this process."""
+        return self.propagated.here.partition(**self.options)
+
+    def compile_ahead(
+        self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
+    ) -> tuple[AheadProgram, list[Path]]:
+        """As `Partitioned.compile_ahead`; the object is compiled at the service, files are written here.
+
+        Raises `EnvironmentProblem` where another version of shardc runs there.
+        """
+        from shardc.analysis.ahead import ahead_target, write_ahead
+        from shardc.compiler.ahead.program import AheadProgram, identifier
+        from shardc.compiler.cache.serialize import read_bytes
+        from shardc.native.llvm.target import Target
+        from shardc.service.results import AheadFacts
+
+        self._check_use()
+        if name and identifier(name) != name:
+            raise InputError(
+                f"{name!r} is not a name in C", where="the program's name", fix=f"{identifier(name)!r} is one"
+            )
+        order = self.compile_order("cpu", ahead_target(cpu, system), ahead=True, symbol=name, page=False)
+        program = self.program
+        result = program.requests.carry_out(order, {program.digest: program.data}, key=order_key(order))
+        repeat_warnings(result)
+        facts = result.value(AheadFacts, "ahead.json")
+        target = Target(facts.target.triple, facts.target.cpu, facts.target.features)
+        made = AheadProgram(read_bytes(result.file(FILE), FILE), target, facts.name)
+        return made, write_ahead(made, folder)

@@ -1,0 +1,326 @@
+"""Requests to a compile service: hands in orders, waits, fetches what was made, and checks all of it.
+
+Nothing of an answer is used before the signature of its entry, and length and digest of each file, were verified.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+from urllib.parse import quote
+
+from shardc.hlo.codec.plain import from_json, from_plain
+from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
+from shardc.launcher.executors.problems import from_problem
+from shardc.service.client.address import Address
+from shardc.service.client.connection import Connection, ServiceAway, Unknown
+from shardc.service.jobs import MANIFEST, Artifact, Entry, Job
+from shardc.service.orders import Order, to_json
+
+__all__ = ["Hear", "Requests", "Result"]
+
+T = TypeVar("T")
+
+#: Hears of a job, each time that it changes.
+Hear = Callable[[Job], None]
+
+#: Seconds that a question for a job waits at the service.
+_WAIT = 30.0
+#: How often an order is handed in again after the service forgot its program, its job or its result.
+_AGAIN = 2
+#: Bytes of the largest file whose size nobody has told yet.
+_LARGEST = 1 << 31
+
+
+class Requests:
+    """What a service can be asked for; `shardc.service.client.client.Client` speaks of programs.
+
+    ``hear`` hears of jobs as they change. To be closed, by ``with`` or `close`. ``timeout`` and ``patient`` as
+    `Connection` has them.
+    """
+
+    def __init__(
+        self, address: Address, *, hear: Hear | None = None, timeout: float = 30.0, patient: bool = True
+    ) -> None:
+        self.address = address
+        self._hear = hear
+        self._connection = Connection(address, timeout=timeout, patient=patient)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address.url!r})"
+
+    def close(self) -> None:
+        """End the connection; the next question opens another one."""
+        self._connection.close()
+
+    def info(self) -> Mapping[str, Any]:
+        """Version, limits and workers of the service."""
+        return _object(self._connection.json("GET", "/v1/info"))
+
+    def machines(self) -> list[Mapping[str, Any]]:
+        """The machines that it knows: name, title, device, levels."""
+        return [_object(m) for m in _object(self._connection.json("GET", "/v1/machines")).get("machines", ())]
+
+    def upload(self, data: bytes) -> str:
+        """Give it a program; returns the SHA-256 that names it in orders."""
+        digest = hashlib.sha256(data).hexdigest()
+        told = _object(self._connection.json("POST", "/v1/programs", content=data)).get("program")
+        if told != digest:
+            raise RunError(f"a program arrived as {told}, it was sent as {digest}", where=self.address.url)
+        return digest
+
+    def submit(self, order: Order, programs: Mapping[str, bytes] | None = None) -> Job:
+        """Hand in ``order``; of ``programs`` (by SHA-256) those are sent that the service lacks.
+
+        The job may be done at once, when its result is there. Raises `Unknown` for a program that nobody has.
+        """
+        given = programs or {}
+        body = to_json(order).encode()
+        for more in reversed(range(_AGAIN + 1)):  # what was sent may have had to make room again
+            try:
+                return self._told("POST", "/v1/jobs", content=body, media_type="application/json")
+            except Unknown as e:
+                if not more or not e.missing or any(digest not in given for digest in e.missing):
+                    raise
+                for digest in e.missing:
+                    self._send(given[digest], order)
+        raise AssertionError("the last try returns or raises")
+
+    def _send(self, data: bytes, order: Order) -> None:
+        """`upload` a program of ``order``, which errors call by its name."""
+        try:
+            self.upload(data)
+        except InputError as e:
+            if e.where != "body":
+                raise
+            raise type(e)(e.what, where=order.name or None, fix=e.fix) from None
+
+    def job(self, number: str, wait: float = 0.0) -> Job:
+        """The job called ``number``; as soon as it is over, or after ``wait`` seconds (at most 60)."""
+        path = f"/v1/jobs/{quote(number, safe='')}" + (f"?wait={wait:g}" if wait else "")
+        return self._told("GET", path, wait=wait)
+
+    def cancel(self, number: str) -> Job:
+        """End a job; one that is over stays as it is."""
+        return self._told("DELETE", f"/v1/jobs/{quote(number, safe='')}")
+
+    def wait(self, job: Job, hear: Hear | None = None) -> Job:
+        """``job`` when it is over; when this is interrupted it is cancelled. ``hear`` hears of it, too."""
+        hears = [h for h in (self._hear, hear) if h is not None]
+        try:
+            if hears and not job.over:
+                with contextlib.suppress(ServiceAway):  # it is asked for again
+                    job = self._followed(job, hears)
+            while not job.over:
+                job = self.job(job.id, _WAIT)
+                for told in hears:
+                    told(job)
+        except KeyboardInterrupt:
+            with contextlib.suppress(ShardcError):
+                self.cancel(job.id)
+            raise
+        return job
+
+    def _followed(self, job: Job, hears: Sequence[Hear]) -> Job:
+        for name, data in self._connection.events(f"/v1/jobs/{quote(job.id, safe='')}/events"):
+            if name == "job":
+                job = _job(data)
+                for hear in hears:
+                    hear(job)
+                if job.over:
+                    break
+        return job
+
+    def carry_out(self, order: Order, programs: Mapping[str, bytes], hear: Hear | None = None, key: str = "") -> Result:
+        """What ``order`` makes; ``hear`` hears of its job, beside the client's own.
+
+        With a ``key`` the job must have that one: it is the same compiler's then. Raises what went wrong with it, as
+        the stage here would; `ServiceAway`.
+        """
+        for more in reversed(range(_AGAIN + 1)):
+            try:
+                job = self.submit(order, programs)
+                if self._hear is not None:
+                    self._hear(job)
+                if key and job.key != key:
+                    self._another_build(job)
+                job = self.wait(job, hear)
+                break
+            except Unknown as e:
+                if e.missing or not more:  # a restarted service may have forgotten its jobs
+                    raise
+        if job.state == "failed":
+            raise from_problem(job.problem or {"what": "the service says that the job failed, and not why"})
+        if job.entry is None:
+            raise RunError("the job was cancelled", where=f"job {job.id} at {self.address.url}")
+        if job.entry.key != job.key:
+            raise RunError("the service gives another result than the one asked for", where=f"job {job.id}")
+        return Result(self, self.checked(job.entry), order, programs)
+
+    def _another_build(self, job: Job) -> NoReturn:
+        """Refuse a job with another key than the same shardc gives it."""
+        from shardc import __version__
+        from shardc.compiler.cache.cache import content_key
+
+        if not job.over:
+            with contextlib.suppress(ShardcError):
+                self.cancel(job.id)
+        info = self.info()
+        there, here = f"{info.get('version')} ({info.get('build')})", f"{__version__} ({content_key('build')[:16]})"
+        raise EnvironmentProblem(
+            f"the compile service has another version of shardc or llvmlite: {there}, here {here}",
+            where=self.address.url,
+            fix="install the same version here and there",
+        )
+
+    def entry(self, key: str) -> Entry:
+        """The manifest of the result called ``key``, verified; `Unknown` where there is none."""
+        found = _entry(_object(self._connection.json("GET", f"/v1/artifacts/{quote(key, safe='')}")))
+        if found.key != key:
+            raise RunError(f"asked for {key}, the service gives {found.key}", where=self.address.url)
+        return self.checked(found)
+
+    def checked(self, entry: Entry) -> Entry:
+        """``entry``; `RunError` unless this service signed it."""
+        from shardc.service.store.signature import check_signature
+
+        check_signature(entry, self._key)
+        return entry
+
+    def fetch(self, entry: Entry | str, name: str) -> bytes:
+        """A file of a verified ``entry`` (or of the one of that key); `RunError` unless it is the one that was signed.
+
+        Example: ``client.fetch(job.key, "report.json")``.
+        """
+        entry = self.entry(entry) if isinstance(entry, str) else entry
+        found = next((a for a in entry.artifacts if a.name == name), None)
+        if found is None:
+            names = ", ".join(a.name for a in entry.artifacts)
+            raise InputError(f"the result has no file {name!r}", where=f"result {entry.key}", fix=f"it has {names}")
+        return _sound(entry, found, self._connection.read("GET", _path(entry.key, name), limit=found.bytes))
+
+    def kept(self, key: str, name: str) -> tuple[Entry, bytes] | None:
+        """The result called ``key`` and its file ``name``, both verified, by one question; None where the service does
+        not have them."""
+        try:
+            data, headers = self._connection.ask("GET", _path(key, name), limit=_LARGEST)
+            text = headers.get(MANIFEST, "")
+            entry = self.checked(_entry(_decoded(text))) if text else self.entry(key)
+        except Unknown:
+            return None
+        found = next((a for a in entry.artifacts if a.name == name), None)
+        if entry.key != key or found is None:
+            raise RunError(f"asked for {name} of {key}, the service gives another result", where=self.address.url)
+        return entry, _sound(entry, found, data)
+
+    @cached_property
+    def _key(self) -> bytes:
+        """What the service signs with: as it was configured, else as the service says."""
+        text = self.address.key or str(_object(self._connection.json("GET", "/v1/key")).get("key"))
+        try:
+            key = bytes.fromhex(text)
+        except ValueError:
+            key = b""
+        if len(key) != hashlib.sha256().digest_size:
+            raise RunError("the service's key is none", where=f"{self.address.url}/v1/key")
+        return key
+
+    def _told(self, method: str, path: str, **options: Any) -> Job:
+        return _job(self._connection.json(method, path, **options))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an order made: files by name, fetched and verified when they are asked for, and ``facts`` about them."""
+
+    requests: Requests
+    entry: Entry
+    order: Order
+    programs: Mapping[str, bytes]
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.entry.facts
+
+    def file(self, name: str) -> bytes:
+        """The file called ``name``; made again where the service has thrown it away by now."""
+        try:
+            return self.requests.fetch(self.entry, name)
+        except Unknown:
+            return self.requests.fetch(self.requests.carry_out(self.order, self.programs).entry, name)
+
+    def json(self, name: str) -> Any:
+        """The data in a JSON file."""
+        return json.loads(self.file(name))
+
+    def value(self, kind: type[T], name: str) -> T:
+        """The value of a class of ours that a JSON file holds."""
+        return from_json(kind, self.file(name), name)
+
+
+def _path(key: str, name: str) -> str:
+    return f"/v1/artifacts/{quote(key, safe='')}/{quote(name, safe='')}"
+
+
+def _sound(entry: Entry, artifact: Artifact, data: bytes) -> bytes:
+    """``data``, if it is the ``artifact`` of ``entry``."""
+    if len(data) != artifact.bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
+        raise RunError(
+            f"{artifact.name} is not what the service signed: it was damaged on its way", where=f"result {entry.key}"
+        )
+    return data
+
+
+def _decoded(text: str) -> Any:
+    """The manifest in a header."""
+    try:
+        return json.loads(base64.b64decode(text, validate=True))
+    except ValueError:
+        raise RunError(f"the header {MANIFEST} cannot be read: is this a compile service?") from None
+
+
+def _object(data: Any) -> Mapping[str, Any]:
+    if not isinstance(data, dict):
+        raise RunError("the answer is of another form than expected: is this a compile service?")
+    return data
+
+
+def _known(kind: Any, data: Any) -> dict[str, Any]:
+    """The members of ``data`` that are fields of ``kind``: later versions may tell more."""
+    names = {f.name for f in fields(kind)}
+    return {k: v for k, v in _object(data).items() if k in names}
+
+
+def _entry(data: Any) -> Entry:
+    told = _known(Entry, data)
+    told["artifacts"] = [_known(Artifact, a) for a in told.get("artifacts") or ()]
+    return _read(Entry, told)
+
+
+def _job(data: Any) -> Job:
+    told = _known(Job, data)
+    entry = told.pop("entry", None)
+    return replace(_read(Job, told), entry=None if entry is None else _entry(entry))
+
+
+def _read(kind: type[T], data: Any) -> T:
+    try:
+        found: T = from_plain(kind, data, kind.__name__.lower())
+    except InputError as e:
+        raise RunError(f"the service's answer cannot be read: {e.what}", where=e.where) from None
+    return found

@@ -1,0 +1,91 @@
+"""From the words of `Program`'s stages to those of an order: specs, meshes, machines and settings as plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardc.costs.machines.machine import described, machine_file, machine_names
+from shardc.hlo.config import Config
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.mesh import Mesh
+from shardc.native.llvm.target import Target
+from shardc.service.orders import Cpu, Settings
+from shardc.sharding.notations.partition_spec import spec_text
+
+__all__ = [
+    "cpu_of",
+    "machine_terms",
+    "mapping_text",
+    "mesh_sizes",
+    "need_none_of",
+    "settings_terms",
+    "spec_text",
+    "watches",
+]
+
+#: What a machine of a file may be called in an order.
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+def mesh_sizes(mesh: Mesh | None) -> dict[str, int]:
+    """Axes and sizes; `UnsupportedError` for a mesh whose devices are in another order."""
+    if mesh is None:
+        return {}
+    if mesh.device_ids is not None:
+        raise UnsupportedError(f"the mesh {mesh} orders its devices, which orders have no words for")
+    return dict(mesh.axes)
+
+
+def machine_terms(machine: str | Path | None) -> dict[str, str]:
+    """Fields of an order for a machine: its name where it comes along with shardc, else its description too.
+
+    Raises `InputError` for unknown machines and bad descriptions.
+    """
+    if not machine:
+        return {}
+    path, counts = machine_file(machine)
+    if path.stem in machine_names() and str(machine).partition(":")[0] == path.stem:
+        return {"machine": str(machine)}
+    stem = _NOT_IN_NAMES.sub("-", path.stem.lower()).strip("-") or "machine"
+    return {"machine": stem + (f":{counts}" if counts else ""), "machine_text": described(path)[1]}
+
+
+def settings_terms(config: Config) -> dict[str, Any]:
+    """Fields of an order for what generated code and schedules depend on."""
+    if config.profile is None:
+        return {"settings": Settings.of(config)}
+    from shardc.compiler.tune.measured import measured_text
+
+    measured = measured_text(config.profile)
+    return {"settings": Settings.of(config), "measured": measured}
+
+
+def need_none_of(config: Config) -> str:
+    """Why a service cannot compile by these settings, beginning a sentence; empty where it can."""
+    if config.custom_calls:
+        return "custom calls of one's own are known here only"
+    if config.tune:
+        return "tuning measures the computer that it runs on"
+    return watches(config)
+
+
+def watches(config: Config) -> str:
+    """Why these settings want every stage to be done here, as `need_none_of` says it; empty where they do not."""
+    if config.check or config.dump_to is not None:
+        return "SHARDC_CHECK and SHARDC_DUMP_TO watch the compiler at work"
+    return ""
+
+
+def mapping_text(mapping: str | Mapping[str, str] | None) -> str:
+    """Where mesh axes lie, as the command line has it."""
+    if mapping is None or isinstance(mapping, str):
+        return mapping or ""
+    return ",".join(f"{axis}={level}" for axis, level in mapping.items())
+
+
+def cpu_of(target: Target) -> Cpu:
+    """A processor as orders have it."""
+    return Cpu(triple=target.triple, cpu=target.cpu, features=target.features)

@@ -1,0 +1,41 @@
+"""Programs of this process as bytes that a compile service reads the same program from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardc.hlo.errors import ShardcError, UnsupportedError
+from shardc.hlo.ir.ir import Module
+
+if TYPE_CHECKING:
+    from shardc.stages.stages import Program
+
+__all__ = ["program_bytes"]
+
+
+def program_bytes(program: Program) -> bytes:
+    """``program`` with its annotations as HLO text, to be read without a name.
+
+    It is read again and compared, as another program would otherwise be compiled than the one that was meant. Raises
+    `UnsupportedError` where HLO text does not hold all of it.
+    """
+    from shardc.compiler.cache.cache import module_key
+    from shardc.hlo.text.carried import carried_text
+    from shardc.stages.programs import program_of
+
+    data = carried_text(program.module).encode()
+    try:
+        read = program_of(data, "").module
+    except ShardcError as e:
+        raise UnsupportedError(f"{_FAILS}: {e.what}", where=e.where, fix=_FIX) from None
+    if module_key(read, None) != module_key(program.module, None) or _sources(read) != _sources(program.module):
+        raise UnsupportedError(_FAILS, where=program.module.name, fix=_FIX)
+    return data
+
+
+_FAILS = "the program cannot be written as HLO text without a loss"
+_FIX = "save it as a file (MLIR, or a serialized jax.export.Exported) and give that"
+
+
+def _sources(module: Module) -> list[str]:
+    return [i.source for i in module.instructions()]

@@ -1,0 +1,62 @@
+"""Jobs: one client's wish for one order's result, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["MANIFEST", "Artifact", "Entry", "Job", "State"]
+
+#: The header of a file's answer that has its entry: JSON in base64. Very large ones are left out.
+MANIFEST = "Shardc-Manifest"
+
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file of an entry: ``sha256`` in hexadecimal."""
+
+    name: str
+    bytes: int
+    sha256: str
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the store has under ``key``: the manifest. ``facts`` are plain data (kind, program's name, seconds by
+    stage, version of shardc); ``signature`` is over everything else (`shardc.service.store.signature`)."""
+
+    key: str
+    artifacts: tuple[Artifact, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    signature: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``id`` is one submission's, ``key`` the order's (`order_key`). Times are seconds of `time.time`, 0: not yet.
+
+    ``progress`` is what its worker said last (``stage``, ``done``, ``of``); ``position`` in the queue counts from 1.
+    ``problem`` says why it failed, ``entry`` what it made; ``cached``: it was there already.
+    """
+
+    id: str
+    key: str
+    kind: str
+    name: str
+    state: State
+    created: float
+    started: float = 0.0
+    finished: float = 0.0
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    position: int = 0
+    problem: Mapping[str, Any] | None = None
+    entry: Entry | None = None
+    cached: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")

@@ -1,0 +1,294 @@
+"""Orders: what a client asks of the service, as plain data with limits in the types.
+
+An order names its program by content (the SHA-256 of the uploaded bytes) and says everything else that its result
+depends on; so equal orders have equal results, and `order_key` names both. No field is a path: machines are names or
+the text of a description, measured times are text. The same classes are the description of the HTTP interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from shardc.hlo.codec import plain
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
+from shardc.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
+
+__all__ = [
+    "ORDERS",
+    "CompileOrder",
+    "Cpu",
+    "ExplainOrder",
+    "InspectOrder",
+    "Order",
+    "PartitionOrder",
+    "ReportOrder",
+    "Settings",
+    "SimulateOrder",
+    "SweepOrder",
+    "SweepSet",
+    "from_json",
+    "order_key",
+    "order_of",
+    "resolved",
+    "to_json",
+]
+
+#: pydantic, like our codec, refuses fields that are not there.
+_CONFIG: Mapping[str, Any] = {"extra": "forbid"}
+
+Choice = Literal["never", "auto", "always"]
+
+Name = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of 1 to 200 characters")]
+Symbol = Annotated[str, Text(r"(?:[A-Za-z_][A-Za-z0-9_]*)?", "a name in C"), Most(200)]
+Axis = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029=,]{1,200}", "an axis' name")]
+Specs = Annotated[Mapping[Line, Line], Most(10_000), Closed()]
+Mesh = Annotated[Mapping[Axis, Annotated[int, Between(1, 2**24)]], Most(16), Closed()]
+Devices = Annotated[int, Between(1, 2**24)]
+Seconds = Annotated[float, Between(0.0, 3600.0)]
+Count = Annotated[int, Between(0, 1000)]
+
+Thresholds = Annotated[Mapping[Line, Annotated[float, Between(0.0, 1e6)]], Most(20), Closed()]
+
+#: A machine's name, with or without devices. No path: it has no slashes, and does not begin with a dot.
+MachineName = Annotated[
+    str,
+    Text(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*(?::[0-9]{1,9}(?:x[0-9]{1,9}){0,3})?)?", "a machine's name"),
+    Most(120),
+]
+Mapped = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*", "a mapping of axes"), Most(1000)]
+Target = Annotated[str, Text(r"cpu|cuda-emulated(?::[a-z0-9_]+)?|cuda:[a-z0-9_]+", "a target"), Most(40)]
+
+#: Sizes that an axis may have: one, several, or a range such as ``8..``.
+Sizes = (
+    Annotated[int, Between(1, 2**24)]
+    | Annotated[str, Text(r"[0-9. ]*", "a range of sizes"), Most(40)]
+    | Annotated[tuple[Devices, ...], Most(64)]
+)
+Axes = Annotated[Mapping[Axis, Sizes], Most(16), Closed()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The client's own settings that generated code and schedules depend on, see `shardc.hlo.config.Config`."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    overlap: Choice = "auto"
+    overlap_memory: Annotated[float, Between(1.0, 100.0)] = 1.1
+    spare_cores: Flag = False
+    tf32: Flag = False
+    deterministic: Flag = True
+
+    @staticmethod
+    def of(config: Config) -> Settings:
+        """Those of ``config``."""
+        return Settings(**{f.name: getattr(config, f.name) for f in fields(Settings)})
+
+    def within(self, config: Config) -> Config:
+        """``config`` with these settings."""
+        return replace(config, **{f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What all orders say.
+
+    ``program`` is the SHA-256 of the uploaded bytes in hexadecimal, ``name`` what errors call it (never opened).
+    ``mesh`` are axes and sizes, outermost first, and ``annotations`` specs by name, both as on the command line.
+    ``machine`` is a name with or without devices (``h100-dgx:64``), or empty; with ``machine_text``, a description
+    (TOML), it is what that machine is called. ``partitioned_for`` says whether collectives are chosen for the least
+    modelled time on it, or for the fewest ``bytes``. ``measured`` is the text of a file of measured times.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    program: Digest
+    name: Line = "program"
+    mesh: Mesh = field(default_factory=dict)
+    annotations: Specs = field(default_factory=dict)
+    conservative: Flag = False
+    machine: MachineName = ""
+    machine_text: Annotated[str, Most(200_000)] = ""
+    measured: Annotated[str, Most(2_000_000)] = ""
+    partitioned_for: Literal["machine", "bytes"] = "machine"
+    windowed_einsum: Choice = "auto"
+    pipelined_loops: Choice = "auto"
+    decomposed_rings: Flag = False
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectOrder(Order):
+    """What is in a program: names that can be annotated, shapes, mesh, annotations. Makes ``program.json``."""
+
+    kind: Literal["inspect"] = "inspect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOrder(Order):
+    """The per-device program. Makes ``report.json``, ``partitioned.hlo``, ``stages.json``."""
+
+    kind: Literal["partition"] = "partition"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """An LLVM target, see `shardc.native.llvm.target.Target`."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    triple: Annotated[str, Text(r"[A-Za-z0-9_.-]{1,100}", "a target's triple")]
+    cpu: Annotated[str, Text(r"[A-Za-z0-9_.-]{0,100}", "a processor's name")]
+    features: Annotated[
+        str, Text(r"(?:[+-][A-Za-z0-9_.-]+(?:,[+-][A-Za-z0-9_.-]+)*)?", "a list of features"), Most(8000)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOrder(Order):
+    """An executable. Makes ``executable.shardc``, ``report.json``, ``partitioned.hlo``, ``stages.json`` and, with
+    ``page``, ``report.html``.
+
+    ``target`` is ``cpu``, ``cuda-emulated`` or a kind of GPU such as ``cuda:sm_90``; ``cpu`` the processor for what
+    processors do (None: like the server's). ``ahead``: as `shardc compile` has it, code that links without Python,
+    which C calls ``symbol`` (empty: the program's own name); ``ahead.json`` tells the name and the processor.
+    """
+
+    kind: Literal["compile"] = "compile"
+    target: Target = "cpu"
+    cpu: Cpu | None = None
+    ahead: Flag = False
+    symbol: Symbol = ""
+    profile: Flag = False
+    page: Flag = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOrder(Order):
+    """A predicted step. Makes ``simulation.json``, ``trace.json``, ``report.json``, ``partitioned.hlo`` and, with
+    ``page``, ``report.html``; needs a machine."""
+
+    kind: Literal["simulate"] = "simulate"
+    mapping: Mapped = ""
+    ignore_memory: Flag = False
+    page: Flag = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainOrder(Order):
+    """Why collectives are there, or with ``values`` where their shardings come from; with ``other_annotations``
+    (and ``other_mesh``) what changes from these annotations to those. Makes ``explanation.json`` and ``report.json``,
+    or ``stories.json``, or ``difference.json`` and the report of the program as it is."""
+
+    kind: Literal["explain"] = "explain"
+    remedies: Count = 3
+    tries: Count = 12
+    seconds: Seconds = 30.0
+    thresholds: Thresholds = field(default_factory=dict)
+    values: Annotated[tuple[Line, ...], Most(1000)] = ()
+    other_annotations: Specs | None = None
+    other_mesh: Mesh = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOrder(Order):
+    """One page about everything. Makes ``report.html``, ``report.json`` and, with a machine, ``simulation.json``."""
+
+    kind: Literal["report"] = "report"
+    mapping: Mapped = ""
+    remedies: Count = 0
+    seconds: Seconds = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSet:
+    """A named set of annotations, and limits for the sizes of its axes."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
+
+    name: Name
+    annotations: Specs = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOrder(Order):
+    """Meshes and sets of annotations ranked by predicted time. Makes ``sweep.json``; needs a machine.
+
+    ``devices`` (empty: as many as the mesh has) count ascending. ``programs`` are all those of weak scaling, one per
+    number of devices, ``program`` the first of them. ``set_axes`` are the axes that the sets speak of; ``annotations``
+    are in every set.
+    """
+
+    kind: Literal["sweep"] = "sweep"
+    devices: Annotated[tuple[Devices, ...], Most(64)] = ()
+    programs: Annotated[tuple[Digest, ...], Most(64)] = ()
+    meshes: Flag = True
+    axes: Axes = field(default_factory=dict)
+    sets: Annotated[tuple[SweepSet, ...], Most(64)] = ()
+    set_axes: Annotated[tuple[Axis, ...], Most(16)] = ()
+    mapping: Mapped = ""
+    limit: Annotated[int, Between(1, 4096)] = 64
+    refine: Annotated[int, Between(0, 64)] = 2
+    uneven: Flag = False
+    ignore_memory: Flag = False
+
+
+#: By kind.
+ORDERS: Mapping[str, type[Order]] = {
+    "inspect": InspectOrder,
+    "partition": PartitionOrder,
+    "compile": CompileOrder,
+    "simulate": SimulateOrder,
+    "explain": ExplainOrder,
+    "report": ReportOrder,
+    "sweep": SweepOrder,
+}
+
+
+def to_json(order: Order) -> str:
+    """One line of JSON, all fields in their order; equal orders give equal text."""
+    return plain.to_json(order)
+
+
+def from_json(text: str | bytes) -> Order:
+    """The order that ``text`` says. Raises `InputError` with the place: ``order.mesh['data']``."""
+    return order_of(plain.read_json(text, "order"))
+
+
+def order_of(data: Any) -> Order:
+    """The order of plain data, see `from_json`."""
+    if not isinstance(data, dict):
+        raise InputError("an order is an object with its kind and fields", where="order")
+    if "kind" not in data:
+        raise InputError("the field is missing", where="order.kind", fix=f"use one of {', '.join(ORDERS)}")
+    kind = data["kind"]
+    if not isinstance(kind, str) or kind not in ORDERS:
+        raise InputError(
+            f"there is no order of kind {str(kind)[:60]!r}", where="order.kind", fix=f"use one of {', '.join(ORDERS)}"
+        )
+    order = plain.from_plain(ORDERS[kind], data, "order")
+    assert isinstance(order, Order)
+    return order
+
+
+def resolved(order: Order) -> Order:
+    """The order with what it leaves to the server: the processor that code is made for. A worker on another machine,
+    with another processor, then makes the same."""
+    if not isinstance(order, CompileOrder) or order.cpu is not None:
+        return order
+    from shardc.native.llvm.target import host_target
+
+    host = host_target()
+    return replace(order, cpu=Cpu(triple=host.triple, cpu=host.cpu, features=host.features))
+
+
+def order_key(order: Order) -> str:
+    """What the order's result is kept under, 64 hexadecimal digits: of the order as `resolved` has it, of shardc's own
+    sources and of LLVM's binding."""
+    from shardc.compiler.cache.cache import content_key
+
+    return content_key("order", to_json(resolved(order)))

@@ -1,0 +1,62 @@
+"""Who wants to hear what becomes of a job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import RLock
+
+from shardc.service.jobs import Job
+
+__all__ = ["Callback", "Watchers"]
+
+log = logging.getLogger("shardc")
+
+#: Hears of a job. It must return at once; one that raises is not called again.
+Callback = Callable[[Job], None]
+
+
+class Watchers:
+    """Callbacks by job, called in the order of what happens: ``lock`` is held by whoever lets it happen."""
+
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
+        self._callbacks: dict[str, list[Callback]] = {}
+        self._told: dict[str, Job] = {}
+
+    def add(self, job: Job, callback: Callback) -> Callable[[], None]:
+        """Have ``callback`` hear of ``job`` as it is, and of each change until what this returns is called."""
+        with self._lock:
+            self._callbacks.setdefault(job.id, []).append(callback)
+            self._told.setdefault(job.id, job)
+            self._call(callback, job)
+        return lambda: self._remove(job.id, callback)
+
+    def tell(self, job: Job) -> None:
+        """``job`` is like this now. Those who know that already hear nothing."""
+        with self._lock:
+            if self._told.get(job.id, job) != job:
+                self._told[job.id] = job
+                for callback in list(self._callbacks[job.id]):
+                    self._call(callback, job)
+
+    def watched(self) -> set[str]:
+        """The ids of jobs that somebody watches."""
+        with self._lock:
+            return set(self._callbacks)
+
+    def _call(self, callback: Callback, job: Job) -> None:
+        try:
+            callback(job)
+        except Exception as e:
+            log.warning("whoever watches job %s cannot be told: %s", job.id, e)
+            self._remove(job.id, callback)
+
+    def _remove(self, job_id: str, callback: Callback) -> None:
+        with self._lock:
+            left = [c for c in self._callbacks.get(job_id, ()) if c is not callback]
+            if left:
+                self._callbacks[job_id] = left
+            else:
+                self._callbacks.pop(job_id, None)
+                self._told.pop(job_id, None)

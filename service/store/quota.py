@@ -1,0 +1,191 @@
+"""Room: the store keeps its size. What was not used for longest goes first, and never what is in use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from shardc.hlo.errors import EnvironmentProblem
+from shardc.service.store.index import Index
+from shardc.service.store.leases import Leases
+from shardc.service.store.manifest import Damaged, manifest_path, read_manifest
+from shardc.service.store.storage_backend import Medium
+
+__all__ = ["Evicted", "Room"]
+
+#: What counts, and may go.
+_FOLDERS = ("entries", "programs")
+
+#: Seconds after which a file that no manifest names belongs to nobody: its writer has died.
+_LEFT_OVER = 3600.0
+
+#: How many things go before it is looked again.
+_AT_ONCE = 32
+
+
+#: Path, size, and when it was changed.
+_File = tuple[str, int, float]
+
+
+@dataclass(slots=True)
+class Evicted:
+    """What went so far."""
+
+    number: int = 0
+    bytes: int = 0
+
+
+class Room:
+    """Keeps what is in ``medium`` within ``limit`` bytes (0: no limit). Safe to use from several threads."""
+
+    def __init__(self, medium: Medium, index: Index, leases: Leases, limit: int) -> None:
+        self.evicted = Evicted()
+        self.limit = limit
+        self._medium = medium
+        self._index = index
+        self._leases = leases
+        self._lock = threading.Lock()
+        self._used: dict[str, float] = {}
+        self._used_lock = threading.Lock()
+
+    def used(self, place: str) -> None:
+        """Note that a thing was used; the index hears of it soon (`note`)."""
+        with self._used_lock:
+            self._used[place] = self._index.now()
+
+    def note(self) -> None:
+        """Write down what was used."""
+        with self._used_lock:
+            used, self._used = self._used, {}
+        if used:
+            self._index.use(used)
+
+    def reserve(self, place: str, size: int) -> None:
+        """Make room for ``size`` bytes at ``place`` and count them from now on.
+
+        Raises `EnvironmentProblem` when there is none, because of the limit or because everything is in use.
+        """
+        with self._lock:
+            if self.limit:
+                self._evict(self.limit - size)
+                if self._index.total() + size > self.limit:
+                    raise self._full(size)
+            self._index.add(place, size)
+
+    def added(self, place: str, size: int) -> None:
+        """What was reserved is there now; a listing in between may have missed it."""
+        with suppress(EnvironmentProblem):  # the next listing puts it right
+            self._index.add(place, size)
+
+    def release(self, place: str) -> None:
+        """``place`` has nothing (any more)."""
+        with suppress(EnvironmentProblem):  # the next listing puts it right
+            self._index.remove([place])
+
+    def give_way(self, size: int) -> bool:
+        """Evict ``size`` bytes, because the disk is full before the limit is reached; tells whether anything went.
+
+        Nothing goes for what is larger than half of everything: that alone would not help.
+        """
+        with self._lock:
+            before = self._index.total()
+            if 2 * size > before:
+                return False
+            self._evict(before - size)
+            return self._index.total() < before
+
+    def evict(self) -> Evicted:
+        """Bring the store back within its limit, as far as things are not in use; returns what went."""
+        before = Evicted(self.evicted.number, self.evicted.bytes)
+        with self._lock:
+            if self.limit:
+                self._evict(self.limit)
+        return Evicted(self.evicted.number - before.number, self.evicted.bytes - before.bytes)
+
+    def look(self) -> None:
+        """List the store, put the index right, and remove what writers who died have left."""
+        began = time.time()
+        groups: dict[str, list[_File]] = defaultdict(list)
+        for folder in _FOLDERS:
+            for found in self._medium.files_below(folder):
+                groups[_place(found[0])].append(found)
+        whole = {place: files for place, files in groups.items() if any(f[0] == manifest_path(place) for f in files)}
+        sizes = {p: (sum(size for _, size, _ in f), max(changed for _, _, changed in f)) for p, f in whole.items()}
+        self._index.agree(sizes, began)
+        suspects = {place: files for place, files in groups.items() if place not in whole or len(files) > 2}
+        old = {place: [f[0] for f in files if began - f[2] > _LEFT_OVER] for place, files in suspects.items()}
+        self._clear({place: paths for place, paths in old.items() if paths})
+
+    def _clear(self, left: Mapping[str, Collection[str]]) -> None:
+        """Remove old files, but for those that the manifest at their place names."""
+        busy = self._leases.in_use([_key(place) for place in left])
+        for place, paths in left.items():
+            if _key(place) not in busy:
+                for path in set(paths) - self._wanted(place):
+                    self._medium.remove(path)
+
+    def _wanted(self, place: str) -> set[str]:
+        """The files that the manifest at ``place`` names, and itself."""
+        path = manifest_path(place)
+        try:
+            manifest = read_manifest(place, self._medium.read(path))
+        except (FileNotFoundError, Damaged):
+            return {path}
+        return {path, manifest.files_path}
+
+    def _evict(self, target: int) -> None:
+        """Until at most ``target`` bytes are left, or only what is in use."""
+        self.note()
+        if self._index.fresh:
+            self.look()
+        tried: set[str] = set()
+        while (over := self._index.total() - target) > 0:
+            oldest = [(place, size) for place, size in self._index.oldest() if place not in tried]
+            busy = self._leases.in_use([_key(place) for place, _ in oldest])
+            victims: dict[str, int] = {}
+            for place, size in oldest:
+                if over > 0 and len(victims) < _AT_ONCE and _key(place) not in busy:
+                    victims[place] = size
+                    over -= size
+            if not victims:
+                return
+            tried.update(victims)
+            with self._leases.evicting([_key(place) for place in victims]) as may_go:
+                for place, size in victims.items():
+                    if may_go(_key(place)):
+                        self._remove(place, size)
+
+    def _remove(self, place: str, size: int) -> None:
+        path = manifest_path(place)
+        with suppress(FileNotFoundError):  # somebody else has removed it
+            manifest = self._medium.read(path)
+            self._medium.remove(path)
+            self.evicted.number += 1
+            self.evicted.bytes += size
+            with suppress(Damaged):  # then its files are left over, see `look`
+                self._medium.remove(read_manifest(place, manifest).files_path)
+        self._index.remove([place])
+
+    def _full(self, size: int) -> EnvironmentProblem:
+        what = f"the store has no room for {size:,} bytes: "
+        if size > self.limit:
+            what += f"it may have {self.limit:,}"
+        else:
+            what += f"{self._index.total():,} of {self.limit:,} are in use"
+        return EnvironmentProblem(
+            what, where=self._medium.where, fix="try again later, or let it be larger: --store-size"
+        )
+
+
+def _place(path: str) -> str:
+    """What a file belongs to; also a file that is being written, ``.KEY.json.x.part``."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{name.lstrip('.').partition('.')[0]}"
+
+
+def _key(place: str) -> str:
+    return place.rpartition("/")[2]

@@ -1,0 +1,221 @@
+"""The store: uploaded programs and finished entries by content, in a folder or in object storage by its fsspec URL.
+
+    URL/programs/ab/abcd….json, .TOKEN.files             an uploaded program, by its SHA-256
+    URL/entries/NAME OF KEY/ab/abcd….json, .TOKEN.files  an order's files, by `order_key`; signed with the server's key
+    URL/leases/…, evicting/…                             what servers are using, and about to remove
+    STATE/store-….sqlite                                 sizes and last uses
+
+Several servers may use one URL. Those with the same key share their entries; the others' are not trusted, and only
+count towards the size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.service.jobs import Artifact, Entry
+from shardc.service.store.index import Index
+from shardc.service.store.leases import Leases
+from shardc.service.store.manifest import DIGEST, Damaged
+from shardc.service.store.object_table import NotStored, Shelf
+from shardc.service.store.quota import Evicted, Room
+from shardc.service.store.signature import check_signature, key_name, sign
+from shardc.service.store.storage_backend import Medium
+
+__all__ = ["NotStored", "Statistics", "Store"]
+
+#: Seconds between two rounds of the housekeeper, and between two of its looks at the whole store.
+_ROUND, _LOOK = 2.0, 300.0
+
+_PROGRAM = "program"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """``bytes`` of everything in the store, ``in_use``: keys that this server holds; the rest since it was opened.
+
+    ``problem``: what went wrong last in housekeeping, empty when nothing does.
+    """
+
+    entries: int
+    programs: int
+    bytes: int
+    limit_bytes: int
+    in_use: int
+    hits: int
+    misses: int
+    evicted: int
+    evicted_bytes: int
+    damaged: int
+    problem: str
+
+
+class Store:
+    """A store at ``url`` (a folder, or an fsspec URL), bounded by ``limit_bytes`` (0: not), with its index in the
+    folder ``state``; entries are signed with ``key``.
+
+    Safe to use from several threads and processes. Raises `EnvironmentProblem` when the storage or the index cannot
+    be used. To be closed. Example:
+
+        with Store("store", Path("state"), 10**9, server_key(Path("state"))) as store:
+            with store.using(key):
+                entry = store.find(key) or store.put(key, {"report.json": b"{}"}, {})
+                store.read(key, "report.json")
+    """
+
+    def __init__(self, url: str, state: Path, limit_bytes: int, key: bytes) -> None:
+        self._key = key
+        self._medium = Medium(url)
+        probe = f"probe.{secrets.token_hex(8)}"
+        self._medium.mark(probe)
+        self._medium.remove(probe)
+        self._leases = Leases(self._medium)
+        self._index = Index(state / f"store-{hashlib.sha256(url.encode()).hexdigest()[:12]}.sqlite")
+        self._room = Room(self._medium, self._index, self._leases, limit_bytes)
+        parts = (self._medium, self._leases, self._room)
+        self._entries = Shelf(f"entries/{key_name(key)}", *parts, self._check_entry)
+        self._programs = Shelf("programs", *parts, _check_program)
+        self._hits = self._misses = 0
+        self._counting = threading.Lock()
+        self._problem = ""
+        self._closed = threading.Event()
+        self._housekeeper = threading.Thread(target=self._keep_house, name="shardc store", daemon=True)
+        try:
+            if self._index.fresh:
+                self._room.look()
+        except BaseException:
+            self._index.close()
+            raise
+        self._housekeeper.start()
+
+    def put_program(self, data: bytes, facts: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """Keep an uploaded program; returns its key. ``facts`` are told by `program_entry`."""
+        key = hashlib.sha256(data).hexdigest()
+        self._programs.put(key, {_PROGRAM: data}, lambda files: Entry(key, files, facts))
+        return key
+
+    def program_entry(self, key: str) -> Entry | None:
+        """Size and facts of a program; None when it is not there."""
+        found = self._programs.find(key)
+        return found.entry if found else None
+
+    def has_program(self, key: str) -> bool:
+        return self._programs.find(key) is not None
+
+    def program(self, key: str) -> bytes:
+        """An uploaded program. Raises `NotStored`."""
+        return self._programs.read(key, _PROGRAM)
+
+    def find(self, key: str) -> Entry | None:
+        """The entry under ``key``, signed and sound; None when there is none (any more)."""
+        found = self._entries.find(key)
+        with self._counting:
+            self._hits += found is not None
+            self._misses += found is None
+        return found.entry if found else None
+
+    def put(self, key: str, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> Entry:
+        """Keep an order's ``files`` with ``facts`` (plain data); what is there already stays, and is returned.
+
+        Raises `EnvironmentProblem` when there is no room, on the disk or within the limit.
+        """
+
+        def finish(artifacts: tuple[Artifact, ...]) -> Entry:
+            return sign(Entry(key, artifacts, facts), self._key)
+
+        return self._entries.put(key, files, finish).entry
+
+    def read(self, key: str, name: str) -> bytes:
+        """A file of an entry, checked. Raises `NotStored`."""
+        return self._entries.read(key, name)
+
+    def at_hand(self, key: str, name: str) -> tuple[Entry, Artifact, bytes | None] | None:
+        """A file of an entry, with both, if it can be had at once: for threads that must not wait. None: it may be
+        there all the same."""
+        found = self._entries.at_hand(key, name)
+        with self._counting:
+            self._hits += found is not None
+        return found
+
+    @contextmanager
+    def using(self, *keys: str) -> Iterator[None]:
+        """While this lasts no server evicts what is under ``keys`` (entries, programs; there already or not yet)."""
+        with ExitStack() as stack:
+            for key in keys:
+                if DIGEST.fullmatch(key):
+                    self._leases.take(key)
+                    stack.callback(self._leases.give_back, key)
+            yield
+
+    def evict(self) -> Evicted:
+        """Bring the store within its limit now, as `put` does by itself; returns what went."""
+        return self._room.evict()
+
+    def statistics(self) -> Statistics:
+        evicted = self._room.evicted
+        return Statistics(
+            entries=self._index.count("entries/"),
+            programs=self._index.count("programs/"),
+            bytes=self._index.total(),
+            limit_bytes=self._room.limit,
+            in_use=self._leases.count(),
+            hits=self._hits,
+            misses=self._misses,
+            evicted=evicted.number,
+            evicted_bytes=evicted.bytes,
+            damaged=self._entries.damaged + self._programs.damaged,
+            problem=self._problem,
+        )
+
+    def close(self) -> None:
+        """End housekeeping and give all leases back."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._housekeeper.join()
+        with suppress(EnvironmentProblem):  # last uses are worth no failure
+            self._room.note()
+        self._leases.close()
+        self._index.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep_house(self) -> None:
+        looked = float("-inf")
+        while not self._closed.is_set():
+            try:
+                self._leases.keep()
+                self._room.note()
+                if self._index.fresh or time.monotonic() - looked > _LOOK:
+                    self._room.look()
+                    looked = time.monotonic()
+                self._room.evict()
+                self._problem = ""
+            except EnvironmentProblem as e:
+                self._problem = str(e)
+            self._closed.wait(_ROUND)
+
+    def _check_entry(self, entry: Entry) -> None:
+        try:
+            check_signature(entry, self._key)
+        except RunError as e:
+            raise Damaged(str(e)) from None
+
+
+def _check_program(entry: Entry) -> None:
+    if [(a.name, a.sha256) for a in entry.artifacts] != [(_PROGRAM, entry.key)]:
+        raise Damaged("this is another program")

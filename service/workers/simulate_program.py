@@ -1,0 +1,78 @@
+"""Orders of kinds ``simulate`` and ``report``: a predicted step, and the page about everything."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from shardc.hlo.codec import plain
+from shardc.hlo.errors import InputError
+from shardc.service.orders import ReportOrder, SimulateOrder
+from shardc.service.workers.workbench import Workbench, mesh_of
+
+if TYPE_CHECKING:
+    from shardc.analysis.simulate.simulation import Simulation
+    from shardc.stages.stages import Partitioned
+
+__all__ = ["report_program", "simulate_program"]
+
+
+def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]:
+    """``simulation.json``, ``trace.json``, the files of `partition_program`, and a page if it is wanted."""
+    from shardc.analysis.report.write import report_page
+
+    machine, (partitioned, found) = bench.need_machine(), _simulated(bench, order)
+    files = {**bench.partition_files(partitioned), **_simulation_files(found)}
+    if order.page:
+        with bench.stage("page"):
+            page = report_page(partitioned, machine=machine, mapping=order.mapping or None, simulation=found)
+            files["report.html"] = page.encode()
+    return files
+
+
+def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[Partitioned, Simulation]:
+    from shardc.compiler.lower.as_scheduled import is_scheduled
+
+    machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read()
+    if not is_scheduled(program.module):
+        partitioned = bench.partitioned(bench.annotated(program, order.annotations, order.mesh))
+        with bench.stage("simulate"):
+            return partitioned, partitioned.simulate(machine, mapping=mapping, ignore_memory=order.ignore_memory)
+    if order.annotations:
+        raise InputError("the program is partitioned and scheduled: annotations change nothing", where=order.name)
+    with bench.stage("simulate"):
+        mesh = mesh_of(order.mesh)
+        found = program.simulate(machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)
+    return bench.partitioned(program), found
+
+
+def _simulation_files(found: Simulation) -> dict[str, bytes]:
+    from shardc.analysis.simulate.trace import trace_events
+
+    trace = json.dumps(trace_events(found), allow_nan=False, separators=(",", ":")) + "\n"
+    return {"simulation.json": plain.to_json(found).encode(), "trace.json": trace.encode()}
+
+
+def report_program(bench: Workbench, order: ReportOrder) -> dict[str, bytes]:
+    """``report.html``, the files of `partition_program` and, with a machine, those of a simulated step."""
+    from shardc.analysis.report.write import report_page
+    from shardc.compiler.lower.as_scheduled import is_scheduled
+
+    machine, mapping, partitioned = bench.machine() or None, order.mapping or None, bench.partitioned()
+    files, found = bench.partition_files(partitioned), None
+    if machine is not None:
+        with bench.stage("simulate"):
+            scheduled = is_scheduled(partitioned.program.module)
+            source = partitioned.program if scheduled else partitioned
+            found = source.simulate(machine, mapping=mapping, ignore_memory=True)
+        files |= _simulation_files(found)
+    with bench.stage("page"):
+        page = report_page(
+            partitioned,
+            machine=machine,
+            mapping=mapping,
+            remedies=order.remedies,
+            seconds=order.seconds,
+            simulation=found,
+        )
+        return {**files, "report.html": page.encode()}

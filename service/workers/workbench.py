@@ -1,0 +1,177 @@
+"""What orders of all kinds have in common: a program opened by an order, stages with times, and files as bytes.
+
+Nothing that an order names is opened: programs are bytes that came along, machines are those that come with shardc or
+a text. What must be a file (a machine's description, measured times) is written into a folder of this order's own,
+whose place errors do not tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.codec import plain
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.ir.mesh import Mesh
+from shardc.launcher.executors.tasks import Progress
+from shardc.service.orders import Order
+from shardc.service.results import StagesFacts
+from shardc.service.workers.pieces import Part
+from shardc.stages.stages import Partitioned, Program, Propagated
+
+__all__ = ["Workbench", "mesh_of"]
+
+#: The most devices of a mesh.
+_MOST_DEVICES = 2**24
+
+
+def mesh_of(axes: Mapping[str, int], where: str = "order.mesh") -> Mesh | None:
+    """The mesh of an order, None where it names no axes. Raises `InputError` for one that is too large."""
+    size = math.prod(axes.values())
+    if size > _MOST_DEVICES:
+        raise InputError(f"a mesh of {size} devices", where=where, fix=f"at most {_MOST_DEVICES}")
+    return Mesh(dict(axes)) if axes else None
+
+
+@dataclass
+class Workbench:
+    """An ``order`` that is being carried out, with the ``programs`` that it names, by digest. ``folder`` is empty and
+    this order's own. ``progress`` hears of each stage; ``seconds`` are what they took. ``part`` is what of the order is
+    to be done."""
+
+    order: Order
+    programs: Mapping[str, bytes]
+    folder: Path
+    progress: Progress
+    part: Part = field(default_factory=Part)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Tell that a stage begins, and take its time."""
+        self.progress({"stage": name})
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def machine(self) -> str:
+        """What the machine of the order is loaded by, with its devices; empty where it names none.
+
+        Raises `InputError` for machines that do not come with shardc, unless their description came along.
+        """
+        from shardc.costs.machines.machine import machine_names
+
+        name, colon, counts = self.order.machine.partition(":")
+        if self.order.machine_text:
+            path = self.folder / f"{name or 'machine'}.toml"
+            path.write_text(self.order.machine_text, encoding="utf-8")
+            return f"{path}{colon}{counts}"
+        if name and name not in machine_names():
+            raise InputError(
+                f"the service has no machine {name!r}",
+                where="order.machine",
+                fix=f"use one of {', '.join(machine_names())}, or send a description (machine_text)",
+            )
+        return self.order.machine
+
+    def need_machine(self) -> str:
+        """`machine`; `InputError` where the order has none."""
+        found = self.machine()
+        if not found:
+            raise InputError("no machine to simulate", where="order.machine", fix="name one, such as h100-dgx")
+        return found
+
+    @property
+    def shown_machine(self) -> str:
+        """What results call the machine."""
+        return self.order.machine or ("machine" if self.order.machine_text else "")
+
+    def config(self) -> Config:
+        """The order's settings, with this process's cache: nothing else of the environment counts."""
+        measured = None
+        if self.order.measured:
+            measured = self.folder / "measured.json"
+            measured.write_text(self.order.measured, encoding="utf-8")
+        here = Config.from_environment()
+        ours = Config(
+            cache_dir=here.cache_dir,
+            cache_bytes=here.cache_bytes,
+            timeout=here.timeout,
+            num_threads=here.num_threads,
+            profile=measured,
+        )
+        return self.order.settings.within(ours)
+
+    def read(self, digest: str = "") -> Program:
+        """The program of that digest (default: the order's) as it was uploaded."""
+        from shardc.stages.programs import program_of
+
+        data = self.uploaded(digest or self.order.program)
+        with self.stage("read"):
+            return replace(program_of(data, self.order.name), config=self.config())
+
+    def uploaded(self, digest: str) -> bytes:
+        """The bytes of that digest that came with the order."""
+        data = self.programs.get(digest)
+        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            raise RunError(f"program {digest[:12]} did not come with the order, or damaged")
+        return data
+
+    def annotated(self, program: Program, annotations: Mapping[str, str], mesh: Mapping[str, int]) -> Program:
+        """The program with annotations and a mesh, as `shardc.stages.stages.Program.annotate`."""
+        wanted = mesh_of(mesh)
+        return program.annotate(dict(annotations), mesh=wanted) if annotations or wanted is not None else program
+
+    def opened(self) -> Program:
+        """The order's program, annotated."""
+        return self.annotated(self.read(), self.order.annotations, self.order.mesh)
+
+    def propagated(self, program: Program) -> Propagated:
+        with self.stage("propagate"):
+            return program.propagate(conservative=self.order.conservative)
+
+    def partitioned(self, program: Program | None = None) -> Partitioned:
+        """The order's program (or another form of it) partitioned as the order says."""
+        order, machine = self.order, self.machine()
+        propagated = self.propagated(self.opened() if program is None else program)
+        with self.stage("partition"):
+            return propagated.partition(
+                machine=(machine or None) if order.partitioned_for == "machine" else None,
+                windowed_einsum=order.windowed_einsum,
+                pipelined_loops=order.pipelined_loops,
+                decomposed_rings=order.decomposed_rings,
+            )
+
+    def partition_files(self, partitioned: Partitioned) -> dict[str, bytes]:
+        """``report.json``, ``partitioned.hlo`` and ``stages.json``."""
+        module, options = partitioned.module, dict(partitioned.options)
+        with self.stage("report"):
+            if options.get("machine") is not None:
+                options["machine"] = self.shown_machine
+            stages = StagesFacts(
+                name=module.name,
+                devices=partitioned.num_devices,
+                mesh=None if module.mesh is None else module.mesh.shape,
+                arg_names=partitioned.program.arg_names,
+                options=options,
+                one_device=partitioned.program.for_one_device,
+            )
+            return {
+                # What was measured is among the facts beside the files: equal orders make equal files.
+                "report.json": self.json({**partitioned.report(), "seconds": {}}),
+                "partitioned.hlo": partitioned.as_text().encode(),
+                "stages.json": plain.to_json(stages).encode(),
+            }
+
+    @staticmethod
+    def json(data: Any) -> bytes:
+        """Plain data as a file."""
+        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,99 @@
+"""``shardc bench``: how long compiling and running take, what each kernel takes, and what memory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardc.cli.commands.run import (
+    DeviceOption,
+    InputsOption,
+    PerRankOption,
+    RanksOption,
+    SeedOption,
+    TuneOption,
+    absolute,
+    execute,
+)
+from shardc.cli.job_options import BindOption, HostfileOption, HostsOption, LauncherOption, job_options
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+)
+from shardc.cli.schedule_options import (
+    MachineOption,
+    OverlapOption,
+    PipelinedOption,
+    ProfileInOption,
+    Scheduling,
+    WindowedOption,
+)
+from shardc.cli.view import View
+
+__all__ = ["bench"]
+
+
+def bench(
+    file: FileArgument,
+    *,
+    steps: Annotated[int, typer.Option("--steps", metavar="K", min=1, max=10**9, help="Steps to time.")] = 20,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, max=10**9, help="Steps before the clock starts.")] = 3,
+    profile: Annotated[bool, typer.Option("--profile", help="Time every kernel, and show it by the roofline.")] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="OUT.json", help="The last step for ui.perfetto.dev; means --profile."),
+    ] = None,
+    profile_out: Annotated[
+        Path | None,
+        typer.Option("--profile-out", metavar="FILE", help="Write measured times for --profile-in; means --profile."),
+    ] = None,
+    memory_svg: Annotated[
+        Path | None, typer.Option("--memory-svg", metavar="OUT.svg", help="Draw what lies in memory at each step.")
+    ] = None,
+    inputs: InputsOption = None,
+    ranks: RanksOption = 0,
+    devices_per_rank: PerRankOption = 0,
+    hosts: HostsOption = "",
+    hostfile: HostfileOption = None,
+    bind: BindOption = "auto",
+    option: LauncherOption = None,
+    device: DeviceOption = "cpu",
+    seed: SeedOption = 0,
+    tune: TuneOption = 0.0,
+    machine: MachineOption = "",
+    overlap: OverlapOption = "",
+    windowed_einsum: WindowedOption = "auto",
+    pipelined_loops: PipelinedOption = "auto",
+    profile_in: ProfileInOption = None,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Time the stages of compilation and the steps of a program (median over --steps), and its communication.
+
+    Example: shardc bench step.hlo --ranks 4 --steps 100, or shardc bench step.hlo --profile --trace step.json
+    """
+    from shardc.launcher.run.output_files import check_writable
+    from shardc.launcher.run.task import Task
+
+    check_writable(memory_svg)
+    check_writable(profile_out)
+    profile = profile or trace is not None or profile_out is not None
+    task = Task(
+        absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile, absolute(trace), absolute(profile_out)
+    )
+    program = (file, mesh, annotate, annotations)
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
+    view = View(json, verbose, quiet)
+    job = job_options(hosts, hostfile, bind, prefix=False, words=option)
+    execute(view, program, task, ranks, device, memory_svg, tune, scheduling=scheduling, job=job)

@@ -1,0 +1,121 @@
+"""``shardc calibrate``: measure this computer, for predictions with ``--machine this``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
+from shardc.cli.view import View, seconds_text
+
+__all__ = ["calibrate"]
+
+
+def calibrate(
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.toml", help="Where to write it (-: stdout); default: for --machine this."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A quarter of the time, fewer sizes, no medians.")] = False,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure kernels, memory, collectives and steps of this computer, and keep them as a machine description.
+
+    Takes about a minute; do nothing else meanwhile. Afterwards --machine this predicts MPI ranks of this computer,
+    --machine this-virtual virtual devices of one process. Example: shardc calibrate
+    """
+    from shardc.analysis.calibrate.calibrate import QUICK, Clock, Effort
+    from shardc.analysis.calibrate.calibrate import calibrate as measure
+    from shardc.analysis.calibrate.describe import machine_text
+    from shardc.analysis.calibrate.keep import check_place, keep
+    from shardc.costs.machines.measured import Measured, this_machine_path
+    from shardc.hlo.config import Config
+    from shardc.launcher.run.output_files import STANDARD_OUTPUT
+
+    view = View(json, verbose, quiet)
+    path = this_machine_path() if output is None else output
+    check_place(path)
+    bar = _Bar(shown=sys.stderr.isatty() and not quiet)
+    measured = measure(QUICK if quick else Effort(), Clock(Config.from_environment()), bar)
+    bar.close()
+    aside = path == STANDARD_OUTPUT
+    keep(path, machine_text(measured, "this" if output is None or aside else path.stem))
+
+    def data() -> dict[str, Any]:
+        return {
+            "path": str(path),
+            "cpu": measured.cpu,
+            "cores": measured.cores,
+            "created": measured.created,
+            "rates": [
+                {"devices": r.devices, "threads": r.threads, "spread": r.spread, **_figures(r)} for r in measured.rates
+            ],
+            "collectives": [
+                {"where": c.where, "opcode": c.opcode, "members": c.members, "points": c.points, "spread": c.spread}
+                for c in measured.collectives
+            ],
+            "steps": [
+                {"where": s.where, "devices": s.devices, "seconds": s.seconds, "per_array": s.per_array}
+                for s in measured.steps
+            ],
+        }
+
+    def show(found: Measured = measured) -> None:
+        rows = []
+        for r in found.rates:
+            what = f"{r.devices} x {r.threads} threads"
+            rows += [(what, name, f"{value / 1e9:.3g} G/s") for name, value in _figures(r).items()]
+        for c in found.collectives:
+            if c.opcode == "all-reduce":
+                (low, first), (high, last) = c.points[0], c.points[-1]
+                text = f"{seconds_text(first)} for {low:.0f} bytes, {seconds_text(last)} for {high / 1e6:.3g} MB"
+                rows.append((f"{c.members} {c.where}", "all-reduce", text))
+        view.table(f"{found.cores} cores of {found.cpu}", ("devices", "what", "measured"), rows)
+        view.text("written to standard output" if aside else f"kept in {path}")
+
+    view.result(data(), show)
+
+
+def _figures(rates: Any) -> dict[str, float]:
+    """A few numbers per second that say what kind of computer it is."""
+    found = {
+        f"{dtype} products, operations": max(2 * m * n * k / s for m, n, k, s in points)
+        for dtype, points in rates.products.items()
+    }
+    found |= {f"{name}, elements": 1 / rates.operations[name] for name in _SHOWN if name in rates.operations}
+    found |= {"bytes read in caches": 1 / rates.read[0][1], "bytes read from memory": 1 / rates.read[-1][1]}
+    return found
+
+
+_SHOWN = ("add f32", "exponential f32", "reduce-rows f32")
+
+
+class _Bar:
+    """Progress on stderr, where that is a terminal."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._bar: Any = None
+        if shown:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("calibrate", total=None)
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=what, completed=done, total=of)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,49 @@
+"""``shardc mpiexec``: start a job with the launcher of the MPI library that Python uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shardc.cli.job_options import (
+    BindOption,
+    HostfileOption,
+    HostsOption,
+    LauncherOption,
+    PrefixOption,
+    job_options,
+)
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
+from shardc.cli.view import View
+
+__all__ = ["mpiexec"]
+
+
+def mpiexec(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments.")],
+    *,
+    ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", metavar="N", help="Number of ranks.")] = 1,
+    hosts: HostsOption = "",
+    hostfile: HostfileOption = None,
+    bind: BindOption = "auto",
+    prefix: PrefixOption = False,
+    option: LauncherOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Start COMMAND on N ranks; an uncaught exception on one of them ends the job.
+
+    Example: shardc mpiexec -n 4 --hosts a:2,b:2 --prefix python train.py
+    """
+    from shardc.launcher.jobs.mpiexec import python_command, start_job
+
+    view = View(json, verbose, quiet)
+    line = python_command(command)
+    view.detail(f"{ranks} ranks of: {' '.join(line)}")
+    code = start_job(ranks, line, options=job_options(hosts, hostfile, bind, prefix, option))
+    if json:
+        view.result({"ranks": ranks, "exit_code": code}, lambda: None)
+    if code:
+        raise typer.Exit(code)

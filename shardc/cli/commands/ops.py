@@ -1,0 +1,91 @@
+"""``shardc ops`` and ``shardc devices``: what this installation can do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
+from shardc.cli.view import View
+
+__all__ = ["devices", "ops"]
+
+
+def ops(
+    *,
+    family: Annotated[str, typer.Option("--family", help="Only one family, such as contraction.")] = "",
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The op x concern matrix: what each operation has a rule for, and why not where it has none.
+
+    Example: shardc ops --family reduction
+    """
+    from shardc.analysis.op_matrix import CONCERNS, op_matrix
+    from shardc.hlo.errors import InputError
+    from shardc.hlo.ir.opset import FAMILIES
+
+    if family and family not in FAMILIES:
+        raise InputError(f"no family {family!r}", where="--family", fix=f"the families are {', '.join(FAMILIES)}")
+    rows = [r.as_dict() for r in op_matrix() if not family or r.family == family]
+    view = View(json, verbose, quiet)
+    columns = ("opcode", "family", *CONCERNS)
+    notes: dict[str, int] = {}
+    cells = [[_cell(r[c], notes) for c in columns] for r in rows]
+    footer = "".join(f"[{number}] {why}\n" for why, number in notes.items())
+
+    def render() -> None:
+        view.table("", columns, cells)
+        view.text("\n" + footer if footer else "")
+
+    view.result(rows, render)
+
+
+def _cell(text: str, notes: dict[str, int]) -> str:
+    """A cell, with its reason moved to a numbered note."""
+    if text.startswith("- "):
+        word, why = "no", text[2:]
+    elif text.startswith("whole ("):
+        word, why = "whole", text[len("whole (") : -1]
+    else:
+        return text
+    return f"{word} [{notes.setdefault(why, len(notes) + 1)}]"
+
+
+def devices(*, json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
+    """What programs can run on here: processor, MPI library and launcher, GPUs and why one is not usable.
+
+    Example: shardc devices
+    """
+    facts = _facts()
+    view = View(json, verbose, quiet)
+    view.result(facts, lambda: view.table("", ("what", "found"), list(facts.items())))
+
+
+def _facts() -> dict[str, Any]:
+    import os
+    from importlib.util import find_spec
+
+    from shardc.hlo.errors import EnvironmentProblem
+    from shardc.launcher.gpu.devices import gpu_facts
+    from shardc.launcher.jobs.mpi_environment import detect_launcher, find_library
+    from shardc.launcher.jobs.mpiexec import find_mpiexec
+    from shardc.native.llvm.target import host_target
+
+    target = host_target()
+    library, launcher = find_library(), detect_launcher()
+    try:
+        mpiexec = str(find_mpiexec(library)) if library is not None else "none"
+    except EnvironmentProblem:
+        mpiexec = "none"
+    return {
+        "processor": f"{target.cpu} ({target.triple}), vectors of {target.vector_bits} bits",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "MPI library": library.title if library is not None else "none: pip install 'shardc[mpich]'",
+        "MPI launcher": mpiexec,
+        "this job": launcher.title if launcher is not None else "one process with virtual devices",
+        "JAX": "installed" if find_spec("jax") is not None else "none: pip install 'shardc[jax]'",
+        **gpu_facts(),
+    }

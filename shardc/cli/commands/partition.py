@@ -1,0 +1,106 @@
+"""``shardc partition``: the program that every device runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+)
+from shardc.cli.schedule_options import MachineOption, PipelinedOption, WindowedOption
+from shardc.cli.source import ServerOption, source
+from shardc.cli.view import View, bytes_text
+
+__all__ = ["collectives_table", "partition"]
+
+OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text here.")]
+ReportOption = Annotated[Path | None, typer.Option("--report", metavar="R.json", help="Write the report as JSON.")]
+RingsOption = Annotated[
+    bool, typer.Option("--decompose-rings", help="Permutes that lead in circles become two that do not.")
+]
+
+
+def partition(
+    file: FileArgument,
+    *,
+    output: OutOption = None,
+    report: ReportOption = None,
+    machine: MachineOption = "",
+    windowed_einsum: WindowedOption = "auto",
+    pipelined_loops: PipelinedOption = "auto",
+    decompose_rings: RingsOption = False,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    server: ServerOption = "",
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rewrite a program into the one that every device runs, with its collectives, as HLO text that XLA runs too.
+
+    Example: shardc partition step.mlir -o step.per-device.hlo --report report.json
+    """
+    import json as json_module
+
+    from shardc.launcher.run.output_files import check_writable, write_text
+
+    view = View(json, verbose, quiet)
+    check_writable(output)
+    check_writable(report)
+    with source(view, server) as here:
+        partitioned = here.open(file, mesh, annotate, annotations).partition(
+            machine=machine or None,
+            windowed_einsum=windowed_einsum,
+            pipelined_loops=pipelined_loops,
+            decomposed_rings=decompose_rings,
+        )
+        facts = partitioned.report()
+        text = partitioned.as_text() if output is not None or not (json or report) else ""
+    if output is not None:
+        write_text(output, text)
+        view.log(f"wrote {output}")
+    if report is not None:
+        write_text(report, json_module.dumps(facts, indent=2, default=str) + "\n")
+        view.log(f"wrote {report}")
+    if json:
+        view.result(facts, lambda: None)
+    elif output is None and report is None:
+        view.text(text)
+    else:
+        collectives_table(view, facts)
+
+
+def collectives_table(view: View, facts: dict[str, Any]) -> None:
+    """The inserted collectives, one row each."""
+    rows = [
+        (
+            c["op"],
+            "+".join(c["axes"]) or "-",
+            c["group_size"],
+            c["count"],
+            bytes_text(c["wire_bytes"]),
+            c["source"] or c["name"],
+            _shortened(c["reason"]),
+        )
+        for c in facts["collectives"]
+    ]
+    mesh = facts["mesh"]
+    shape = ",".join(f"{k}={v}" for k, v in mesh.items()) if isinstance(mesh, dict) else str(mesh)
+    title = f"{len(rows)} collectives on {facts['devices']} devices ({shape}), {bytes_text(facts['wire_bytes'])} sent"
+    view.table(title, ("collective", "axes", "group", "count", "sent", "source", "reason"), rows)
+
+
+def _shortened(reason: str) -> str:
+    """The first of several reasons; the report has them all."""
+    first, *others = reason.split("; ")
+    return f"{first}; and {len(others)} more" if others else first

@@ -1,0 +1,80 @@
+"""``shardc report``: one page with everything about a partitioned program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+)
+from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
+from shardc.cli.source import ServerOption, source
+from shardc.cli.view import View
+
+__all__ = ["report"]
+
+
+def report(
+    file: FileArgument,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.html", help="Write the page here.")],
+    machine: Annotated[
+        str, typer.Option("--machine", metavar="NAME[:N]", help="Simulate a step on this machine: seconds, timeline.")
+    ] = "",
+    map_axes: Annotated[
+        str, typer.Option("--map", metavar="MAP", help="Where mesh axes lie on the machine, as for simulate.")
+    ] = "",
+    remedies: Annotated[
+        int, typer.Option("--remedies", metavar="N", help="Look for ways to remove the N most costly collectives.")
+    ] = 3,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="Look no further after so many seconds.")
+    ] = 30.0,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    server: ServerOption = "",
+    overlap: OverlapOption = "",
+    profile_in: ProfileInOption = None,
+    windowed_einsum: WindowedOption = "auto",
+    pipelined_loops: PipelinedOption = "auto",
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """One page that works from disk: structure, collectives and why they are there, timeline, memory, traffic, tensors.
+
+    Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
+    """
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable
+
+    view = View(json, verbose, quiet)
+    check_writable(output)
+    if remedies < 0 or not seconds >= 0:
+        raise InputError("--remedies and --seconds count from 0", fix="give 0 for none")
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
+    with source(view, server) as here:
+        partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))
+        if remedies:
+            view.log(
+                f"looking for what would remove the {remedies} most costly collectives, at most for some {seconds:g} s"
+            )
+        partitioned.write_report(
+            output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds
+        )
+    if output == STANDARD_OUTPUT:
+        return
+    size = output.stat().st_size
+    view.log(f"wrote {output} ({size / 1024:.0f} KiB): open it in a browser")
+    if json:
+        view.result({"output": str(output), "bytes": size}, lambda: None)

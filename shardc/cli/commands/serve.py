@@ -1,0 +1,114 @@
+"""``shardc serve``: the compile service."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption
+from shardc.cli.view import View
+
+if TYPE_CHECKING:
+    from shardc.service.serve import Serving
+
+__all__ = ["parse_size", "serve"]
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+#: Seconds that nobody waits; more (infinity) is a mistake.
+_YEAR = 31_536_000.0
+
+
+def serve(
+    *,
+    host: Annotated[str, typer.Option("--host", help="Where to listen; others than this computer need tokens.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes one that is free.")] = 8377,
+    store: Annotated[
+        str, typer.Option("--store", metavar="DIR|URL", help="Where results are kept: a folder, or s3://BUCKET/PREFIX.")
+    ] = "",
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="DIR", help="Jobs, index and key; default: in the store's folder.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Jobs at a time; 0: one per core. Under mpirun: the other ranks.")
+    ] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="F", help="Who may ask; made with a first token if there is none."),
+    ] = None,
+    dask: Annotated[
+        str, typer.Option("--dask", metavar="ADDRESS", help="The workers of this Dask scheduler do the jobs.")
+    ] = "",
+    store_size: Annotated[
+        str, typer.Option("--store-size", metavar="SIZE", help="What is longest unused goes beyond this; 0: no bound.")
+    ] = "10G",
+    max_upload: Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="The largest program.")] = "64M",
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", min=1.0, max=_YEAR, metavar="S", help="Of a job.")
+    ] = 600.0,
+    memory_limit: Annotated[
+        str, typer.Option("--memory-limit", metavar="SIZE", help="Of a job; 0: as much as there is.")
+    ] = "8G",
+    queue: Annotated[int, typer.Option("--queue", min=1, help="Jobs that may wait.")] = 1000,
+    grace: Annotated[
+        float,
+        typer.Option("--grace", min=0.0, max=_YEAR, metavar="S", help="What running jobs have when the server ends."),
+    ] = 30.0,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Serve compilations, simulations and explanations over HTTP, with a page for browsers; until Ctrl-C.
+
+    Results are made once and kept by content. With --json one line says on stdout where it listens.
+    Example: shardc serve --port 8377 --token-file tokens
+    """
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.executors.limits import Limits
+    from shardc.service.folders import default_state, default_store
+    from shardc.service.serve import ServeSettings
+    from shardc.service.serve import serve as run
+
+    view = View(json=False, verbose=verbose, quiet=quiet)
+    if quiet and token_file is not None and not token_file.exists():
+        fix = "start it once without, or write a token into the file"
+        raise InputError("nobody would see the token that is made", where="--quiet", fix=fix)
+    place = store or str(default_store())
+    settings = ServeSettings(
+        store=place,
+        state=state or default_state(place),
+        host=host,
+        port=port,
+        workers=workers,
+        token_file=token_file,
+        store_bytes=parse_size(store_size, "--store-size"),
+        max_upload=parse_size(max_upload, "--max-upload"),
+        limits=Limits(seconds=time_limit, memory_bytes=parse_size(memory_limit, "--memory-limit")),
+        queue=queue,
+        dask=dask,
+        grace=grace,
+    )
+
+    def ready(serving: Serving) -> None:
+        if json:
+            import json as as_json
+
+            print(as_json.dumps(asdict(serving)), flush=True)
+
+    run(settings, ready, view.log, view.detail if verbose else None)
+
+
+def parse_size(text: str, where: str) -> int:
+    """``10G`` or ``512MiB`` as bytes. Raises `InputError`."""
+    from shardc.hlo.errors import InputError
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise InputError(f"{text!r} is not a size", where=where, fix="write 10G, 512M or 64MiB")
+    return int(float(found[1]) * _UNITS[found[2]])

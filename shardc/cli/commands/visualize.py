@@ -1,0 +1,102 @@
+"""``shardc visualize``: how a tensor lies over the mesh."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    FileArgument,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+    open_program,
+)
+from shardc.cli.view import View
+
+__all__ = ["visualize"]
+
+
+def visualize(
+    file: FileArgument,
+    *,
+    value: Annotated[list[str], typer.Option("--value", metavar="NAME", help="The value to draw. Repeatable.")],
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="OUT.svg", help="Write the picture of the (one) value here.")
+    ] = None,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """How a tensor lies over the mesh: which device holds which part, as a table or an SVG picture.
+
+    Example: shardc visualize step.mlir --value w1 --svg w1.svg
+    """
+    from shardc.analysis.drawings.draw_layout import picture_svg
+    from shardc.analysis.drawings.layout_picture import layouts, make_picture
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.run.output_files import check_writable, write_text
+
+    view = View(json, verbose, quiet)
+    check_writable(svg)
+    propagated = open_program(file, mesh, annotate, annotations).propagate()
+    pictures = [make_picture(*leaf) for name in value for leaf in layouts(propagated.module, name)]
+    if svg is not None:
+        if len(pictures) != 1:
+            raise InputError(f"{len(pictures)} pictures for one file", where="--svg", fix="give one --value")
+        write_text(svg, picture_svg(pictures[0]))
+        view.log(f"wrote {svg}")
+    if svg is None or json:
+        view.result([asdict(p) for p in pictures], lambda: _show_all(view, pictures))
+
+
+def _show_all(view: View, pictures: Sequence[Any]) -> None:
+    for picture in pictures:
+        _show(view, picture)
+
+
+def _show(view: View, picture: Any) -> None:
+    """Title and facts, then a table per panel; coloured by part on a terminal."""
+    from shardc.analysis.drawings.draw_layout import picture_table
+
+    view.text("\n".join([picture.title, *(f"  {fact}" for fact in picture.facts)]))
+    for panel in picture.panels:
+        if panel is None:
+            view.text("...")
+            continue
+        titles, rows = picture_table(picture, panel)
+        if sys.stdout.isatty():
+            _draw(panel.label, titles, rows)
+        else:
+            view.table(panel.label, titles, [[text for text, _ in row] for row in rows])
+
+
+def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> None:
+    from rich.console import Console
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    from shardc.analysis.drawings.draw_layout import COLOURS
+
+    table = Table(title=Text(label) if label else None, title_justify="left", show_lines=True)
+    for title in titles:
+        table.add_column(Text(title), justify="center")
+    for row in rows:
+        cells = []
+        for text, shard in row:
+            colour = COLOURS[shard % len(COLOURS)] if shard >= 0 else None
+            cells.append(Text(f" {text} ", Style(color="white", bgcolor=colour, bold=True) if colour else Style()))
+        table.add_row(*cells)
+    Console().print(table)

@@ -1,0 +1,165 @@
+"""Where programs come from: files, JAX functions, NumPy functions, saved executables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
+from shardc.hlo.ir.callbacks import calls_of
+from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.progress import stage
+from shardc.launcher.arrays.meshes import as_mesh
+from shardc.stages.executables import making_of
+from shardc.stages.stages import Compiled, Program, job_config, since
+
+if TYPE_CHECKING:
+    from shardc.compiler.executable import Executable
+
+__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "program_of", "trace"]
+
+
+def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
+    """A program from a file, told by its content: HLO text, MLIR text or bytecode, or a serialized jax Exported.
+
+    A program with symbolic dimensions needs arguments that say what these are (only shapes and types count): the
+    function's own for an Exported, one per parameter for MLIR.
+
+    Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
+    """
+    from shardc.frontends.load import read_file
+
+    start = time.perf_counter()
+    return program_of(read_file(path), str(path), args, kwargs, start)
+
+
+@stage("read")
+def program_of(
+    data: bytes, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, start: float = 0.0
+) -> Program:
+    """A program from the contents of a file, which errors call ``name``; ``start`` is when reading it began."""
+    from shardc.frontends.load import read_program
+    from shardc.hlo.verify import verify
+
+    start = start or time.perf_counter()
+    module, jax, original = read_program(data, name, args, kwargs or {})
+    verify(module)
+    return Program(module, jax, original, seconds=since("read", start))
+
+
+def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
+    """A program from a jitted function and example arguments, or from a Traced, Lowered or jax.export.Exported.
+
+    Arguments may be abstract (`jax.ShapeDtypeStruct`) and of meshes larger than this machine.
+    Example: ``shardc.from_jax(jax.jit(step, in_shardings=...), state, batch)``.
+    """
+    from shardc.frontends.jax.frontend import module_from_jax
+
+    start = time.perf_counter()
+    program = module_from_jax(function, *args, **kwargs)
+    config = _calling(job_config(), program.callbacks)
+    return Program(program.module, program, config=config, seconds=since("read", start))
+
+
+def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
+    """A program from a plain JAX function, with `shardc.jit`'s options (mesh, shardings, donation)."""
+    from shardc.frontends.jax.frontend import lower
+
+    start = time.perf_counter()
+    lowering = lower(function, args=args, kwargs=kwargs, **options)
+    content = lowering.content()
+    program = lowering.read()
+    config = _calling(job_config(), lowering.callbacks)
+    return Program(program.module, program, config=config, seconds=since("read", start), content=content)
+
+
+def compile_function(
+    target: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any
+) -> Compiled:
+    """`from_function`, compiled for ``target``; what is in the cache is not even read."""
+    from shardc.frontends.jax.frontend import lower
+
+    start = time.perf_counter()
+    lowering = lower(function, args=args, kwargs=kwargs, **options)
+    config = _calling(job_config(), lowering.callbacks)
+    content = lowering.content()
+    lowered = time.perf_counter() - start
+
+    @cache
+    def program() -> Program:
+        start = time.perf_counter()
+        read = lowering.read()
+        seconds = {"read": lowered + time.perf_counter() - start}
+        return Program(read.module, read, config=config, seconds=seconds, content=content)
+
+    def signature(executable: Executable) -> Any:
+        return lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
+
+    making = making_of(content, config, program, target, partial(_called, function, args, kwargs))
+    return Compiled(making, signature, config, {"read": lowered}, lambda: program().partition())
+
+
+#: Arguments of a call that messages show.
+_SHOWN = 8
+
+
+def _called(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call as messages show it: ``train(float32[8,2], int32[])``."""
+    import jax
+
+    leaves = jax.tree.leaves((args, kwargs))
+    while isinstance(function, partial):
+        function = function.func
+    shown = [
+        f"{x.dtype}[{','.join(map(str, x.shape))}]" if hasattr(x, "dtype") and hasattr(x, "shape") else repr(x)[:40]
+        for x in leaves[:_SHOWN]
+    ]
+    more = [f"... ({len(leaves)} arrays)"] if len(leaves) > _SHOWN else []
+    return f"{getattr(function, '__name__', 'a function')}({', '.join([*shown, *more])})"
+
+
+def _calling(config: Config, functions: Sequence[Callable[..., Any]]) -> Config:
+    """``config`` for a program that calls these Python functions."""
+    return replace(config, custom_calls=calls_of(functions)) if functions else config
+
+
+def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:
+    """What `Compiled.save` wrote; ``custom_calls`` has the addresses of the user's own functions in it."""
+    from shardc.compiler.cache.serialize import load_executable as read
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}")
+    return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=dict(custom_calls or {})))
+
+
+def trace(
+    function: Any,
+    /,
+    *specs: Any,
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: Any = (),
+    **named_specs: Any,
+) -> Program:
+    """A program from a plain NumPy function, without JAX: the function runs on traced values, twice: what differs
+    between the runs (random numbers, counters, the time) is refused.
+
+    ``specs`` stand for its arguments: `ShapeDtype`, arrays, or whatever has ``shape`` and ``dtype``, Python numbers,
+    and dicts, lists and tuples of those; ``named_specs`` are passed by name. Shardings are ``P`` (or pytrees of them,
+    prefixes of the arguments or results); `shard` inside the function constrains a value. Without ``mesh``, axes that
+    shardings name get size 1 until `Program.annotate` gives a mesh. Element types are NumPy's. Raises
+    `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
+    Example: ``shardc.trace(step, weights, shardc.ShapeDtype((64, 16), "float32"), mesh=Mesh({"data": 2}))``.
+    """
+    from shardc.frontends.numpy.annotated import program_from_numpy
+
+    start = time.perf_counter()
+    wanted = as_mesh(mesh) if mesh is not None else None
+    traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
+    return Program(traced.module, traced, seconds=since("read", start))

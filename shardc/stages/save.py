@@ -1,0 +1,55 @@
+"""Writing programs to files that shardc, and the tools around JAX, read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.hlo.errors import InputError
+from shardc.launcher.run.output_files import atomic_output, check_writable
+
+if TYPE_CHECKING:
+    from shardc.stages.stages import Program, Propagated
+
+__all__ = ["save"]
+
+_BYTECODE = (".mlirbc", ".bc")
+_HLO = (".hlo", ".txt")
+
+
+def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
+    """Write a program to a file that `shardc.load` reads, source lines included; whole or not at all.
+
+    ``program`` is a function or jitted function (with example arguments, which may be abstract), a ``Traced``,
+    ``Lowered`` or ``jax.export.Exported`` of JAX, or a `Program` or `Propagated`, whose shardings are written too. The
+    suffix says how: ``.hlo`` and ``.txt`` are HLO text, ``.mlirbc`` and ``.bc`` MLIR bytecode, anything else (such as
+    ``.mlir``) MLIR text, on which JAX's own tools go on.
+
+    Example: ``shardc.save(jax.jit(step), "step.mlir", state, batch)``.
+
+    Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX, `InputError` for arguments
+    beside a program that has its own, or a file that cannot be written.
+    """
+    from shardc.stages.programs import from_jax
+    from shardc.stages.stages import Program, Propagated
+
+    path = Path(path)
+    check_writable(path)
+    if not isinstance(program, (Program, Propagated)):
+        program = from_jax(program, *args, **kwargs)
+    elif args or kwargs:
+        raise InputError(f"arguments given together with a {type(program).__name__}", fix="pass it alone")
+    data = _contents(program, path.suffix)
+    with atomic_output(path) as file:
+        file.write(data)
+
+
+def _contents(program: Program | Propagated, suffix: str) -> bytes:
+    if suffix in _HLO:
+        return program.as_text().encode()
+    text = program.as_stablehlo()
+    if suffix not in _BYTECODE:
+        return text.encode()
+    from shardc.hlo.stablehlo.child import encoded
+
+    return encoded(text.encode())

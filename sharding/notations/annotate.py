@@ -1,0 +1,264 @@
+"""Annotations by name: ``annotate(module, {"w1": P(None, "model"), "layers.*": "None,model"}, mesh)``.
+
+Names are looked up exactly first, then as globs; arguments before results before values inside the program (by
+instruction name, then by op name), those of the entry before those of loops, branches and called functions. On the way
+an annotation is checked: axis, rank and dimension errors name the value.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardc.hlo.errors import AnnotationError, InputError, Location
+from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
+from shardc.hlo.ir.types import Shape
+from shardc.sharding.axes.resize_mesh import resize_mesh
+from shardc.sharding.axes.sub_axes import check_axes
+from shardc.sharding.notations.names import match_names, near_names
+from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
+from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.prepare.prepare import flow_computations
+
+__all__ = [
+    "AnnotationFile",
+    "Nameable",
+    "annotate",
+    "nameable",
+    "parse_spec",
+    "read_annotations",
+    "read_toml",
+    "resize_mesh",
+    "spec_text",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationFile:
+    """What an annotations file holds: a mesh, or None, and specs by name."""
+
+    mesh: Mesh | None
+    specs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Nameable:
+    """A value that can be annotated: an argument, a result leaf, or an instruction's only leaf.
+
+    ``kind`` is ``argument``, ``result`` or ``value``; ``leaf`` counts the leaves of the ``instruction``.
+    """
+
+    kind: str
+    name: str
+    shape: Shape
+    instruction: Instruction
+    leaf: int = 0
+
+
+def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None = None) -> Module:
+    """A module with shardings on the named values, replacing those they had.
+
+    Values are ``P``, JAX's PartitionSpec, a `Sharding`, or text as on the command line (`parse_spec`). With ``mesh``
+    a program that has no mesh gets it; one that has its own is resized (`resize_mesh`). Raises `AnnotationError` for
+    a name that matches nothing or several values, an unknown or repeated axis, a wrong rank.
+    """
+    module = with_axis_shardings(module) if _has_shardings(module) else module
+    if mesh is not None:
+        module = resize_mesh(module, mesh) if module.mesh is not None else module.with_(mesh=mesh)
+    target = module.mesh
+    if target is None:
+        raise AnnotationError("annotations need a mesh", fix="give one, for example --mesh data=2,model=4")
+    tables = nameable(module)
+    wanted: dict[tuple[Instruction, int], Sharding] = {}
+    for name, spec in annotations.items():
+        for value in _lookup(name, tables):
+            wanted[value.instruction, value.leaf] = _sharding(spec, target, value)
+    module = rebuild_computations(module, lambda c, called: _with_shardings(c, wanted, called))
+    partitions = max(target.size, module.num_partitions if module.mesh is None else 1)
+    needed = reachable_computations(module.entry)  # calls that nobody reads are gone
+    return module.with_(computations=needed, mesh=target, num_partitions=partitions)
+
+
+def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding:
+    """The sharding that command line text means: one item per dimension, separated by commas.
+
+    ``None`` (or nothing) closes a dimension, ``?`` leaves it open, ``a+b`` splits it over two axes, a major, and
+    ``a+?`` over a at least. Example: ``data+model,None`` for a matrix.
+    """
+    items = [t.strip() for t in text.split(",")] if text.strip() else []
+    if len(items) > shape.rank:
+        raise AnnotationError(
+            f"{text!r} has {len(items)} entries, but the value is {shape}",
+            where=where or None,
+            fix="give at most one entry per dimension",
+        )
+    dims = [_parse_dim(item) for item in items] + [DimSharding()] * (shape.rank - len(items))
+    sharding = Sharding(mesh, tuple(dims))
+    check_axes(sharding, where)
+    return sharding
+
+
+def _parse_dim(item: str) -> DimSharding:
+    if item in ("", "None", "none"):
+        return DimSharding()
+    parts = [p.strip() for p in item.split("+")]
+    return DimSharding(tuple(_parse_axis(p) for p in parts if p != "?"), closed="?" not in parts)
+
+
+def _parse_axis(text: str) -> AxisRef:
+    """``x`` or ``x:(pre)size``."""
+    name, found, rest = text.partition(":(")
+    pre, _, size = rest.partition(")")
+    if found and pre.isdigit() and size.isdigit():
+        return AxisRef(name, int(pre), int(size))
+    return AxisRef(text)
+
+
+def read_annotations(path: str | Path) -> AnnotationFile:
+    """An annotations file: a table ``[mesh]`` of axis sizes (may be left out) and ``[annotate]`` of specs by name.
+
+    Example::
+
+        [mesh]
+        data = 2
+        model = 4
+        [annotate]
+        "state['w1']" = "None,model"
+        x = "data"
+
+    Raises `InputError` for a file that cannot be read or is not TOML, `AnnotationError` for wrong contents.
+    """
+    where = Location(str(path))
+    data = read_toml(path)
+    unknown = sorted(set(data) - {"mesh", "annotate"})
+    axes, specs = data.get("mesh", {}), data.get("annotate", {})
+    if unknown or not isinstance(axes, dict) or not isinstance(specs, dict):
+        what = f"unknown table {unknown[0]!r}" if unknown else "mesh and annotate must be tables"
+        raise AnnotationError(what, where=where, fix="use the tables [mesh] and [annotate]")
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in axes.values()):
+        raise AnnotationError("axis sizes are whole numbers", where=where, fix="write data = 2")
+    return AnnotationFile(Mesh(axes) if axes else None, {n: spec_text(n, s, where) for n, s in specs.items()})
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """An annotations file's tables; `InputError` for a file that cannot be read or is not TOML."""
+    where = Location(str(path))
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as e:
+        raise InputError(f"cannot read the annotations file: {e.strerror}", where=where) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise InputError(f"not a TOML file: {e}", where=where) from None
+
+
+def spec_text(name: str, spec: object, where: Location) -> str:
+    """The spec of the value ``name`` as text, which a file may also hold as a list, an entry per dimension."""
+    if isinstance(spec, str):
+        return spec
+    if isinstance(spec, list) and all(isinstance(s, str) for s in spec):
+        return ",".join(spec)
+    raise AnnotationError(
+        f"the spec of {name!r} is {spec!r}", where=where, fix='write it as text, for example "None,model"'
+    )
+
+
+def nameable(module: Module) -> list[list[Nameable]]:
+    """What annotations can name, in order of precedence: arguments, results, then values inside by instruction name and
+    by op name, those of the entry before those of loops, branches and called functions."""
+    arguments = []
+    for n, p in enumerate(module.parameters):
+        given = module.arg_names[n] if n < len(module.arg_names) else ""
+        arguments += [Nameable("argument", k, p.shape, p) for k in dict.fromkeys((given or f"arg{n}", p.name))]
+    root = module.entry.root
+    results = []
+    for n, shape in enumerate(module.results):
+        given = module.result_names[n] if n < len(module.result_names) else ""
+        results.append(Nameable("result", given or f"out{n}", shape, root, n))
+    tables = [arguments, results]
+    for computations in ((module.entry,), _flow(module)):
+        inside = [i for c in computations for i in c if i.opcode != "parameter" and not i.shape.is_tuple]
+        tables.append([Nameable("value", i.name, i.shape, i) for i in inside])
+        named = [i for i in inside if i.metadata and i.metadata.op_name]
+        tables.append([Nameable("value", i.metadata.op_name, i.shape, i) for i in named if i.metadata])
+    return tables
+
+
+def _flow(module: Module) -> list[Computation]:
+    """Loops, branches and called functions: what propagation goes through, but for the entry."""
+    found = {module.entry: None}
+    for computation in reversed(module.computations):
+        if computation in found:
+            found |= {k: None for i in computation for k in flow_computations(i)}
+    return [c for c in module.computations if c in found and c is not module.entry]
+
+
+def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
+    """The values that ``name`` means: the exact name wherever it is, else a glob over the first table it matches."""
+    for table in tables:
+        exact = [v for v in table if v.name == name]
+        if len({(v.instruction, v.leaf) for v in exact}) > 1:
+            kinds = ", ".join(f"%{v.instruction.name} {v.shape}" for v in exact[:5])
+            raise AnnotationError(
+                f"{len(exact)} values are named {name!r}: {kinds}", fix="use the instruction's own name"
+            )
+        if exact:
+            return exact[:1]
+    for table in tables:
+        names = set(match_names(name, (v.name for v in table)))
+        if names:
+            return [v for v in table if v.name in names]
+    everything = [v.name for table in tables for v in table]
+    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything))
+
+
+def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:
+    source = value.instruction.source
+    where = f"{value.kind} {value.name}" + (f" ({source})" if source else "")
+    if not value.shape.is_array:
+        raise AnnotationError(f"{value.name!r} is a {value.shape}, not an array", where=where)
+    if isinstance(spec, str):
+        return parse_spec(spec, mesh, value.shape, where)
+    if isinstance(spec, Sharding):
+        if spec.rank != value.shape.rank:
+            what = f"sharding {spec} has {spec.rank} dimensions, the value is {value.shape}"
+            raise AnnotationError(what, where=where, fix="give one entry per dimension")
+        if spec.mesh != mesh:
+            what = f"sharding {spec} is over the mesh {spec.mesh}, the program's is {mesh}"
+            raise AnnotationError(what, where=where, fix="use one mesh for the program and its annotations")
+        check_axes(spec, where)
+        return spec
+    return spec_to_sharding(as_spec(spec), mesh, value.shape.rank, where)
+
+
+def _with_shardings(
+    computation: Computation,
+    wanted: Mapping[tuple[Instruction, int], Sharding],
+    called: Mapping[Computation, Computation],
+) -> Computation:
+    marked = {i for i, _ in wanted}
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old not in marked:
+            return None
+        leaves = len(list(old.shape.leaves()))
+        mine = {n: wanted[old, n] for n in range(leaves) if (old, n) in wanted}
+        return old.replace(operands=operands, sharding=_merged(old, leaves, mine))
+
+    return rebuild_computation(computation, change, called)
+
+
+def _merged(i: Instruction, leaves: int, mine: Mapping[int, Sharding]) -> AnySharding:
+    if not i.shape.is_tuple:
+        return mine[0]
+    old = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,) * leaves
+    return tuple(mine.get(n, old[n]) for n in range(leaves))
+
+
+def _has_shardings(module: Module) -> bool:
+    return any(i.sharding is not None for i in module.instructions())

@@ -1,0 +1,97 @@
+"""Propagation: from a few annotations to a sharding for every value.
+
+A table of contents: convert notations to one mesh, separate unrelated uses, build the graph, run the work list,
+write the outcome back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.hlo.config import Config
+from shardc.hlo.ir.build import uncalled_computations
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.passes import collector_paused
+from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
+from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.prepare.close_pairs import close_pairs
+from shardc.sharding.prepare.constraints import apply_constraints
+from shardc.sharding.prepare.groups import join_groups
+from shardc.sharding.prepare.prepare import Copies, split_calls, split_constants
+from shardc.sharding.prepare.remove_device_branches import from_their_devices
+from shardc.sharding.propagation.engine import Engine
+from shardc.sharding.propagation.finish import attach_shardings, even_interface
+from shardc.sharding.propagation.flow import build_graph
+from shardc.sharding.propagation.graph import Graph
+from shardc.sharding.propagation.options import PropagationOptions
+from shardc.sharding.provenance.export import Outcome
+from shardc.sharding.provenance.history import Provenance
+
+__all__ = ["Propagation", "PropagationOptions", "propagate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Propagation:
+    """``module`` has a closed axis-based sharding on every instruction; ``provenance`` says where they came from,
+    ``outcome`` puts the shardings onto the program as it was given."""
+
+    module: Module
+    provenance: Provenance
+    outcome: Outcome
+
+
+@collector_paused()
+def propagate(
+    module: Module, config: Config | None = None, *, options: PropagationOptions | None = None
+) -> Propagation:
+    """Decide the sharding of every value of a global program.
+
+    In the result ``module.mesh`` is set and every instruction of the entry and of every computation that is called,
+    looped or branched to carries a closed `Sharding` over it (a tuple of them, one per leaf, for tuple shapes);
+    computations applied by reductions and the like carry none. A loop's carry, parameters and the tuple at the end of
+    its body have equal shardings. The entry's root has the shardings of the results.
+
+    Raises `AnnotationError` for shardings that contradict each other or the mesh, and `UnsupportedError` for
+    operations that cannot be partitioned. ``config`` is accepted for the pipelines' sake and changes nothing.
+    """
+    del config
+    module = from_their_devices(with_axis_shardings(open_permutes(close_pairs(module))))
+    copies: Copies = {}
+    options = options or PropagationOptions()
+    others = uncalled_computations(module) if options.every_function else ()
+    flat = module if options.share_functions else split_calls(module, copies, others)
+    prepared = split_constants(flat, copies)
+    graph = _import(prepared, options)
+    engine = Engine(graph, options)
+    engine.run()
+    shardings = even_interface(graph, engine.shardings, prepared, strict=options.strict_interface)
+    finished, places = attach_shardings(prepared, graph, shardings, copies)
+    labels = {p: n for n, p in zip(module.arg_names, prepared.parameters, strict=False) if n}
+    names = _names(prepared, places, labels)
+    outcome = Outcome(module, prepared, copies, graph, shardings, engine.changed, options)
+    return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels), outcome)
+
+
+def _import(module: Module, options: PropagationOptions) -> Graph:
+    """The graph with what the program says besides shardings: sizes, constraints, groups."""
+    graph = build_graph(module, module.mesh or Mesh(), options)
+    graph.without_single_positions()
+    apply_constraints(graph)
+    join_groups(graph)
+    graph.link()
+    return graph
+
+
+def _names(
+    prepared: Module, places: dict[Instruction, Instruction], labels: dict[Instruction, str]
+) -> dict[str, Instruction]:
+    """Names that people may ask for, by prepared instruction: arguments, then instructions, then op names."""
+    out = {name: p for p, name in reversed(labels.items())}
+    for i in prepared.instructions():
+        if i in places:
+            out.setdefault(places[i].name, i)
+    for i in prepared.entry:
+        if i.metadata is not None and i.metadata.op_name:
+            out.setdefault(i.metadata.op_name, i)
+    return out

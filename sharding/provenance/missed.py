@@ -1,0 +1,154 @@
+"""What a value did not get: axes that its neighbours have, and who or what stood against them.
+
+Looked up when somebody asks, from the outcome alone: for every operation around a value, the factor's axes on the
+other tensors are compared with the value's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.sharding.axes.sub_axes import extent, is_prefix_list, minus, overlaps
+from shardc.sharding.propagation.factor_step import Direction, FactorStep
+from shardc.sharding.propagation.graph import Equation, Graph
+from shardc.sharding.rules.factor_rule import factor_name
+
+__all__ = ["Agreed", "History", "Lost", "lost_alternatives", "via"]
+
+
+class History(Protocol):
+    """What is known of a propagation."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def shardings(self) -> Sequence[Sharding]: ...
+    def name(self, value: int) -> str: ...
+    def around(self, value: int) -> Iterator[Equation]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Axes that ``other`` has on ``factor`` and the value does not, at ``dimension``; ``because`` says why.
+
+    In a conflict both have axes there that do not go together, and the operation needs a reshard.
+    """
+
+    dimension: int
+    axes: tuple[str, ...]
+    other: str
+    via: str
+    factor: str
+    because: str
+    is_conflict: bool = False
+
+    def __str__(self) -> str:
+        if self.is_conflict:
+            return f"conflict: {self.via}: along {self.factor}, {self.because}"
+        axes = ", ".join(self.axes)
+        return f"lost: dimension {self.dimension} without {axes} of {self.other} ({self.via}): {self.because}"
+
+
+#: Rules with the shardings of their tensors (by identity) at which all tensors agree.
+Agreed = dict[tuple[object, ...], bool]
+
+
+def lost_alternatives(history: History, value: int, agreed: Agreed | None = None) -> list[Lost]:
+    """What operations around a value would have given it, once each, conflicts last.
+
+    ``agreed`` remembers operations that have nothing to tell, for those who ask about many values.
+    """
+    found: dict[tuple[int, tuple[str, ...], str], Lost] = {}
+    known: Agreed = {} if agreed is None else agreed
+    for e in history.around(value):
+        olds = [history.shardings[v] for v in e.tensors]
+        key = (e.rule, *map(id, olds))
+        if known.get(key):
+            continue
+        mesh = next((s.mesh for s in olds if s.mesh.axes), history.graph.mesh)
+        step = FactorStep(e.rule, olds, (Direction.BOTH,) * len(e.rule.factors), mesh=mesh)
+        known[key] = _all_agree(step)
+        for position, v in enumerate(e.tensors):
+            if v == value and not known[key]:
+                for lost in _lost_in(history, e, step, position):
+                    found.setdefault((lost.dimension, lost.axes, lost.because), lost)
+    return sorted(found.values(), key=lambda x: (x.is_conflict, x.dimension, x.axes))
+
+
+def _all_agree(step: FactorStep) -> bool:
+    """Has every tensor the same axes on every factor?"""
+    axes: dict[int, object] = {}
+    return all(axes.setdefault(f, s.axes) == s.axes for p in step.projections for f, s in p.states.items())
+
+
+def _lost_in(history: History, e: Equation, step: FactorStep, position: int) -> Iterator[Lost]:
+    """One operation, the value as one of its tensors."""
+    states = [p.states for p in step.projections]
+    for dim, factors in enumerate(e.rule.tensors[position]):
+        for f in factors:
+            mine = states[position][f].axes
+            for other, v in enumerate(e.tensors):
+                theirs = states[other][f].axes if f in states[other] else ()
+                if v == e.tensors[position] or is_prefix_list(theirs, mine, step.mesh):
+                    continue
+                name, extra = history.name(v), minus(theirs, mine, step.mesh)
+                texts = tuple(map(str, extra or theirs))
+                if is_prefix_list(mine, theirs, step.mesh):
+                    because = _because(history, e, step, position, (dim, f, extra[0]))
+                    yield Lost(dim, texts, name, via(e), factor_name(f), because)
+                else:
+                    own = history.name(e.tensors[position])
+                    because = f"{own} has {_list(mine)} and {name} has {_list(theirs)}"
+                    yield Lost(dim, texts, name, via(e), factor_name(f), because, is_conflict=True)
+
+
+def _because(history: History, e: Equation, step: FactorStep, position: int, wanted: tuple[int, int, AxisRef]) -> str:
+    """What stands against the axis ``wanted`` (dimension, factor, axis)."""
+    dim, factor, axis = wanted
+    value, mesh = e.tensors[position], step.mesh
+    sharding, given = history.shardings[value], history.graph.initial[value]
+    for d, entry in enumerate(sharding.dims):
+        if any(overlaps(axis, a, mesh) for a in entry.axes):
+            return f"dimension {d} has {axis}"
+    for kind, axes in (("replicated", given.replicated), ("unreduced", given.unreduced)):
+        if any(overlaps(axis, a, mesh) for a in axes):
+            return f"{axis} is kept {kind} by annotation{_source(history, value)}"
+    if given.dims[dim].closed:
+        return f"the dimension is closed by annotation{_source(history, value)}"
+    size = e.rule.factors[factor].size
+    shards = extent(step.projections[position].states[factor].axes, mesh) * axis.extent(mesh)
+    if size % shards:
+        return f"{shards} shards do not divide {size}"
+    if e.rule.factors[factor].blocked:
+        return f"{e.instruction.opcode} passes no axes on along this dimension"
+    return _other_holder(history, e, step, position, (factor, axis)) or "the operation gave nothing in this direction"
+
+
+def _other_holder(history: History, e: Equation, step: FactorStep, position: int, wanted: tuple[int, AxisRef]) -> str:
+    """A third tensor that has another axis on the factor, or the axis on another factor."""
+    factor, axis = wanted
+    for other, v in enumerate(e.tensors):
+        states = step.projections[other].states
+        for f, state in states.items() if other != position else ():
+            if f != factor and any(overlaps(axis, a, step.mesh) for a in state.axes):
+                return f"{history.name(v)} has {axis} on factor {factor_name(f)}"
+            if f == factor and state.axes and not any(overlaps(axis, a, step.mesh) for a in state.axes):
+                return f"{history.name(v)} has {_list(state.axes)} there"
+    return ""
+
+
+def via(e: Equation) -> str:
+    """``dot %dot.3``, ``loop carry %while.1``."""
+    return f"{e.label or e.instruction.opcode} %{e.instruction.name}"
+
+
+def _list(axes: Sequence[AxisRef]) -> str:
+    return "{" + ", ".join(map(str, axes)) + "}"
+
+
+def _source(history: History, value: int) -> str:
+    source = history.graph.origin[value][0].source
+    return f" ({source})" if source else ""
