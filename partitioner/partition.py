@@ -53,7 +53,7 @@ from shardc.partitioner.rules import RULES
 from shardc.partitioner.strategy.region import make_plan
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 
-__all__ = ["PIPELINE", "Rewrite", "partition", "pipeline"]
+__all__ = ["PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline"]
 
 
 def partition(
@@ -143,25 +143,29 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
     return tuple(shardings) if op.shape.is_tuple else shardings[0]
 
 
-def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
-    """The passes: what prepares the program, the rewriting, what makes collectives fewer, and what hides them."""
+#: What prepares a propagated program: operations become such that their parts can be computed apart.
+PREPARATION: tuple[Pass, ...] = (
+    NestSubAxes(),
+    FillEmpty(),
+    OpenCalls(),
+    InlineCalls(),
+    ShareEqual(),
+    OpenScatters(),
+    FoldSlices(),
+    FoldPads(),
+    NameBatches(),
+    ContractUnflattened(),
+    ReduceUnflattened(),
+    SearchUnflattened(),
+    SortBeginnings(),
+    ExpandSplit(),
+    SplitTransforms(),
+)
+
+
+def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
+    """The passes that make collectives fewer, and those that hide them."""
     return (
-        NestSubAxes(),
-        FillEmpty(),
-        OpenCalls(),
-        InlineCalls(),
-        ShareEqual(),
-        OpenScatters(),
-        FoldSlices(),
-        FoldPads(),
-        NameBatches(),
-        ContractUnflattened(),
-        ReduceUnflattened(),
-        SearchUnflattened(),
-        SortBeginnings(),
-        ExpandSplit(),
-        SplitTransforms(),
-        Rewrite(machine),
         MoveConverts(),
         SimplifyExchanges(),
         DropEqual(),
@@ -179,6 +183,11 @@ def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, 
         DecomposeRings(options.decomposed_rings),
         CombineCollectives(),
     )
+
+
+def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
+    """All passes of `partition`, in order."""
+    return (*PREPARATION, Rewrite(machine), *optimisation(machine, options))
 
 
 PIPELINE = pipeline(None, PartitionOptions())

@@ -54,7 +54,7 @@ from shardc.partitioner.optimise.loops.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
-__all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "lower_with", "tuned_passes"]
+__all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "lower_with", "overlapping", "tuned_passes"]
 
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
@@ -114,7 +114,7 @@ def tuned_passes(passes: tuple[Pass, ...], tuning: Tuning) -> tuple[Pass, ...]:
     return tuple(replace(p, limit=tuning.fused) if isinstance(p, Fuse) else p for p in kept)
 
 
-def _overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tuple[Pass, ...]:
+def overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tuple[Pass, ...]:
     """The passes with what may go on side by side where the program will run."""
     if not any(i.opcode in COLLECTIVES for i in module.instructions()):
         return passes
@@ -136,7 +136,7 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
     only, so memory and time can be predicted for any number of devices.
     """
     config = config or Config()
-    return lower_with(module, _overlapping(passes, module, config), config)
+    return lower_with(module, overlapping(passes, module, config), config)
 
 
 def lower_with(

@@ -19,6 +19,7 @@ from shardc.cli.commands import (
     explain,
     mpiexec,
     ops,
+    opt,
     partition,
     propagate,
     report,
@@ -75,6 +76,7 @@ app.command()(explain.explain)
 app.command()(report.report)
 app.command()(visualize.visualize)
 app.command()(verify.verify)
+app.command()(opt.opt)
 app.command()(ops.ops)
 app.command()(ops.devices)
 app.command()(serve.serve)

@@ -1,0 +1,102 @@
+"""``shardc opt``: passes alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardc.cli.options import (
+    AnnotateOption,
+    AnnotationsOption,
+    JsonOption,
+    MeshOption,
+    QuietOption,
+    VerboseOption,
+    given_annotations,
+)
+from shardc.cli.view import View
+
+__all__ = ["opt"]
+
+OptionalFile = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="HLO text, or another program that shardc reads; - for stdin.")
+]
+PassesOption = Annotated[
+    str, typer.Option("--passes", metavar="A,B{OPTION=1},...", help="Passes and pipelines, run in this order.")
+]
+ListOption = Annotated[bool, typer.Option("--list-passes", help="Show all passes and pipelines with their options.")]
+OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write here, not to stdout.")]
+
+
+def opt(
+    file: OptionalFile = None,
+    *,
+    passes: PassesOption = "",
+    list_passes: ListOption = False,
+    output: OutOption = None,
+    mesh: MeshOption = "",
+    annotate: AnnotateOption = None,
+    annotations: AnnotationsOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run passes on a program and print it as HLO text, which this command and all others read again.
+
+    Every pass's result is verified. Shardings and groups of devices are read over the axes of one mesh.
+    Example: shardc opt step.hlo --passes='simplify,eliminate-dead,fuse{limit=8}'
+    """
+    from shardc.hlo.errors import InputError
+    from shardc.passes.opt import list_passes as listed
+
+    view = View(json, verbose, quiet)
+    if list_passes:
+        found = listed()
+        view.result(found, lambda: _show(view, found))
+        return
+    if file is None or not passes:
+        what = "a FILE is needed" if passes else "it takes the passes to run"
+        raise InputError(what, where="shardc opt", fix="shardc opt FILE --passes=a,b, or --list-passes")
+    _run(view, file, passes, output, given_annotations(mesh, annotate, annotations))
+
+
+def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -> None:
+    import sys
+
+    from shardc.hlo.config import Config
+    from shardc.hlo.text.carried import state_text
+    from shardc.launcher.atomic import check_writable, write_text
+    from shardc.launcher.programs import load, program_of
+    from shardc.passes.opt import passes_of, prepared, run_passes
+
+    specs, mesh = given
+    asked = passes_of(passes)
+    check_writable(output)
+    program = load(file) if str(file) != "-" else program_of(sys.stdin.buffer.read(), "<stdin>")
+    module = prepared(program.module, specs, mesh)
+    after = run_passes(module, asked, Config.from_environment())
+    text = state_text(after)
+    if output is not None:
+        write_text(output, text)
+        view.log(f"wrote {output}")
+    if view.json:
+        view.result({"passes": [p.name for p in asked], "text": text}, lambda: None)
+    elif output is None:
+        view.text(text)
+
+
+def _show(view: View, found: dict[str, Any]) -> None:
+    rows = []
+    for one in found["passes"]:
+        rows.append((one["name"], one["why"]))
+        rows += [("", f"{o['name']}: {o['type']} = {o['default']}") for o in one["options"]]
+    view.table("", ("pass", "why; its options and their defaults"), rows)
+    view.text("")
+    rows = []
+    for one in found["pipelines"]:
+        rows.append((one["name"], one["why"]))
+        rows += [("", f"{o['name']}: {o['type']} = {o['default']}") for o in one["options"]]
+        rows.append(("", ", ".join(one["passes"])))
+    view.table("", ("pipeline", "why; its options and their defaults; its passes"), rows)
