@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
@@ -133,14 +134,20 @@ class Instruction:
     @property
     def axis_sharding(self) -> Sharding:
         """The axis-based sharding of an array-shaped instruction, after propagation."""
-        assert isinstance(self.sharding, Sharding), f"%{self.name} has no axis-based sharding: {self.sharding}"
+        if not isinstance(self.sharding, Sharding):
+            raise self._not_propagated()
         return self.sharding
 
     def leaf_shardings(self) -> tuple[Sharding, ...]:
         """The axis-based shardings of all leaves of the shape, after propagation."""
         leaves = self.sharding if isinstance(self.sharding, tuple) else (self.sharding,)
-        assert all(isinstance(s, Sharding) for s in leaves), f"%{self.name}: {self.sharding}"
+        if not all(isinstance(s, Sharding) for s in leaves):
+            raise self._not_propagated()
         return leaves  # type: ignore[return-value]
+
+    def _not_propagated(self) -> UnsupportedError:
+        what = f"%{self.name} has no sharding over the axes of a mesh"
+        return UnsupportedError(what, where=self.source or None, fix="propagate shardings through the program before")
 
     @property
     def source(self) -> str:

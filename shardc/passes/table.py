@@ -76,6 +76,7 @@ from shardc.partitioner.search_unflattened import SearchUnflattened
 from shardc.partitioner.share_equal import ShareEqual
 from shardc.partitioner.sort_beginnings import SortBeginnings
 from shardc.partitioner.split_transforms import SplitTransforms
+from shardc.sharding.propagate import Propagate
 from shardc.sharding.refine import RefineShardings
 
 __all__ = ["PASSES"]
@@ -88,6 +89,7 @@ _LISTED: tuple[Pass, ...] = (
     FoldConstants(),
     Simplify(),
     # sharding
+    Propagate(),
     RefineShardings(),
     # partitioner
     ContractUnflattened(),

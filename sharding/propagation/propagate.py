@@ -6,7 +6,7 @@ write the outcome back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardc.hlo.config import Config
 from shardc.hlo.ir.build import uncalled_computations
@@ -28,7 +28,7 @@ from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.provenance.export import Outcome
 from shardc.sharding.provenance.history import Provenance
 
-__all__ = ["Propagation", "PropagationOptions", "propagate"]
+__all__ = ["Propagate", "Propagation", "PropagationOptions", "propagate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,18 @@ class Propagation:
     module: Module
     provenance: Provenance
     outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Propagate:
+    """`propagate` as a pass, without the history."""
+
+    options: PropagationOptions = field(default_factory=PropagationOptions)
+    name: str = "propagate"
+    why: str = "from a few annotations follows a sharding for every value"
+
+    def run(self, module: Module) -> Module:
+        return propagate(module, options=self.options).module
 
 
 @collector_paused()
