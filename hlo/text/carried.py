@@ -15,9 +15,9 @@ from shardc.hlo.codec.plain import from_plain, read_json, to_json
 from shardc.hlo.errors import ParseError, ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.shapes import shape_of_text
-from shardc.hlo.types import Shape
 
 __all__ = ["carried_text", "state_text", "with_carried"]
 

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from shardc.hlo.build import make_module
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir import Computation, Instruction, Module
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.passes import Pass, run_pipeline
-from shardc.hlo.types import tuple_shape
-from shardc.partitioner.adopt import adopt, is_partitioned
-from shardc.partitioner.name_axes import name_axes
+from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
+from shardc.partitioner.prepare.name_axes import name_axes
 from shardc.passes.options import make, options_of
 from shardc.passes.parse import WHERE, parse_passes
 from shardc.passes.pipelines import PIPELINES, Pipeline
 from shardc.passes.table import PASSES
-from shardc.sharding.annotate import annotate
-from shardc.sharding.convert import with_axis_shardings
-from shardc.sharding.names import near_names
+from shardc.sharding.notations.annotate import annotate
+from shardc.sharding.notations.names import near_names
+from shardc.sharding.notations.tile_assignments import with_axis_shardings
 
 __all__ = ["list_passes", "passes_of", "prepared", "run_passes"]
 

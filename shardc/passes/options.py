@@ -8,13 +8,13 @@ from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from shardc.collectives.machine import Machine, load_machine
-from shardc.compiler.lower.overlap import Overlap
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.errors import InputError
-from shardc.hlo.mesh import Mesh
+from shardc.hlo.ir.mesh import Mesh
 from shardc.passes.parse import WHERE, Value
-from shardc.sharding.names import near_names
-from shardc.sharding.options import PropagationOptions
+from shardc.sharding.notations.names import near_names
+from shardc.sharding.propagation.options import PropagationOptions
 
 __all__ = ["Option", "make", "options_of"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from shardc.collectives.machine import Machine, load_machine
 from shardc.compiler.lower.described import accelerator_passes
 from shardc.compiler.lower.for_gpu import gpu_passes
 from shardc.compiler.lower.pipeline import PASSES, overlapping
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir import Module
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import Pass
 from shardc.native.gpu.target import GPU_ARCHS, gpu_target
 from shardc.partitioner.options import Choice, PartitionOptions

@@ -67,9 +67,9 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
 
     from shardc.hlo.config import Config
     from shardc.hlo.text.carried import state_text
-    from shardc.launcher.atomic import check_writable, write_text
-    from shardc.launcher.programs import load, program_of
+    from shardc.launcher.run.output_files import check_writable, write_text
     from shardc.passes.opt import passes_of, prepared, run_passes
+    from shardc.stages.programs import load, program_of
 
     specs, mesh = given
     asked = passes_of(passes)
