@@ -14,8 +14,8 @@ from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
-from shardc.partitioner.optimise.combine import CombineCollectives
-from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
+from shardc.partitioner.optimise.combine_collectives import CombineCollectives
+from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
 from shardc.partitioner.optimise.drop_equal import DropEqual
 from shardc.partitioner.optimise.einsums.decompose_rings import DecomposeRings
 from shardc.partitioner.optimise.einsums.window_einsums import WindowEinsums
@@ -31,16 +31,16 @@ from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
-from shardc.partitioner.prepare.expand_scatters import OpenScatters
+from shardc.partitioner.prepare.expand_scatters import ExpandScatters
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
 from shardc.partitioner.prepare.fold_pads import FoldPads
 from shardc.partitioner.prepare.fold_slices import FoldSlices
-from shardc.partitioner.prepare.inline_calls import InlineCalls
+from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
 from shardc.partitioner.prepare.name_batches import NameBatches
 from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
-from shardc.partitioner.prepare.rewrite_named_calls import OpenCalls
+from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
 from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
 from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
@@ -147,10 +147,10 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
 PREPARATION: tuple[Pass, ...] = (
     NestSubAxes(),
     FillEmpty(),
-    OpenCalls(),
-    InlineCalls(),
+    RewriteNamedCalls(),
+    InlineShardedCalls(),
     ShareEqual(),
-    OpenScatters(),
+    ExpandScatters(),
     FoldSlices(),
     FoldPads(),
     NameBatches(),

@@ -13,7 +13,7 @@ from shardc.compiler.lower.expand.canonicalise_collectives import CanonicaliseCo
 from shardc.compiler.lower.expand.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand.expand_ops import ExpandOps
-from shardc.compiler.lower.expand.expand_permutes import OpenPermutes
+from shardc.compiler.lower.expand.expand_permutes import ExpandPermutes
 from shardc.compiler.lower.expand.expand_reducers import ExpandReducers
 from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.expand.inline_calls import InlineCalls
@@ -22,7 +22,6 @@ from shardc.compiler.lower.expand.pair_transfers import PairTransfers
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
 from shardc.compiler.lower.expand.resolve_groups import ResolveGroups
 from shardc.compiler.lower.expand.select_scatters import SelectScatters
-from shardc.compiler.lower.expand.separate_reductions import SeparateReductions
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.compute_once import compute_once
 from shardc.compiler.lower.fuse.fuse import Fuse
@@ -46,10 +45,12 @@ from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
-from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.eliminate_common import EliminateCommon
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
-from shardc.partitioner.optimise.combine import CombineCollectives
+from shardc.hlo.transforms.separate_collectives import SeparateCollectives
+from shardc.partitioner.optimise.combine_collectives import CombineCollectives
 from shardc.partitioner.optimise.loops.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
@@ -59,11 +60,11 @@ __all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "lower_with", "overlapping", "t
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
     JoinPairs(),
-    OpenPermutes(),
+    ExpandPermutes(),
     ExpandCustomCalls(),
     ExpandOps(),
     InlineCalls(),
-    SeparateReductions(),
+    SeparateCollectives(opcodes=("all-reduce",)),
     RemoveMarkers(),
     ExpandChecks(),
     EliminateCommon(),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.make import keep_reachable
 from shardc.hlo.simplify.rules import RULES
 

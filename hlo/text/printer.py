@@ -21,11 +21,15 @@ from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computatio
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
 from shardc.hlo.text.names import Names, identifier
 from shardc.hlo.text.notations.tiles import print_sharding
-from shardc.hlo.transforms.forward_loop_carries import pass_carries_on
-from shardc.hlo.transforms.separate_collectives import separate
-from shardc.hlo.transforms.unwrap_single_tuples import open_singles
+from shardc.hlo.transforms.copy_loop_carries import CopyLoopCarries
+from shardc.hlo.transforms.separate_collectives import SeparateCollectives
+from shardc.hlo.transforms.unwrap_single_tuples import UnwrapSingleTuples
 
-__all__ = ["print_instruction", "print_module"]
+__all__ = ["XLA_FORM", "print_instruction", "print_module"]
+
+#: What a partitioned module goes through to be one that XLA takes: in manual programs it wants collectives of one
+#: operand, which its own combiners join again.
+XLA_FORM = (SeparateCollectives(), UnwrapSingleTuples(), CopyLoopCarries())
 
 #: Attributes that are printed in front of the parenthesis' end, not as ``key=value``.
 _INSIDE = {"parameter": "index", "constant": "literal"}
@@ -40,8 +44,8 @@ def print_module(module: Module, *, named_shardings: bool = False, as_is: bool =
     theirs: the text reads as a module with the same names and sources.
     """
     if module.partitioned:
-        module = separate(module)  # in manual programs XLA takes no others; its own combiners join them again
-        module = pass_carries_on(open_singles(module))
+        for form in XLA_FORM:
+            module = form.run(module)
     known = computations_as_written(module)
     manual = as_manual(module, known) if module.partitioned else None
     writer = _Writer(Names(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)

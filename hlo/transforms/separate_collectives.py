@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 
-__all__ = ["SEVERAL_OPERANDS", "separate"]
-
-#: Collectives that may have several operands, each with a result of its own.
-SEVERAL_OPERANDS = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
+__all__ = ["SeparateCollectives"]
 
 
-def separate(module: Module, opcodes: Collection[str] = SEVERAL_OPERANDS) -> Module:
+@dataclass(frozen=True, slots=True)
+class SeparateCollectives:
     """Collectives with ``opcodes`` of several operands as one collective per operand.
 
-    Each part has the name and source of the ``get-tuple-element`` that read it. The same module when there are none.
+    Each part has the name and source of the ``get-tuple-element`` that read it. `CombineCollectives` joins them again.
     """
-    if not any(i.shape.is_tuple and i.opcode in opcodes for i in module.instructions()):
-        return module
-    read: dict[Instruction, dict[int, Instruction]] = {}
-    for i in module.instructions():
-        if i.opcode == "get-tuple-element" and i.operands[0].opcode in opcodes:
-            read.setdefault(i.operands[0], {}).setdefault(i.attrs["index"], i)
-    parts: dict[Instruction, tuple[Instruction, ...]] = {}
 
-    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old.opcode in opcodes and old.shape.is_tuple:
-            named = read.get(old, {})
-            alone = tuple(
-                old.replace(
-                    shape=shape,
-                    operands=(x,),
-                    name=named.get(k, old).name,
-                    sharding=None,
-                    metadata=named.get(k, old).metadata,
+    opcodes: tuple[str, ...] = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
+    name: str = "separate-collectives"
+    why: str = "what makes one operand need not wait for what makes the others"
+
+    def run(self, module: Module) -> Module:
+        if not any(i.shape.is_tuple and i.opcode in self.opcodes for i in module.instructions()):
+            return module
+        read: dict[Instruction, dict[int, Instruction]] = {}
+        for i in module.instructions():
+            if i.opcode == "get-tuple-element" and i.operands[0].opcode in self.opcodes:
+                read.setdefault(i.operands[0], {}).setdefault(i.attrs["index"], i)
+        parts: dict[Instruction, tuple[Instruction, ...]] = {}
+
+        def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+            if old.opcode in self.opcodes and old.shape.is_tuple:
+                named = read.get(old, {})
+                alone = tuple(
+                    old.replace(
+                        shape=shape,
+                        operands=(x,),
+                        name=named.get(k, old).name,
+                        sharding=None,
+                        metadata=named.get(k, old).metadata,
+                    )
+                    for k, (shape, x) in enumerate(zip(old.shape.elements, operands, strict=True))
                 )
-                for k, (shape, x) in enumerate(zip(old.shape.elements, operands, strict=True))
-            )
-            whole = Instruction("tuple", old.shape, alone, name=old.name, sharding=old.sharding, metadata=old.metadata)
-            parts[whole] = alone
-            return whole
-        if old.opcode == "get-tuple-element" and operands[0] in parts:
-            index: int = old.attrs["index"]
-            return parts[operands[0]][index]
-        return None
+                whole = Instruction(
+                    "tuple", old.shape, alone, name=old.name, sharding=old.sharding, metadata=old.metadata
+                )
+                parts[whole] = alone
+                return whole
+            if old.opcode == "get-tuple-element" and operands[0] in parts:
+                index: int = old.attrs["index"]
+                return parts[operands[0]][index]
+            return None
 
-    return rebuild_module(module, change)
+        return rebuild_module(module, change)

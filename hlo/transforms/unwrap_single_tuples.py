@@ -8,6 +8,7 @@ is returned as an operation made it is copied there, which XLA's expansion of to
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import (
     Computation,
@@ -19,23 +20,29 @@ from shardc.hlo.ir.ir import (
 )
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["open_singles"]
+__all__ = ["UnwrapSingleTuples"]
 
 #: What calls computations as programs, and what hands on its operand.
 _CALLS = frozenset({"while", "conditional", "call"})
 _OPENED = frozenset({*_CALLS, "optimization-barrier", "copy"})
 
 
-def open_singles(module: Module) -> Module:
-    """The module without tuples of one element between computations; the entry keeps its parameters and results."""
-    inner = {c for i in module.instructions() if i.opcode in _CALLS for _, c in called_computations(i)}
+@dataclass(frozen=True, slots=True)
+class UnwrapSingleTuples:
+    """No tuples of one element between computations; the entry keeps its parameters and results."""
 
-    def opened(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
-        if c not in inner and c is not module.entry:
-            return rebuild_computation(c, None, called)
-        return rebuild_computation(c, _Open(c, c is module.entry), called)
+    name: str = "unwrap-single-tuples"
+    why: str = "XLA makes an array of a list of one result, whose sharding stays that of a tuple"
 
-    return rebuild_computations(module, opened)
+    def run(self, module: Module) -> Module:
+        inner = {c for i in module.instructions() if i.opcode in _CALLS for _, c in called_computations(i)}
+
+        def opened(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
+            if c not in inner and c is not module.entry:
+                return rebuild_computation(c, None, called)
+            return rebuild_computation(c, _Open(c, c is module.entry), called)
+
+        return rebuild_computations(module, opened)
 
 
 class _Open:

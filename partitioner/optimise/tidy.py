@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import Pass
-from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.eliminate_common import EliminateCommon
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.partitioner.optimise.keep_root import with_root_sharding

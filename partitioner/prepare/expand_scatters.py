@@ -20,7 +20,7 @@ from shardc.hlo.simplify.make import make
 from shardc.partitioner.rewrite.emitter import COMBINERS, identity_of
 from shardc.sharding.rules.signature import reducer
 
-__all__ = ["OpenScatters"]
+__all__ = ["ExpandScatters"]
 
 #: Combiners with a value that changes nothing.
 _OPCODES = frozenset(("add", "multiply", "maximum", "minimum", "and", "or"))
@@ -31,10 +31,10 @@ _MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class OpenScatters:
+class ExpandScatters:
     """Scatters without a batch of indices, whose start is constant and whose window cuts a split dimension."""
 
-    name: str = "open-scatters"
+    name: str = "expand-scatters"
     why: str = "a window at a known place needs no search for the shards that it touches"
 
     def run(self, module: Module) -> Module:

@@ -9,20 +9,20 @@ from shardc.hlo.ir.custom_calls import expansion
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, rebuild_module
 from shardc.sharding.rules.custom_call import RULE_ATTRIBUTE
 
-__all__ = ["OpenCalls"]
+__all__ = ["RewriteNamedCalls"]
 
 #: What runs the computations that it calls as programs.
 _RUN = ("call", "while", "conditional", "fusion", "async-start", "custom-call")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCalls:
+class RewriteNamedCalls:
     """``custom-call(x), custom_call_target="mhlo.topk"`` is ``topk(x)``, and so on.
 
     What reducers and comparators say of shardings is nothing: they are scalar programs.
     """
 
-    name: str = "open-calls"
+    name: str = "rewrite-named-calls"
     why: str = "an operation by another name splits as well"
 
     def run(self, module: Module) -> Module:

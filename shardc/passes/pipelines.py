@@ -15,6 +15,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import Pass
+from shardc.hlo.text.printer import XLA_FORM
 from shardc.native.gpu.target import GPU_ARCHS, gpu_target
 from shardc.partitioner.options import Choice, PartitionOptions
 from shardc.partitioner.partition import PREPARATION, optimisation, pipeline
@@ -122,10 +123,23 @@ class LowerDescribedPipeline:
         return accelerator_passes(self.machine or load_machine("h100-dgx"), config)
 
 
+@dataclass(frozen=True, slots=True)
+class XlaFormPipeline:
+    """What a partitioned program goes through before it is printed for XLA."""
+
+    name: str = "xla-form-pipeline"
+    why: str = "XLA compiles what comes of it without changing it"
+
+    def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
+        del module, config
+        return XLA_FORM
+
+
 _LISTED: tuple[Pipeline, ...] = (
     PreparePipeline(),
     OptimisePipeline(),
     PartitionPipeline(),
+    XlaFormPipeline(),
     LowerPipeline(),
     LowerGpuPipeline(),
     LowerDescribedPipeline(),

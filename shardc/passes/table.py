@@ -12,7 +12,7 @@ from shardc.compiler.lower.expand.canonicalise_collectives import CanonicaliseCo
 from shardc.compiler.lower.expand.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand.expand_ops import ExpandOps
-from shardc.compiler.lower.expand.expand_permutes import OpenPermutes
+from shardc.compiler.lower.expand.expand_permutes import ExpandPermutes
 from shardc.compiler.lower.expand.expand_reducers import ExpandReducers
 from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.expand.inline_calls import InlineCalls
@@ -21,7 +21,6 @@ from shardc.compiler.lower.expand.pair_transfers import PairTransfers
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
 from shardc.compiler.lower.expand.resolve_groups import ResolveGroups
 from shardc.compiler.lower.expand.select_scatters import SelectScatters
-from shardc.compiler.lower.expand.separate_reductions import SeparateReductions
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
@@ -39,11 +38,15 @@ from shardc.compiler.lower.simplify.split_reductions import SplitReductions
 from shardc.compiler.lower.simplify.swap_products import SwapProducts
 from shardc.compiler.lower.simplify.unroll_loops import UnrollLoops
 from shardc.hlo.passes import Pass
-from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.eliminate_common import EliminateCommon
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
-from shardc.partitioner.optimise.combine import CombineCollectives
-from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
+from shardc.hlo.transforms.copy_loop_carries import CopyLoopCarries
+from shardc.hlo.transforms.separate_collectives import SeparateCollectives
+from shardc.hlo.transforms.unwrap_single_tuples import UnwrapSingleTuples
+from shardc.partitioner.optimise.combine_collectives import CombineCollectives
+from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
 from shardc.partitioner.optimise.drop_equal import DropEqual
 from shardc.partitioner.optimise.einsums.decompose_rings import DecomposeRings
 from shardc.partitioner.optimise.einsums.window_einsums import WindowEinsums
@@ -62,22 +65,24 @@ from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.partition import Rewrite
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
-from shardc.partitioner.prepare.expand_scatters import OpenScatters
+from shardc.partitioner.prepare.expand_scatters import ExpandScatters
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
 from shardc.partitioner.prepare.fold_pads import FoldPads
 from shardc.partitioner.prepare.fold_slices import FoldSlices
-from shardc.partitioner.prepare.inline_calls import InlineCalls as InlineShardedCalls
+from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
 from shardc.partitioner.prepare.name_batches import NameBatches
 from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
-from shardc.partitioner.prepare.rewrite_named_calls import OpenCalls
+from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
 from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
 from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
+from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
+from shardc.sharding.prepare.close_pairs import ClosePairs
 from shardc.sharding.propagation.propagate import Propagate
-from shardc.sharding.propagation.propagate_once import RefineShardings
+from shardc.sharding.propagation.propagate_once import PropagateOnce
 
 __all__ = ["PASSES"]
 
@@ -88,9 +93,14 @@ _LISTED: tuple[Pass, ...] = (
     EliminateDead(),
     FoldConstants(),
     Simplify(),
+    CopyLoopCarries(),
+    SeparateCollectives(),
+    UnwrapSingleTuples(),
     # sharding
+    ClosePairs(),
+    BroadcastPlaced(),
     Propagate(),
-    RefineShardings(),
+    PropagateOnce(),
     # partitioner
     ContractUnflattened(),
     ExpandSplit(),
@@ -100,8 +110,8 @@ _LISTED: tuple[Pass, ...] = (
     InlineShardedCalls(),
     NameBatches(),
     NestSubAxes(),
-    OpenCalls(),
-    OpenScatters(),
+    RewriteNamedCalls(),
+    ExpandScatters(),
     CombineCollectives(),
     DecomposeRings(),
     DeduplicateCollectives(),
@@ -143,7 +153,7 @@ _LISTED: tuple[Pass, ...] = (
     InlineCalls(),
     JoinPairs(),
     MergeKernels(),
-    OpenPermutes(),
+    ExpandPermutes(),
     Order(),
     PairTransfers(),
     RelabelConvolutions(),
@@ -151,7 +161,6 @@ _LISTED: tuple[Pass, ...] = (
     ResolveGroups(),
     Schedule(),
     SelectScatters(),
-    SeparateReductions(),
     SimplifyLoops(),
     SplitProducts(),
     SplitReductions(),

@@ -5,9 +5,11 @@ What overlaps with what is decided after partitioning, so that here a pair says 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 
-__all__ = ["close_pairs"]
+__all__ = ["ClosePairs"]
 
 #: What finishes a pair -> the operation that it is.
 _DONE = {
@@ -20,19 +22,25 @@ _DONE = {
 _OF_PAIRS = frozenset(("async_execution_thread", "output_to_operand_aliasing", "cross_program_prefetch_index"))
 
 
-def close_pairs(module: Module) -> Module:
-    """The module without ``async-``, ``copy-`` and collective ``-start``, ``-update`` and ``-done``."""
+@dataclass(frozen=True, slots=True)
+class ClosePairs:
+    """No ``async-``, ``copy-`` and collective ``-start``, ``-update`` and ``-done``."""
 
-    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old.opcode == "async-done":
-            return _made(old, _start(operands[0]), "call")
-        if old.opcode in _DONE:
-            return _made(old, operands[0], _DONE[old.opcode])
-        return None
+    name: str = "close-pairs"
+    why: str = "what overlaps with what is decided once the program is partitioned"
 
-    if not any(i.opcode == "async-done" or i.opcode in _DONE for i in module.instructions()):
-        return module
-    return rebuild_module(module, change)
+    def run(self, module: Module) -> Module:
+        if not any(i.opcode == "async-done" or i.opcode in _DONE for i in module.instructions()):
+            return module
+        return rebuild_module(module, _closed)
+
+
+def _closed(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+    if old.opcode == "async-done":
+        return _made(old, _start(operands[0]), "call")
+    if old.opcode in _DONE:
+        return _made(old, operands[0], _DONE[old.opcode])
+    return None
 
 
 def _start(x: Instruction) -> Instruction:

@@ -15,11 +15,11 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.passes import collector_paused
 from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
-from shardc.sharding.prepare.close_pairs import close_pairs
+from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
+from shardc.sharding.prepare.close_pairs import ClosePairs
 from shardc.sharding.prepare.constraints import apply_constraints
 from shardc.sharding.prepare.groups import join_groups
 from shardc.sharding.prepare.prepare import Copies, split_calls, split_constants
-from shardc.sharding.prepare.remove_device_branches import from_their_devices
 from shardc.sharding.propagation.engine import Engine
 from shardc.sharding.propagation.finish import attach_shardings, even_interface
 from shardc.sharding.propagation.flow import build_graph
@@ -68,7 +68,8 @@ def propagate(
     operations that cannot be partitioned. ``config`` is accepted for the pipelines' sake and changes nothing.
     """
     del config
-    module = from_their_devices(with_axis_shardings(open_permutes(close_pairs(module))))
+    module = with_axis_shardings(open_permutes(ClosePairs().run(module)))
+    module = BroadcastPlaced().run(module)
     copies: Copies = {}
     options = options or PropagationOptions()
     others = uncalled_computations(module) if options.every_function else ()

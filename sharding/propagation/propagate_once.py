@@ -12,11 +12,11 @@ from shardc.sharding.propagation.flow import build_graph
 from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.provenance.export import Outcome
 
-__all__ = ["RefineShardings"]
+__all__ = ["PropagateOnce"]
 
 
 @dataclass(frozen=True, slots=True)
-class RefineShardings:
+class PropagateOnce:
     """Spread the shardings that a program has through its operations, leaving open what is open.
 
     ``edges``: values flow through loops, branches and manual computations everywhere (``all``), or where the program
@@ -26,8 +26,8 @@ class RefineShardings:
     options: PropagationOptions = field(default_factory=PropagationOptions)
     edges: str = "all"
 
-    name = "refine-shardings"
-    why = "what is sharded on one side of an operation can often be sharded on the other"
+    name: str = "propagate-once"
+    why: str = "what is sharded on one side of an operation can often be sharded on the other"
 
     def run(self, module: Module) -> Module:
         """The module with a sharding on every instruction that had one or got one."""

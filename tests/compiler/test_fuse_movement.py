@@ -8,7 +8,7 @@ from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.lowered import memory_analysis
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import CHECKED, check, program
 

@@ -17,7 +17,8 @@ from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.simplify.eliminate import EliminateCommon, EliminateDead
+from shardc.hlo.simplify.eliminate_common import EliminateCommon
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.hlo.verify import verify

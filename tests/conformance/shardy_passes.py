@@ -29,7 +29,7 @@ from shardc.hlo.stablehlo.reader import module_from_plain
 from shardc.hlo.stablehlo.writer import sharding_request
 from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.propagation.propagate import propagate
-from shardc.sharding.propagation.propagate_once import RefineShardings
+from shardc.sharding.propagation.propagate_once import PropagateOnce
 
 PIPELINE = "sdy-propagation-pipeline"
 #: One propagation pass -> the options that it stands for.
@@ -39,7 +39,7 @@ PASSES: Mapping[str, PropagationOptions] = {
     "sdy-op-priority-propagate": PropagationOptions(by_user_priority=False),
     "sdy-user-priority-propagate": PropagationOptions(),
 }
-#: Passes that `RefineShardings` does on the way, and those that leave shardings alone.
+#: Passes that `PropagateOnce` does on the way, and those that leave shardings alone.
 ON_THE_WAY = frozenset({"sdy-add-data-flow-edges", "sdy-sink-data-flow-edges", "sdy-populate-op-sharding-rules"})
 #: Ops that act on something.
 ACTING = frozenset({"sdy.data_flow_edge", "sdy.manual_computation", "sdy.named_computation"}).union(
@@ -138,7 +138,7 @@ def refined(run: Run, module: Module) -> tuple[Module, Mapping[str, Sharding], M
             strategy = given.get("propagation-strategy")
             if strategy is not None:
                 options = replace(options, strategy=strategy)
-            outcome = RefineShardings(options, "all" if sunk else "written").outcome(module)
+            outcome = PropagateOnce(options, "all" if sunk else "written").outcome(module)
             module = outcome.as_written(closed=False, edges_sunk=sunk)
             inserted |= outcome.inserted(closed=False)
             if given.get("keep-sharding-rules") == "true":

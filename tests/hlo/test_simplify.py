@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardc.hlo.evaluate import evaluate
-from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import assert_close, program, random_arguments
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.simplify.eliminate import EliminateDead
+from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.hlo.verify import verify

@@ -18,11 +18,11 @@ from shardc.hlo.ir.sharding import AxisRef
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
-from shardc.hlo.transforms.separate_collectives import separate
+from shardc.hlo.transforms.separate_collectives import SeparateCollectives
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results
-from shardc.partitioner.optimise.combine import CombineCollectives
-from shardc.partitioner.optimise.deduplicate import DeduplicateCollectives
+from shardc.partitioner.optimise.combine_collectives import CombineCollectives
+from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import partition
 
@@ -156,7 +156,7 @@ def test_text_has_one_operand_each() -> None:
     assert collectives(read) == ["all-reduce"] * 3
     assert all(len(i.operands) == 1 for i in read.instructions() if i.opcode == "all-reduce")
     same(after, read)
-    assert print_module(separate(after)) == text
+    assert print_module(SeparateCollectives().run(after)) == text
 
 
 def test_equal_collectives_travel_once() -> None:

@@ -7,7 +7,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
-from shardc.sharding.prepare.remove_device_branches import from_their_devices
+from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 
 MESH, ONE = Mesh({"x": 4}), Mesh((), (2,))
 
@@ -20,7 +20,7 @@ def program(*, asks: bool) -> Module:
 
 
 def test_others_get_what_differs_from_its_device() -> None:
-    root = from_their_devices(program(asks=True)).entry.root
+    root = BroadcastPlaced().run(program(asks=True)).entry.root
     (broadcast,) = root.operands
     assert broadcast.opcode == "collective-broadcast"
     assert broadcast.attrs["replica_groups"].expand() == ((2, 0, 1, 3),)
@@ -29,4 +29,4 @@ def test_others_get_what_differs_from_its_device() -> None:
 
 def test_what_is_equal_everywhere_stays() -> None:
     module = program(asks=False)
-    assert from_their_devices(module) is module
+    assert BroadcastPlaced().run(module) is module

@@ -10,14 +10,14 @@ from shardc.hlo.simplify.make import keep_reachable
 from shardc.hlo.transforms.expand_sliced_permutes import open_permutes, sends_slices
 from shardc.partitioner.optimise.varying import Axes, varying
 
-__all__ = ["OpenPermutes"]
+__all__ = ["ExpandPermutes"]
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPermutes:
+class ExpandPermutes:
     """Write permutes of slices out where their offsets are the same on all devices; refuse the others."""
 
-    name: str = "open-permutes"
+    name: str = "expand-permutes"
     why: str = "transports move whole buffers, and copies know how to write into others"
 
     def run(self, module: Module) -> Module:

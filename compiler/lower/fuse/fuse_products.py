@@ -16,7 +16,7 @@ from shardc.compiler.lower.schedule.delays import Delays
 from shardc.costs.kernels.flops import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.simplify.eliminate import live_part
+from shardc.hlo.simplify.eliminate_dead import live_part
 from shardc.hlo.simplify.make import map_computations, step_computations
 from shardc.native.llvm.blas import SMALL
 

@@ -15,7 +15,7 @@ from shardc.hlo.ir.ir import (
     rebuild_computations,
 )
 from shardc.hlo.ir.opset import COLLECTIVES, has_side_effect
-from shardc.hlo.simplify.eliminate import live_part
+from shardc.hlo.simplify.eliminate_dead import live_part
 from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["UnrollLoops"]

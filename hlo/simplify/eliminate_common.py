@@ -1,16 +1,16 @@
-"""Eliminate what is computed twice, and what nobody reads."""
+"""Eliminate what is computed twice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, topological
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.ir.lapack import LAPACK
 from shardc.hlo.ir.opset import has_side_effect
-from shardc.hlo.simplify.make import effects, map_computations
+from shardc.hlo.simplify.make import map_computations
 from shardc.hlo.simplify.structure import Structure
 
-__all__ = ["EliminateCommon", "EliminateDead", "has_equals"]
+__all__ = ["EliminateCommon", "has_equals"]
 
 #: Equal instructions of these are still different values.
 _NEVER_EQUAL = frozenset({"parameter", "rng", "rng-get-and-update-state", "infeed", "after-all"})
@@ -58,23 +58,3 @@ def has_equals(i: Instruction) -> bool:
     if i.opcode == "custom-call" and i.attrs.get("custom_call_target") not in (*LAPACK, "Sharding"):
         return False
     return i.opcode not in _NEVER_EQUAL and not has_side_effect(i)
-
-
-@dataclass(frozen=True, slots=True)
-class EliminateDead:
-    """Keep what the results or side effects need."""
-
-    name: str = "eliminate-dead"
-    why: str = "drop values that nobody reads"
-
-    def run(self, module: Module) -> Module:
-        return map_computations(module, live_part)
-
-
-def live_part(computation: Computation) -> Computation:
-    """The instructions that the root, the parameters and side effects need, in their present order."""
-    keep = [i for i in computation if i.opcode == "parameter"]
-    live = set(topological([*keep, *effects(computation), computation.root]))
-    if len(live) == len(computation.instructions):
-        return computation
-    return Computation(computation.name, (i for i in computation if i in live), computation.root)

@@ -10,14 +10,14 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, rebuild_
 from shardc.hlo.ir.opset import has_side_effect
 from shardc.partitioner.rewrite.manual import is_manual
 
-__all__ = ["InlineCalls"]
+__all__ = ["InlineShardedCalls"]
 
 #: Ops that run a computation once, and the attribute that holds it.
 _CALLS = {"call": "to_apply", "fusion": "calls"}
 
 
 @dataclass(frozen=True, slots=True)
-class InlineCalls:
+class InlineShardedCalls:
     """Calls are opened, but for those with side effects, those inside manual computations, and those of large callees.
 
     A callee keeps its own propagated layouts. Partial values then leave it as they are, and what a loop's body does
@@ -26,7 +26,7 @@ class InlineCalls:
     """
 
     most: int = 2000
-    name: str = "inline-calls"
+    name: str = "inline-sharded-calls"
     why: str = "a call's border would reduce and reshard what only passes through"
 
     def run(self, module: Module) -> Module:
