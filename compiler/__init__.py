@@ -1,1 +1,4 @@
-"""Lower a per-device program and emit native code for it."""
+"""From a per-device program to native code.
+
+Start with `compile`, then `lower.pipeline`; `elements` has what CPU and GPU kernels share.
+"""

@@ -1,1 +1,4 @@
-"""Running: ranks, arrays, MPI jobs, virtual devices."""
+"""Running compiled programs: MPI jobs, drivers, arrays, checkpoints, GPUs.
+
+Start with `driver.compiled` and `jobs.job`.
+"""

@@ -1,1 +1,4 @@
-"""The compile service: orders come in over HTTP, are carried out once by workers, and kept by content."""
+"""The compile service: orders come in over HTTP, workers carry each out once, and a store keeps results by content.
+
+Start with `serve` and `orders`; `client` is the other side.
+"""

@@ -1,1 +1,4 @@
-"""The algebra of shardings, factor rules and propagation."""
+"""From a few annotations to a sharding for every value: axes, notations, factor rules and propagation.
+
+Start with `rules.factor_rule` and `propagation.propagate`.
+"""

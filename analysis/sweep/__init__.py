@@ -1,1 +1,4 @@
-"""Sweeps: which mesh and which annotations make a program fastest on a machine, predicted for all of them."""
+"""Sweeps: which mesh and which annotations make a program fastest on a machine, predicted for all of them.
+
+Start with `run`; `assess` predicts one candidate.
+"""

@@ -1,4 +1,7 @@
-"""Native code for array operations: `emit_kernel` and what callers ask about kernels."""
+"""Native code for array operations: `emit_kernel` and what callers ask about kernels.
+
+Start with `kernel`; a folder has the kernels of one kind each, `loops.mapping` is the most general.
+"""
 
 from shardc.compiler.cpu.kernel import emit_kernel
 from shardc.compiler.cpu.key import kernel_key

@@ -1,1 +1,4 @@
-"""`Lowered` to LLVM IR: the whole step as one resumable native function."""
+"""`Lowered` to LLVM IR: the whole step as one resumable native function.
+
+Start with `step`; `kernels` emits each distinct kernel once.
+"""

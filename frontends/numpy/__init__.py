@@ -1,1 +1,4 @@
-"""The NumPy front end: a plain NumPy function, run once on traced values, becomes a module."""
+"""The NumPy front end: a plain NumPy function, run once on traced values, becomes a module.
+
+Start with `trace` and `tracer`; `functions` has NumPy's functions by family.
+"""

@@ -1,4 +1,7 @@
-"""The reference evaluator: the meaning of every op in NumPy, one table per op family, merged here."""
+"""The reference evaluator: the meaning of every op in NumPy, one table per op family, merged here.
+
+Start with `machine`, which runs computations; `ops` has the tables, `values` the form of run-time values.
+"""
 
 from __future__ import annotations
 

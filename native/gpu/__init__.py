@@ -1,1 +1,5 @@
-"""GPUs: targets, the code of one thread of a grid, assembling it, emulating it, and the driver's functions."""
+"""GPUs: the code of one thread of a grid, targets, assemblers, and what a host does with a device.
+
+Start with `grid` (what a thread's code may ask for) and `runtime` (memory, streams, launches); `cuda` and `emulated`
+implement both.
+"""

@@ -1,1 +1,4 @@
-"""Passes over a partitioned program that make its collectives fewer."""
+"""Passes over a partitioned program that make its collectives fewer, cheaper or hidden.
+
+One pass per file; `shardc.partitioner.partition` lists their order.
+"""

@@ -1,4 +1,7 @@
-"""Partition rules by opcode: the family tables merged."""
+"""Partition rules by opcode: the family tables merged.
+
+Start with `rule`, the kinds of rows; one file per family has the rows.
+"""
 
 from __future__ import annotations
 

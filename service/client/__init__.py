@@ -1,1 +1,4 @@
-"""The other side of the compile service: programs whose stages somebody else works out."""
+"""The other side of the compile service: programs whose stages somebody else works out.
+
+Start with `client` and `program`; `connection` and `transport` speak HTTP.
+"""

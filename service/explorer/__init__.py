@@ -1,1 +1,4 @@
-"""The page of the service: style, script and template; nothing from other servers."""
+"""The page of the service: style, script and template; nothing from other servers.
+
+Start with `files`, which puts the page together; the scripts lie beside it.
+"""

@@ -1,1 +1,4 @@
-"""The command line."""
+"""The command line.
+
+Start with `app`; `commands` has one file per command.
+"""

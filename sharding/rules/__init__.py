@@ -1,4 +1,7 @@
-"""Factor rules by opcode: the family tables merged, and `factor_rule` with its cache."""
+"""Factor rules by opcode: the family tables merged, and `factor_rule` with its cache.
+
+Start with `factor_rule` (the class) and `signature` (the kinds of rows); one file per family has the rows.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Warnings of `explain`: what people know by pain, one kind per file."""
+"""Warnings of `explain`, one kind per file.
+
+Start with `find`, the list of kinds; `survey` is what all of them look at.
+"""

@@ -1,4 +1,7 @@
-"""Shape inference: one table of rules per op family, merged here."""
+"""Shape inference: one table of rules per op family, merged here.
+
+Start with `rule`, what a row of these tables is; one file per family has the rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Simplification rules by op family: opcode to the rules tried on it, in order."""
+"""Simplification rules by op family: opcode to the rules tried on it, in order.
+
+Start with `elementwise`; `shardc.hlo.simplify.simplify` applies the rules.
+"""
 
 from __future__ import annotations
 

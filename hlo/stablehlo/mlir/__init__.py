@@ -1,1 +1,4 @@
-"""Everything that touches jaxlib's MLIR. Imports nothing of ours: it also runs in a child process."""
+"""Everything that touches jaxlib's MLIR. Imports nothing of ours: it also runs in a child process.
+
+Start with `worker`; `extract` writes a module as plain data.
+"""

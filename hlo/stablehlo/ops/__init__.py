@@ -1,4 +1,7 @@
-"""One handler per StableHLO, CHLO or Shardy op, in files split by the families of the op set."""
+"""One handler per StableHLO, CHLO or Shardy op, in files split by the families of the op set.
+
+Start with `elementwise`; `shardc.hlo.stablehlo.functions` calls the handlers.
+"""
 
 from __future__ import annotations
 

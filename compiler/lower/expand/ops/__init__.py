@@ -1,4 +1,7 @@
-"""Ops written as short programs of others, by family: opcode -> instruction -> computation of its operands."""
+"""Ops written as short programs of others, by family: opcode -> instruction -> computation of its operands.
+
+Start with `scan`, the longest; `shardc.compiler.lower.expand.expand_ops` is the pass that uses the table.
+"""
 
 from __future__ import annotations
 
