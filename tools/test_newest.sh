@@ -9,10 +9,10 @@ given=$1 environment=$2
 shift 2
 
 # What JAX's releases differ in: its functions, what it lowers, shardings, and what shardc tells of programs from it.
-tests="tests/fuzz/test_fuzz_jax.py tests/launcher/test_callbacks.py tests/launcher/test_ja*.py tests/launcher/test_jit_keys.py tests/launcher/test_stages.py
-    tests/launcher/test_warm_start.py tests/launcher/test_custom_calls.py tests/launcher/test_making.py
+tests="tests/fuzz/test_fuzz_jax.py tests/frontends/jax tests/launcher/test_stages.py
+    tests/launcher/test_custom_calls.py tests/launcher/test_making.py
     tests/launcher/test_save.py tests/launcher/test_array_making.py tests/launcher/test_dlpack.py
-    tests/launcher/test_accelerators.py tests/launcher/executors tests/launcher/explain tests/launcher/simulate
+    tests/launcher/executors tests/analysis/explain tests/analysis/simulate
     tests/hlo/test_stablehlo_*.py tests/hlo/test_text_xla.py tests/sharding tests/partitioner/test_jax.py
     tests/partitioner/test_manual.py tests/partitioner/test_xla.py tests/demo tests/test_examples.py"
 

@@ -9,8 +9,8 @@ import pytest
 
 import shardc
 from shardc.cli.app import main
+from tests.analysis.simulate.simulated_programs import LOOP
 from tests.cli.programs import MLP, PLAIN
-from tests.launcher.simulate.simulated_programs import LOOP
 
 
 @pytest.fixture

@@ -1,0 +1,275 @@
+"""The page in a real browser: it loads without errors and requests, and what can be clicked does its work."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardc
+from shardc.analysis.explain.explanation import Change, Explanation, Remedy, Totals, Warned, WayOut
+from shardc.analysis.report.gather import report_data
+from shardc.analysis.report.page import page
+from shardc.analysis.simulate.simulation import Event, Simulation, Work
+from shardc.stages.stages import Partitioned
+from tests.analysis.report.browser import Browser, Tab, luminance, need_chromium
+from tests.analysis.simulate.fake_simulation import fake_simulation
+
+DEMO = Path(shardc.__file__).parent / "demo" / "step.hlo"
+EVIL = "</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = need_chromium()
+    with Browser(path, tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def partitioned() -> Partitioned:
+    return shardc.load(DEMO).propagate().partition()
+
+
+def with_advice(explanation: Explanation) -> Explanation:
+    """An explanation whose first collective has a remedy, and a warning that points to it."""
+    totals = Totals(1e6, 10, 10, 2)
+    change = Change("x*", "data,None", "replicated")
+    remedy = Remedy("split x by data", (change,), totals, dataclasses.replace(totals, wire_bytes=1e5), True)
+    first, *others = explanation.collectives
+    warned = Warned("full-gather", "x is gathered", "x", "m.py:3", {"bytes": 2048.0}, WayOut("do", remedy), first.names)
+    found = (dataclasses.replace(first, remedies=(remedy,)), *others)
+    return dataclasses.replace(explanation, collectives=found, warnings=(warned,))
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, partitioned: Partitioned, tmp_path_factory: pytest.TempPathFactory) -> Tab:
+    simulation = partitioned.simulate("h100-dgx")
+    explanation = with_advice(partitioned.explanation("h100-dgx"))
+    data = report_data(partitioned, simulation=simulation, explanation=explanation)
+    data["program"] = EVIL
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(page(data), encoding="utf-8")
+    return browser.open(path)
+
+
+BARS = (
+    *("compute", "memory", "launch", "measured", "copy", "collective"),
+    *("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"),
+)
+
+
+def show(tab: Tab, section: str, inside: str) -> None:
+    tab.eval(f"document.getElementById('{section}').scrollIntoView()")
+    tab.wait(f"document.querySelector('#{section} {inside}') !== null")
+
+
+def column(tab: Tab, section: str, number: int) -> list[str]:
+    cells = f"#{section} tbody tr:not(.detail) > td:nth-child({number})"
+    found: list[str] = tab.eval(f"[...document.querySelectorAll('{cells}')].map((e) => e.innerText)")
+    return found
+
+
+def test_nothing_goes_wrong_and_nothing_is_asked_of_a_network(tab: Tab) -> None:
+    for section in ("structure", "collectives", "timeline", "memory", "traffic", "tensors"):
+        show(tab, section, "table, canvas")
+    assert tab.problems() == []
+
+
+def test_what_a_program_says_stays_text(tab: Tab) -> None:
+    assert tab.eval("document.querySelector('h1').innerText") == EVIL
+    assert tab.eval("document.querySelectorAll('img').length") == 0
+
+
+def test_table_sorts_by_a_click_on_a_title(tab: Tab) -> None:
+    show(tab, "collectives", "tbody tr")
+    titles = tab.eval("[...document.querySelectorAll('#collectives th')].map((e) => e.innerText.trim().split(' ')[0])")
+    at = titles.index("sent") + 1
+    tab.click(f"#collectives th:nth-child({at}) button")
+    down = column(tab, "collectives", at)
+    tab.click(f"#collectives th:nth-child({at}) button")
+    assert column(tab, "collectives", at) == down[::-1] or sorted(down) == sorted(column(tab, "collectives", at))
+    assert column(tab, "collectives", at) != down
+    assert (
+        tab.eval(f"document.querySelector('#collectives th:nth-child({at})').getAttribute('aria-sort')") == "ascending"
+    )
+
+
+def test_table_filters(tab: Tab) -> None:
+    show(tab, "collectives", "tbody tr")
+    everything = column(tab, "collectives", 3)
+    wanted = everything[1].split()[-1]
+    tab.click("#collectives input[type=search]")
+    tab.type(f"{wanted.upper()} ")
+    found = column(tab, "collectives", 3)
+    assert found == [text for text in everything if wanted in text] and len(found) < len(everything)
+    tab.type("nosuchthing")
+    assert "nothing matches" in tab.eval("document.querySelector('#collectives tbody').innerText")
+    tab.eval("document.querySelector('#collectives input').select()")
+    tab.press("Backspace")
+    assert column(tab, "collectives", 3) == everything
+
+
+def test_click_opens_the_explanation(tab: Tab) -> None:
+    show(tab, "collectives", "tbody tr")
+    assert tab.eval("document.querySelector('#collectives .detail')") is None
+    tab.click("#collectives tbody tr.clickable td:nth-child(4)")
+    text = tab.eval("document.querySelector('#collectives .detail').innerText")
+    assert "because" in text and "What would remove it" in text
+    tab.click("#collectives tbody tr.clickable td:nth-child(4)")
+    assert tab.eval("document.querySelector('#collectives .detail')") is None
+
+
+def test_keyboard_opens_the_explanation(tab: Tab) -> None:
+    show(tab, "collectives", "tbody tr")
+    tab.eval("document.querySelector('#collectives button.opener').focus()")
+    tab.press("Enter")
+    assert tab.eval("document.querySelectorAll('#collectives .detail').length") == 1
+    assert tab.eval("document.activeElement.getAttribute('aria-expanded')") == "true"
+    tab.press("Enter")
+
+
+def test_warning_leads_to_its_collective(tab: Tab) -> None:
+    assert "x is gathered" in tab.eval("document.querySelector('.warning').innerText")
+    tab.click(".warning button.link")
+    text = tab.eval("document.querySelector('#collectives .detail').innerText")
+    assert "split x by data" in text and "--annotate 'x*=data,None'" in text
+    tab.click("#collectives button.opener[aria-expanded=true]")
+
+
+def test_tree_expands_by_mouse_and_by_keys(tab: Tab) -> None:
+    show(tab, "structure", "tbody tr")
+    closed = "#structure tr[aria-expanded=false]"
+    before = tab.eval("document.querySelectorAll('#structure tbody tr').length")
+    tab.click(f"{closed} .mark")
+    after = tab.eval("document.querySelectorAll('#structure tbody tr').length")
+    assert after > before
+    tab.eval(f"document.querySelector('{closed}').focus()")
+    tab.press("ArrowRight")
+    assert tab.eval("document.querySelectorAll('#structure tbody tr').length") > after
+    assert tab.eval("document.activeElement.getAttribute('aria-expanded')") == "true"
+    tab.press("ArrowLeft")
+    assert tab.eval("document.querySelectorAll('#structure tbody tr').length") == after
+
+
+def test_figures_of_the_tree_add_up(tab: Tab) -> None:
+    found = tab.eval("JSON.parse(document.getElementById('data').textContent).tree.length")
+    assert found > 20
+    text = tab.eval("document.querySelector('#structure tbody tr td.number').innerText")
+    assert text.split()[1] in ("µs", "ms", "s")
+
+
+def test_timeline_names_what_is_pointed_at_and_zooms(tab: Tab) -> None:
+    show(tab, "timeline", "canvas")
+    x, _ = tab.middle("#timeline canvas")
+    top = tab.eval("document.querySelector('#timeline canvas').getBoundingClientRect().top")
+    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=top + 16)
+    assert "limited by" in tab.eval("document.querySelector('#timeline .info').innerText")
+    picture = "document.querySelector('#timeline canvas').toDataURL()"
+    whole = tab.eval(picture)
+    tab.click("#timeline button[aria-label='zoom in']")
+    tab.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert tab.eval(picture) != whole
+    tab.eval("document.querySelector('#timeline canvas').focus()")
+    tab.press("0")
+
+
+def test_tensors_show_their_layout(tab: Tab) -> None:
+    show(tab, "tensors", "tbody tr")
+    tab.click("#tensors tbody tr.clickable td:nth-child(4)")
+    assert tab.eval("document.querySelectorAll('#tensors .detail .part').length") >= 1
+    assert "devices that hold the part" in tab.eval("document.querySelector('#tensors .detail').innerText")
+    tab.click("#tensors tbody tr.clickable td:nth-child(4)")
+
+
+@pytest.mark.parametrize("width", [360, 640, 1280])
+def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
+    tab.resize(width=width, height=800)
+    tab.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert tab.eval("document.documentElement.scrollWidth") <= width
+    beyond = """[...document.querySelectorAll('.tree .label > *')].filter((e) =>
+        e.getBoundingClientRect().right > e.closest('td').getBoundingClientRect().right + 1).length"""
+    assert tab.eval(beyond) == 0
+    tab.resize()
+
+
+def test_contrast_of_text_is_enough(tab: Tab) -> None:
+    """4.5 to 1 as in WCAG 2.1, 1.4.3, for every pair of colours that text has."""
+    pairs = [(text, back) for text in ("ink", "quiet", "accent", "alarm") for back in ("paper", "panel")]
+    pairs += [(text, back) for text in ("ink", "quiet") for back in ("warn", "fold")]
+    pairs += [("on-bar", bar) for bar in BARS]
+    for dark in (False, True):
+        tab.dark(dark)
+        names = sorted({name for pair in pairs for name in pair})
+        style = "getComputedStyle(document.documentElement)"
+        read = f"{names!r}.map((name) => {style}.getPropertyValue('--' + name).trim())"
+        light = dict(zip(names, map(luminance, tab.eval(read)), strict=True))
+        for a, b in pairs:
+            high, low = max(light[a], light[b]), min(light[a], light[b])
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (a, b, dark)
+    tab.dark(False)
+
+
+def test_page_without_a_machine(browser: Browser, partitioned: Partitioned, tmp_path: Path) -> None:
+    partitioned.write_report(tmp_path / "page.html")
+    tab = browser.open(tmp_path / "page.html")
+    show(tab, "memory", "canvas")
+    assert tab.eval("document.getElementById('timeline')") is None
+    assert "no machine was named" in tab.eval("document.querySelector('.warnings').innerText")
+    assert tab.problems() == []
+
+
+def big(simulation: Simulation) -> Simulation:
+    """20,000 pieces of work in a deep program, 500 of them collectives, and as many events."""
+    dice = random.Random(0)
+    work = []
+    for n in range(20_000):
+        moves = n % 40 == 0
+        scope = f"jit(step)/layer{n // 200}/block{n // 20 % 10}/op{n}"
+        more: dict[str, Any] = (
+            {"axes": ("data",), "wire_bytes": dice.randrange(1 << 30), "group_size": 8}
+            if moves
+            else {"limit": "memory"}
+        )
+        kind, opcode = ("collective", "all-reduce") if moves else ("kernel", "fusion")
+        work.append(
+            Work(
+                kind=kind,
+                name=f"{opcode}.{n}",
+                opcode=opcode,
+                op_name=scope,
+                source=f"model.py:{n % 977}",
+                count=1,
+                seconds=1e-6,
+                flops=n,
+                **more,
+            )
+        )
+    events = [
+        Event("nvlink" if n % 40 == 0 else "compute", "transfer" if n % 40 == 0 else "kernel", n, n * 1e-6, 1e-6)
+        for n in range(20_000)
+    ]
+    return dataclasses.replace(
+        simulation, work=tuple(work), events=tuple(events), skipped=(), loops=(), groups=(None,) * 20_000,
+        step_seconds=0.02, memory_curve=tuple((n * 1e-6, dice.randrange(1 << 30)) for n in range(20_000)),
+    )  # fmt: skip
+
+
+@pytest.mark.full
+def test_large_programs_stay_usable(browser: Browser, partitioned: Partitioned, tmp_path: Path) -> None:
+    text = page(report_data(partitioned, simulation=big(fake_simulation())))
+    assert len(text) < 8_000_000
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    tab = browser.open(tmp_path / "page.html")
+    for section in ("structure", "collectives", "timeline", "memory"):
+        show(tab, section, "tr, canvas")
+    assert tab.eval("document.querySelectorAll('*').length") < 5000
+    assert tab.problems() == []
+    show(tab, "structure", "tbody tr")
+    tab.eval("document.querySelector('#structure tr[aria-expanded=false] .mark').scrollIntoView({block: 'center'})")
+    tab.click("#structure tr[aria-expanded=false] .mark")
+    assert tab.eval("document.querySelectorAll('#structure tr').length") > 10

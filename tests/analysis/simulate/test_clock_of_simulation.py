@@ -1,0 +1,148 @@
+"""The simulator's clock against the plain one, on random programs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardc.analysis.simulate.engine import run_clock
+from shardc.analysis.simulate.links import fair_rates
+from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from tests.analysis.simulate.clock_oracle import run_plainly, shares
+
+_LINKS = ("nvlink", "infiniband", "dcn")
+_seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0])
+_uses = st.dictionaries(st.sampled_from(_LINKS), st.sampled_from([0.1, 0.25, 0.5, 0.9, 1.0]), max_size=3)
+
+
+class _Numbers:
+    def __init__(self) -> None:
+        self.next = 0
+
+    def new(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+
+@st.composite
+def _blocks(draw: st.DrawFn, numbers: _Numbers, depth: int) -> tuple[Timed, ...]:
+    """Steps in which every start has a done behind it."""
+    out: list[Timed] = []
+    open_starts: list[int] = []
+    for _ in range(draw(st.integers(0, 5))):
+        kind = draw(st.sampled_from(["task", "start", "start", "done", "sync", "loop", "choice"]))
+        if kind == "task":
+            out.append(Task(numbers.new(), draw(_seconds)))
+        elif kind in ("start", "sync"):
+            seconds = draw(_seconds)
+            loads = {link: part * seconds for link, part in draw(_uses).items()}
+            work = numbers.new()
+            out.append(Start(work, seconds, loads, draw(st.sampled_from([0.0, 0.125])), kind == "sync"))
+            if kind == "start":
+                open_starts.append(work)
+        elif kind == "done" and open_starts:
+            out.append(Done(open_starts.pop(draw(st.integers(0, len(open_starts) - 1))), 0.0))
+        elif kind == "loop" and depth:
+            condition = (Task(numbers.new(), draw(st.sampled_from([0.0, 0.125]))),)
+            trips = draw(st.integers(0, 12))
+            out.append(Repeat(f"loop{numbers.new()}", trips, condition, draw(_blocks(numbers, depth - 1))))
+        elif kind == "choice" and depth:
+            out.append(Choice(tuple(draw(_blocks(numbers, depth - 1)) for _ in range(draw(st.integers(1, 3))))))
+    return (*out, *(Done(work, 0.125) for work in open_starts))
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> tuple[Timed, ...]:
+    return draw(_blocks(_Numbers(), 2))
+
+
+def _close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6)
+
+
+@given(_programs())
+@settings(max_examples=120, deadline=None)
+def test_clock_agrees_with_the_plain_one(program: tuple[Timed, ...]) -> None:
+    clock, plain = run_clock(program), run_plainly(program)
+    tally = clock.tally
+    assert _close(clock.now, plain.now)
+    assert _close(tally.compute, plain.compute)
+    assert _close(tally.exposed, plain.exposed)
+    assert _close(tally.idle, plain.idle)
+    assert _close(tally.overlapped, plain.overlapped)
+    assert tally.count == plain.count
+    for work in {*plain.waited, *tally.exposed_by}:
+        assert _close(tally.exposed_by.get(work, 0.0), plain.waited.get(work, 0.0))
+
+
+@given(_programs())
+@settings(max_examples=80, deadline=None)
+def test_parts_add_up(program: tuple[Timed, ...]) -> None:
+    clock = run_clock(program)
+    tally = clock.tally
+    assert _close(tally.compute + tally.exposed + tally.idle, clock.now)
+    assert tally.overlapped <= tally.compute + 1e-9
+    assert _close(sum(p.seconds for p in clock.critical_path), clock.now)
+    assert _close(sum(tally.exposed_by.values()), tally.exposed)
+    busy = sorted((e.begin, e.begin + e.seconds) for e in clock.events if e.engine == "compute")
+    assert all(end <= begin + 1e-9 for (_, end), (begin, _) in itertools.pairwise(busy))
+    assert all(e.begin + e.seconds <= clock.now + 1e-9 for e in clock.events)
+
+
+@given(st.lists(_uses, max_size=6))
+@settings(max_examples=120, deadline=None)
+def test_rates_are_fair(uses: list[dict[str, float]]) -> None:
+    rates = fair_rates(uses)
+    assert rates == pytest.approx(shares(uses), abs=1e-6)
+    share = [r * max(u.values(), default=0.0) for r, u in zip(rates, uses, strict=True)]
+    full = {x for x in _LINKS if sum(r * u.get(x, 0.0) for r, u in zip(rates, uses, strict=True)) > 1 - 1e-9}
+    assert all(sum(r * u.get(x, 0.0) for r, u in zip(rates, uses, strict=True)) <= 1 + 1e-9 for x in _LINKS)
+    for n, u in enumerate(uses):
+        # Who is slowed has full links on which nobody has more of what he needs most.
+        crowded = [x for x in u if x in full and all(share[m] <= share[n] + 1e-9 for m, v in enumerate(uses) if x in v)]
+        assert rates[n] > 1 - 1e-9 or crowded
+
+
+def test_a_loop_costs_as_much_as_its_first_iterations() -> None:
+    body = (Start(1, 1.0, {"nvlink": 1.0}), Task(2, 0.5), Done(1))
+    inner = Repeat("inner", 1000, (), body)
+    long = Start(0, 5000.5, {"infiniband": 5000.5})
+    clock = run_clock((long, Repeat("outer", 1000, (), (inner, Task(3, 1.0))), Done(0)))
+    assert clock.now == pytest.approx(1000 * 1001.0)
+    assert clock.tally.count == {0: 1, 1: 10**6, 2: 10**6, 3: 1000}
+    assert clock.tally.exposed == pytest.approx(0.5 * 10**6)
+    assert clock.tally.hidden_by[0] == pytest.approx(5000.5)
+    assert len(clock.events) < 50
+    listed = {e.loops for e in clock.events if e.work == 3}
+    assert (("outer", 0),) in listed
+    jump = max(clock.skipped, key=lambda s: s.seconds)
+    assert (jump.loop, jump.last, jump.loops) == ("outer", 999, ())
+
+
+def test_the_critical_path_goes_through_what_was_waited_for() -> None:
+    clock = run_clock(
+        (
+            Task(0, 1.0),
+            Start(1, 4.0, {"nvlink": 4.0}),
+            Task(2, 1.0),
+            Start(3, 0.5, {}, waits=True),
+            Done(1),
+            Task(4, 2.0),
+        )
+    )
+    assert [(p.kind, p.work, p.seconds) for p in clock.critical_path] == [
+        ("kernel", 0, 1.0),
+        ("transfer", 1, 4.0),
+        ("kernel", 4, 2.0),
+    ]
+
+
+def test_the_longest_branch_counts() -> None:
+    clock = run_clock((Choice(((Task(0, 1.0),), (Task(1, 3.0), Task(2, 1.0)), ())), Task(3, 1.0)))
+    assert clock.now == 5.0
+    assert clock.tally.count == {1: 1, 2: 1, 3: 1}
+    assert [e.work for e in clock.events] == [1, 2, 3]

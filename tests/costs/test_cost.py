@@ -1,0 +1,90 @@
+"""Machines and the cost model of collectives."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shardc.costs.machines.machine as machines
+from shardc.costs.machines.machine import load_machine, machine_names
+from shardc.costs.network.collective_cost import Estimate, collective_cost
+from shardc.costs.network.mapping import place
+from shardc.hlo.errors import InputError
+from shardc.hlo.ir.groups import AxisGroups
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef
+
+FOLDER = Path(machines.__file__).parent
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_number_has_its_source(name: str) -> None:
+    given = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    assert load_machine(name).name == name == given["name"]
+    for part in (given["device"], *given["levels"]):
+        assert part["source"]
+    assert all(level["latency_source"] for level in given["levels"])
+    for level in given["levels"]:
+        stated = {k for k in level if k in ("efficiency", "start", "oversubscription", "slices")}
+        assert {f"{k}_source" for k in stated} <= set(level)
+    assert "transfers" not in given["device"] or given["device"]["transfers_source"]
+
+
+def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
+    for name in ("h1000", "h1000:64", "x" * 3000, "a\0b", "", ":8", "h100-dgx:"):
+        with pytest.raises(InputError, match="no machine") as told:
+            load_machine(name)
+        assert "h100-dgx" in str(told.value)
+    good = (FOLDER / "host.toml").read_text()
+    for old, new, text in (
+        ("bandwidth = 5e9", "bandwidth = -1", "bandwidth"),
+        ('kind = "switch"', 'kind = "pigeon"', "pigeon"),
+        ("[[levels]]", "[[level]]", "levels"),
+        ("size = 0", "size = -3", "-3"),
+        ("size = 0", "efficiency = 1.5", "share"),
+        ("size = 0", "oversubscription = 0.5", "at least 1"),
+        ("size = 0", "slices = [[2, 2], [2]]", "one rank"),
+        ("size = 0", "slices = [[1, 1, 1, 1]]", "at most three"),
+        ("size = 0", "block = 4", "some slices as well"),
+        ("size = 0", "wrap = true", "wrap"),
+        ("size = 0", "start = -1", "start"),
+        ("[device]", "[device", "cannot be read"),
+    ):
+        path = tmp_path / "bad.toml"
+        assert old in good
+        path.write_text(good.replace(old, new))
+        with pytest.raises(InputError, match=text):
+            load_machine(path)
+
+
+def cost(machine: str, mesh: dict[str, int], opcode: str, nbytes: float, *axes: str) -> Estimate:
+    made = Mesh(mesh)
+    return collective_cost(
+        place(load_machine(machine), made), opcode, nbytes, AxisGroups(made, tuple(AxisRef(a) for a in axes))
+    )
+
+
+def test_bandwidth_dominates_large_and_latency_small_transfers() -> None:
+    large = cost("h100-dgx", {"x": 8}, "all-reduce", 8e9, "x")
+    assert large.seconds == pytest.approx(2 * 8e9 * 7 / 8 / (0.8 * 450e9), rel=0.01)
+    small = cost("h100-dgx", {"x": 8}, "all-reduce", 8, "x")
+    assert small.algorithm == "recursive doubling"
+    assert small.seconds == pytest.approx(2.5e-6 + 3 * 3e-6, rel=0.01)
+
+
+def test_what_crosses_slow_links_is_reduced_first() -> None:
+    """All ports of a node together are nearly as fast as one device among its neighbours."""
+    both = cost("h100-dgx", {"x": 32}, "all-reduce", 8e9, "x")
+    apart = cost("h100-dgx", {"x": 32, "y": 8}, "all-reduce", 8e9, "x")
+    assert both.algorithm == "ring"
+    assert both.seconds < apart.seconds / 5
+
+
+@pytest.mark.parametrize("machine", ["h100-dgx", "tpu-v5p"])
+def test_parts_of_an_all_reduce_cost_as_much_as_it(machine: str) -> None:
+    n, mesh = 16e9, {"x": 16}
+    whole = cost(machine, mesh, "all-reduce", n, "x").seconds
+    parts = cost(machine, mesh, "reduce-scatter", n / 16, "x").seconds
+    assert whole == pytest.approx(parts + cost(machine, mesh, "all-gather", n, "x").seconds, rel=1e-3)
