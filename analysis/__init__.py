@@ -1,4 +1,4 @@
-"""What a program costs and why: simulation, explanations, reports, sweeps, calibration, drawings.
+"""What a program costs and why: simulation, explanations, reports, sweeps, calibration, figures.
 
-Start with `simulate.run` and `explain.explain`. Everything here takes modules and machines.
+Start with `simulate.run` and `explain.explain`; `figures` is the one door to matplotlib.
 """

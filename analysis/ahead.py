@@ -92,10 +92,10 @@ def write_ahead(program: AheadProgram, folder: str | Path) -> list[Path]:
 
     Raises `InputError` where that cannot be.
     """
-    from shardc import __version__
     from shardc.compiler.ahead.bundle import bundle, write_bundle
+    from shardc.hlo.version import VERSION
 
-    return write_bundle(bundle(program, __version__), Path(folder))
+    return write_bundle(bundle(program, VERSION), Path(folder))
 
 
 def write_gpu_ahead(executable: Executable, folder: str | Path, *, name: str = "") -> list[Path]:
@@ -105,11 +105,11 @@ def write_gpu_ahead(executable: Executable, folder: str | Path, *, name: str = "
     Raises `InputError` for programs for processors, and where that cannot be written.
     Example: ``write_gpu_ahead(partitioned.compile("cuda:sm_90").executable, "step")``.
     """
-    from shardc import __version__
     from shardc.compiler.ahead.bundle import write_bundle
     from shardc.compiler.ahead.gpu_bundle import gpu_bundle
     from shardc.compiler.ahead.program import identifier
+    from shardc.hlo.version import VERSION
 
     if executable.gpu is None:
         raise InputError(f"{executable.name} is compiled for {executable.target}", fix="compile_ahead writes it for C")
-    return write_bundle(gpu_bundle(executable, identifier(name or executable.name), __version__), Path(folder))
+    return write_bundle(gpu_bundle(executable, identifier(name or executable.name), VERSION), Path(folder))

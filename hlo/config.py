@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import platformdirs
 
@@ -16,7 +16,7 @@ from shardc.hlo.variables import VARIABLES, read_variable
 if TYPE_CHECKING:
     from shardc.hlo.ir.custom_calls import CustomCalls
 
-__all__ = ["OVERLAPS", "Config"]
+__all__ = ["OVERLAPS", "CodeSettings", "Config"]
 
 #: What `Config.overlap` may be.
 OVERLAPS = ("never", "auto", "always")
@@ -76,6 +76,26 @@ class Config:
         if "SHARDC_CACHE_SIZE" in given:
             values["cache_bytes"] = int(1e6 * given["SHARDC_CACHE_SIZE"])
         return Config(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeSettings:
+    """The settings of a user that generated code and schedules depend on, wherever the work is done."""
+
+    overlap: str = "auto"
+    overlap_memory: float = 1.1
+    spare_cores: bool = False
+    tf32: bool = False
+    deterministic: bool = True
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Those of ``config``."""
+        return cls(**{f.name: getattr(config, f.name) for f in fields(cls)})
+
+    def within(self, config: Config) -> Config:
+        """``config`` with these settings."""
+        return replace(config, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
 #: The fields that are variables as they are; a token of its own counts more than one in a file.

@@ -8,11 +8,11 @@ the text of a description, measured times are text. The same classes are the des
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from shardc.hlo.codec import plain
-from shardc.hlo.config import Config
+from shardc.hlo.config import CodeSettings
 from shardc.hlo.errors import InputError
 from shardc.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
 
@@ -71,7 +71,7 @@ Axes = Annotated[Mapping[Axis, Sizes], Most(16), Closed()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(CodeSettings):
     """The client's own settings that generated code and schedules depend on, see `shardc.hlo.config.Config`."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
@@ -81,15 +81,6 @@ class Settings:
     spare_cores: Flag = False
     tf32: Flag = False
     deterministic: Flag = True
-
-    @staticmethod
-    def of(config: Config) -> Settings:
-        """Those of ``config``."""
-        return Settings(**{f.name: getattr(config, f.name) for f in fields(Settings)})
-
-    def within(self, config: Config) -> Config:
-        """``config`` with these settings."""
-        return replace(config, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardc.hlo.version import VERSION
+
 if TYPE_CHECKING:
     from shardc.analysis.sweep.run import sweep as sweep
     from shardc.frontends.numpy.annotated import shard as shard
@@ -80,7 +82,7 @@ _MODULES = {
 }
 
 __all__ = list(_MODULES)
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,9 @@ import shlex
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from shardc.hlo.units import bytes_text, seconds_text
+from shardc.launcher.drawings.fragments import COLLECTIVES, block, count_text, file_name, line, shortened, table
+
 __all__ = [
     "Alternative",
     "Change",
@@ -24,6 +27,8 @@ __all__ = [
     "Warned",
     "WayOut",
 ]
+
+_WARNED = "border-left:4px solid #d98a00;padding:2px 8px;margin:4px 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +244,22 @@ class Explanation:
         }
 
     def _repr_html_(self) -> str:
-        from shardc.analysis.report.fragments import explanation_html
-
-        return explanation_html(self)
+        timed = self.totals.seconds is not None
+        rows = [
+            (
+                c.op, c.value, "+".join(c.axes) or "all", str(c.count * len(c.names)),
+                seconds_text(c.seconds or 0.0) if timed else bytes_text(c.wire_bytes), file_name(c.line),
+                shortened(c.reason, 120), c.remedies[0].what if c.remedies else "",
+            )
+            for c in self.collectives
+        ]  # fmt: skip
+        cost = "time" if timed else "sent"
+        columns = ("collective", "value", "axes", "times", cost, "source", "reason", "what would remove it")
+        warned = [f"{w.text} ({w.way_out.text})" if w.way_out.text else w.text for w in self.warnings]
+        facts = [count_text(self.devices, "device"), f"{bytes_text(self.totals.wire_bytes)} sent by each"]
+        facts += [self.machine] if self.machine else []
+        shown = table(columns, rows, COLLECTIVES) if rows else line("no collectives: nothing is sent")
+        return block("Explanation", self.program, facts, "".join(line(w, _WARNED) for w in warned) + shown)
 
     def as_text(self, *, top: int = 10, verbose: bool = False) -> str:
         """For a terminal: the ``top`` most costly collectives (0: all); whole chains when ``verbose``."""

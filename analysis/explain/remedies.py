@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.analysis.explain.candidates import Candidate, Candidates, merged
 from shardc.analysis.explain.collect import Group, collected, key_of
 from shardc.analysis.explain.explanation import Change, Remedy, Totals
 from shardc.analysis.explain.judge import Judge
+from shardc.hlo.units import bytes_text
 from shardc.stages.stages import Partitioned
 
 __all__ = ["Limits", "Remedies", "Tried"]

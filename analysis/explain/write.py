@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardc.analysis.drawings.units import bytes_text, flops_text, seconds_text
 from shardc.analysis.explain.explanation import (
     Choice,
     CollectiveReason,
@@ -16,6 +15,7 @@ from shardc.analysis.explain.explanation import (
     Totals,
     Warned,
 )
+from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 __all__ = ["difference_text", "explanation_text"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.analysis.report.leaves import Around, Leaf, leaves_of_module, leaves_of_simulation, loops_of_module
 from shardc.analysis.report.structure import Node, structure
 from shardc.analysis.report.tensors import tensor_rows
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
+from shardc.hlo.units import bytes_text
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Explanation

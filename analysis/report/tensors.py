@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardc.analysis.drawings.layout_picture import Cut, Limits, Panel, Part, make_picture
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.launcher.drawings.layout_picture import Cut, Limits, Panel, Part, make_picture
 
 __all__ = ["layout_data", "tensor_rows"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardc.analysis.drawings.units import bytes_text, flops_text, seconds_text
 from shardc.analysis.simulate.fold import Fold
 from shardc.analysis.simulate.simulation import Event, Simulation, Work
 from shardc.analysis.simulate.trace import lanes
+from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 __all__ = [
     "COLOURS",

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import PurePath
 from types import MappingProxyType
 
-from shardc.analysis.drawings.units import bytes_text, seconds_text
 from shardc.analysis.simulate.count_flops import model_products, products_in
 from shardc.analysis.simulate.engine import Tally, run_clock
 from shardc.analysis.simulate.price import Priced, price
@@ -19,6 +18,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import Placement
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.units import bytes_text, seconds_text
 
 __all__ = ["need_memory", "simulate"]
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.groups import Pairs, ReplicaGroups
+from shardc.hlo.units import bytes_text, seconds_text
+from shardc.launcher.drawings.fragments import ROWS, axes_text, block, count_text, line, table
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["Event", "LoopInfo", "PathStep", "Simulation", "Skipped", "Work"]
@@ -217,9 +219,31 @@ class Simulation:
         return self.as_text()
 
     def _repr_html_(self) -> str:
-        from shardc.analysis.report.fragments import simulation_html
-
-        return simulation_html(self)
+        total = self.step_seconds or 1.0
+        parts = (
+            ("computing", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
+            ("computing while links are busy", self.overlapped_seconds, "#82bf78"),
+            ("waiting for collectives", self.exposed_seconds, "#ec7a78"),
+            ("idle", self.idle_seconds, "#b9b4ab"),
+        )
+        bars = "".join(
+            f'<div title="{name}" style="width:{100 * seconds / total:.2f}%;background:{colour}"></div>'
+            for name, seconds, colour in parts
+            if seconds > 0
+        )
+        legend = "; ".join(f"{n} {seconds_text(x)} ({100 * x / total:.1f}%)" for n, x, _ in parts if x > 0)
+        memory = f"memory {bytes_text(self.peak_bytes)} of {bytes_text(self.capacity_bytes)}"
+        facts = [
+            f"{count_text(self.devices, 'device')} of {self.machine}"
+            + (f" ({axes_text(self.mesh)})" if self.mesh else ""),
+            f"step {seconds_text(self.step_seconds)}",
+            f"MFU {100 * self.mfu:.1f}%",
+            memory + ("" if self.fits else ": too little"),
+        ]
+        bar = f'<div style="display:flex;height:18px;max-width:720px;margin:6px 0">{bars}</div>'
+        links = [(level, bytes_text(sent)) for level, sent in self.link_bytes.items()]
+        sent = table(("one device sends over", "in a step"), links, ROWS) if links else ""
+        return block("Simulation", self.program, facts, bar + line(legend) + sent)
 
     def save(self, path: str | Path) -> None:
         """Write it as a trace for ui.perfetto.dev (``.trace.json``), as data (``.json``) or as a picture (``.png``,

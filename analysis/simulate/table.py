@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from shardc.analysis.drawings.units import bytes_text, flops_text, seconds_text
+from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import PathStep, Simulation, Work

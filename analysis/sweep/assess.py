@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.units import bytes_text
 from shardc.stages.stages import Program
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.drawings.figures import make_folder, titled_figure, write_figure
-from shardc.analysis.drawings.units import seconds_text
+from shardc.analysis.figures import make_folder, titled_figure, write_figure
+from shardc.hlo.units import seconds_text
 
 if TYPE_CHECKING:
     from shardc.analysis.sweep.result import SweepResult

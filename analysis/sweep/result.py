@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.drawings.units import bytes_text, seconds_text
 from shardc.analysis.sweep.assess import Outcome
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["CANDIDATE_COLUMNS", "FAILED_COLUMNS", "SCALING_COLUMNS", "Scaling", "SweepResult"]

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardc.costs.machines.machine import machine_file, machine_names
-from shardc.hlo.config import Config
+from shardc.hlo.config import CodeSettings, Config
 from shardc.hlo.errors import InputError
-from shardc.service.orders import Settings
 
 __all__ = ["Described", "Surroundings"]
 
@@ -55,7 +54,7 @@ class Surroundings:
     """``machine`` is the one that candidates are simulated on; the rest is what else of a `Config` counts."""
 
     machine: Described
-    settings: Settings = field(default_factory=Settings)
+    settings: CodeSettings = field(default_factory=CodeSettings)
     partitioned_for: Described | None = None
     measured: str = ""
 
@@ -69,7 +68,7 @@ class Surroundings:
             raise InputError(f"the measured times cannot be read: {e}", where=str(config.profile)) from None
         return Surroundings(
             Described.of(machine, elsewhere),
-            Settings.of(config),
+            CodeSettings.of(config),
             partitioned_for=Described.of(config.machine, elsewhere) if config.machine else None,
             measured=measured,
         )

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.jax.accelerators import keep_jax_on_cpu
 from shardc.frontends.jax.callbacks import with_callbacks
 from shardc.frontends.jax.effects import lowering_refused
 from shardc.frontends.jax.program import JaxLeaf, JaxProgram, JaxSignature
@@ -27,6 +26,7 @@ from shardc.hlo.ir.types import array_shape, dtype_of
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.refine import refine_shapes
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 
 __all__ = [
     "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function",

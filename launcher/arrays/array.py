@@ -238,9 +238,21 @@ class Array(NDArrayOperatorsMixin):
         return f"shardc.Array({self._layout.dtype}[{dims}]{layout}){state}"
 
     def _repr_html_(self) -> str:
-        from shardc.analysis.report.fragments import array_html
+        from shardc.hlo.units import bytes_text
+        from shardc.launcher.drawings.fragments import GREY, block, layout_html, line
 
-        return array_html(self)
+        title = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        facts = [f"{bytes_text(self.nbytes)} in all"]
+        if self.is_deleted:
+            return block("Array", title, [*facts, "donated: its memory belongs to a result"], "")
+        local, whole = self.local_devices, self.is_fully_addressable
+        facts.append("every shard lies in this process" if whole else f"{len(local)} shards lie here")
+        if self.sharding is None:
+            return block("Array", title, facts, "")
+        drawn = layout_html(self.name, self.shape, self.sharding, frozenset(local))
+        return block(
+            "Array", title, facts, drawn if whole else drawn + line("framed: the shards of this process", GREY)
+        )
 
     def _title(self) -> str:
         dims = ",".join(map(str, self.shape))

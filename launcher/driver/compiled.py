@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.outline import executable_outline
+from shardc.compiler.outline import executable_outline
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.callbacks import PURE
@@ -21,12 +21,12 @@ from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.executables import PATIENCE, Making, handed_out
 
 if TYPE_CHECKING:
-    from shardc.analysis.profile import Profile
     from shardc.collectives.call.transport import Transport
     from shardc.compiler.executable import Executable
     from shardc.compiler.load import LoadedStep
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
     from shardc.launcher.driver.checked import StepCheck
+    from shardc.launcher.run.profile import Profile
     from shardc.native.llvm.target import Target
     from shardc.stages.stages import Partitioned
 
@@ -181,7 +181,7 @@ class Compiled:
         ``compiled.profile(w, x).trace("step.json")`` for https://ui.perfetto.dev. Raises `InputError` for a program
         that was loaded from a compiled file without clocks.
         """
-        from shardc.analysis.profile import profile_steps
+        from shardc.launcher.run.profile import profile_steps
 
         flat = self._signature.flatten(args, kwargs) if self._jax is not None else list(args)
         return profile_steps(self._timed(), flat, steps)
@@ -227,7 +227,7 @@ class Compiled:
 
         Example: ``compiled.memory_picture("memory.svg")``.
         """
-        from shardc.analysis.drawings.draw_memory import memory_svg
+        from shardc.launcher.drawings.draw_memory import memory_svg
         from shardc.launcher.run.output_files import write_text
 
         write_text(Path(path), memory_svg(self.memory_timeline()))

@@ -6,8 +6,8 @@ import re
 import signal
 from collections.abc import Sequence
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.units import bytes_text
 from shardc.launcher.executors.limits import Limits
 
 __all__ = ["died", "last_lines", "no_room", "stopped", "too_large", "too_much_memory", "too_slow"]

@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.units import bytes_text
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.target import GpuTarget, Kind
 

@@ -15,8 +15,8 @@ from shardc.collectives.shared_memory.executor import Node, shared_code
 from shardc.collectives.shared_memory.heap import open_heaps
 from shardc.collectives.shared_memory.transport import SharedTransport
 from shardc.compiler.cache.cache import kept_object
-from shardc.frontends.jax.accelerators import keep_jax_on_cpu
 from shardc.hlo.config import Config
+from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 from shardc.launcher.jobs.affinity import processors_here, threads_for
 from shardc.launcher.jobs.failures import install_abort_hook
 from shardc.launcher.jobs.mpi_environment import detect_launcher, start_mpi

@@ -160,7 +160,7 @@ def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
 
 def _profile(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
     """Times of steps, and of the kernels in them."""
-    from shardc.analysis.profile import profile_steps
+    from shardc.launcher.run.profile import profile_steps
 
     driver = compiled.driver
     profile = profile_steps(compiled, arguments, task.steps, task.warmup)

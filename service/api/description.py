@@ -23,9 +23,9 @@ and a signature. Every error is a problem document with the fields of the librar
 
 def describe(app: FastAPI, *, tokens: bool) -> dict[str, Any]:
     """The OpenAPI document of ``app``, whose requests need a token, or not."""
-    from shardc import __version__
+    from shardc.hlo.version import VERSION
 
-    found = get_openapi(title="shardc", version=__version__, description=_ABOUT, routes=app.routes)
+    found = get_openapi(title="shardc", version=VERSION, description=_ABOUT, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_orders())
     schemas["Problem"] = TypeAdapter(Problem).json_schema(ref_template=_REFS)

@@ -62,8 +62,8 @@ async def key(parts: PartsHere) -> Response:
 
 async def info(parts: PartsHere) -> Response:
     """Version, workers, limits."""
-    from shardc import __version__
     from shardc.compiler.cache.cache import content_key
+    from shardc.hlo.version import VERSION
 
     settings = parts.settings
     limits = LimitsAnswer(
@@ -71,7 +71,7 @@ async def info(parts: PartsHere) -> Response:
     )
     cpu = await run_in_threadpool(_cpu)
     build = (await run_in_threadpool(content_key, "build"))[:16]
-    found = InfoAnswer(__version__, build, settings.executor, settings.workers, limits, cpu, parts.ending.draining)
+    found = InfoAnswer(VERSION, build, settings.executor, settings.workers, limits, cpu, parts.ending.draining)
     return JSONResponse(asdict(found))
 
 

@@ -174,14 +174,14 @@ class Requests:
 
     def _another_build(self, job: Job) -> NoReturn:
         """Refuse a job with another key than the same shardc gives it."""
-        from shardc import __version__
         from shardc.compiler.cache.cache import content_key
+        from shardc.hlo.version import VERSION
 
         if not job.over:
             with contextlib.suppress(ShardcError):
                 self.cancel(job.id)
         info = self.info()
-        there, here = f"{info.get('version')} ({info.get('build')})", f"{__version__} ({content_key('build')[:16]})"
+        there, here = f"{info.get('version')} ({info.get('build')})", f"{VERSION} ({content_key('build')[:16]})"
         raise EnvironmentProblem(
             f"the compile service has another version of shardc or llvmlite: {there}, here {here}",
             where=self.address.url,

@@ -83,7 +83,7 @@ def carry_out(
     ``programs`` are the uploaded bytes by digest; ``progress`` hears of stages. Raises what the local stages raise.
     Where other workers could help, there may be one file that says with what (`Pieces`).
     """
-    from shardc import __version__
+    from shardc.hlo.version import VERSION
 
     with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _heard(folder) as said:
         bench = Workbench(order, programs, Path(folder), progress, part)
@@ -95,7 +95,7 @@ def carry_out(
     if isinstance(made, Pieces):
         return {PIECES_FILE: plain.to_json(replace(made, spent=spent)).encode()}, {}
     spent = Spent.together([spent, *(found.spent for found in part.found.values())])
-    facts: dict[str, Any] = {"kind": getattr(order, "kind", ""), "name": order.name, "version": __version__}
+    facts: dict[str, Any] = {"kind": getattr(order, "kind", ""), "name": order.name, "version": VERSION}
     return made, {**facts, "seconds": dict(spent.seconds), "warnings": list(spent.warnings)}
 
 

@@ -48,9 +48,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from shardc import __version__
+        from shardc.hlo.version import VERSION
 
-        print(f"shardc {__version__}")
+        print(f"shardc {VERSION}")
         raise typer.Exit
 
 

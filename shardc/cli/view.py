@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.analysis.drawings.units import bytes_text, seconds_text
+from shardc.hlo.units import bytes_text, seconds_text
 
 __all__ = ["View", "bytes_text", "print_error", "seconds_text"]
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.analysis.drawings.draw_layout import sharding_svg
 from shardc.demo.export import bundled_module, export
 from shardc.demo.setup import example_inputs
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
+from shardc.launcher.drawings.draw_layout import sharding_svg
 from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.equivalence import Agreement, agree
 from shardc.stages.stages import Partitioned, Program

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.outline import outline
 from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.gpu.names import check_target
+from shardc.compiler.outline import outline
 from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall, need_new
@@ -223,7 +223,7 @@ class Program:
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import program_html
 
-        return program_html(self)
+        return program_html(self.module)
 
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings where it has annotations."""
@@ -320,7 +320,7 @@ class Propagated:
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import propagated_html
 
-        return propagated_html(self)
+        return propagated_html(self.module)
 
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
@@ -357,7 +357,7 @@ class Partitioned(Reported):
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import partitioned_html
 
-        return partitioned_html(self)
+        return partitioned_html(self.report())
 
     @cached_property
     def _report(self) -> dict[str, Any]:

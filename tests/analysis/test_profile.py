@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.analysis import measured_roofline as roofline_module
-from shardc.analysis.measured_roofline import Roofline, roofline
-from shardc.analysis.profile import Profile
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.compile import build_executable
+from shardc.costs.machines import measured_roofline as roofline_module
+from shardc.costs.machines.measured_roofline import Roofline, roofline
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
+from shardc.launcher.run.profile import Profile
 from shardc.native.llvm.jit import undefined_symbols
 from shardc.native.llvm.target import host_target
 from tests.cli.programs import MLP
@@ -67,7 +67,7 @@ def compiled(tmp_path: Path, text: str) -> Any:
 def limits(monkeypatch: pytest.MonkeyPatch) -> Roofline:
     """A roofline that nobody has to measure."""
     given = Roofline(1, 8e9, {"f32": 1e9, "f64": 5e8})
-    monkeypatch.setattr("shardc.analysis.profile.roofline", lambda config, threads: given)
+    monkeypatch.setattr("shardc.launcher.run.profile.roofline", lambda config, threads: given)
     return given
 
 

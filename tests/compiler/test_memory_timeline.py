@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardc.analysis.drawings.draw_memory import memory_svg
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
 from shardc.compiler.lower.lowered import Lowered, memory_analysis
 from shardc.compiler.lower.pipeline import lower
+from shardc.launcher.drawings.draw_memory import memory_svg
 from tests.compiler.checking import program
 
 SQUARE = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

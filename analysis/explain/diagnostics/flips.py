@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.analysis.explain.chains import layout_text
 from shardc.analysis.explain.collect import Group
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.explanation import Warned, WayOut
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
 from shardc.hlo.ir.opset import OPS
+from shardc.hlo.units import bytes_text
 from shardc.partitioner.rewrite.cause import Cause
 
 __all__ = ["flips"]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.explanation import Warned, WayOut
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.units import bytes_text
 
 __all__ = ["padding"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.analysis.explain.collect import Group
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.explanation import Warned, WayOut
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.units import bytes_text
 
 __all__ = ["redundant_reductions"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardc.analysis.drawings.units import flops_text
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.explanation import Remedy, Totals, Warned, WayOut
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.units import flops_text
 
 __all__ = ["repeated_work"]
 

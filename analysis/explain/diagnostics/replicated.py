@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardc.analysis.drawings.units import bytes_text
 from shardc.analysis.explain.candidates import Candidates, pattern_of
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.diagnostics.weights import weights
 from shardc.analysis.explain.explanation import Remedy, Totals, Warned, WayOut
 from shardc.hlo.ir.sharding import AxisRef
 from shardc.hlo.ir.types import DTYPES
+from shardc.hlo.units import bytes_text
 
 __all__ = ["replicated"]
 

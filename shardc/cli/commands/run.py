@@ -200,7 +200,7 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
     if "tuning" in outcome:
         view.text("tuned: " + "; ".join(_choices(outcome["tuning"])))
     if "profile" in outcome:
-        from shardc.analysis.profile import COLUMNS, table_cells
+        from shardc.launcher.run.profile import COLUMNS, table_cells
 
         view.table(outcome["profile"]["title"], COLUMNS, table_cells(outcome["profile"]["summary"]))
 

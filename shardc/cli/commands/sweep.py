@@ -90,7 +90,7 @@ def sweep(
     if server and dask:
         raise InputError("--server and --dask together", fix="give one of them")
     if pictures is not None:
-        from shardc.analysis.drawings.figures import make_folder
+        from shardc.analysis.figures import make_folder
 
         make_folder(pictures)
     with source(view, server, asked=not (dask or mpi), status=False) as here, _progress(view) as progress:

@@ -43,9 +43,9 @@ def visualize(
 
     Example: shardc visualize step.mlir --value w1 --svg w1.svg
     """
-    from shardc.analysis.drawings.draw_layout import picture_svg
-    from shardc.analysis.drawings.layout_picture import layouts, make_picture
     from shardc.hlo.errors import InputError
+    from shardc.launcher.drawings.draw_layout import picture_svg
+    from shardc.launcher.drawings.layout_picture import layouts, make_picture
     from shardc.launcher.run.output_files import check_writable, write_text
 
     view = View(json, verbose, quiet)
@@ -68,7 +68,7 @@ def _show_all(view: View, pictures: Sequence[Any]) -> None:
 
 def _show(view: View, picture: Any) -> None:
     """Title and facts, then a table per panel; coloured by part on a terminal."""
-    from shardc.analysis.drawings.draw_layout import picture_table
+    from shardc.launcher.drawings.draw_layout import picture_table
 
     view.text("\n".join([picture.title, *(f"  {fact}" for fact in picture.facts)]))
     for panel in picture.panels:
@@ -88,7 +88,7 @@ def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> N
     from rich.table import Table
     from rich.text import Text
 
-    from shardc.analysis.drawings.draw_layout import COLOURS
+    from shardc.launcher.drawings.draw_layout import COLOURS
 
     table = Table(title=Text(label) if label else None, title_justify="left", show_lines=True)
     for title in titles:

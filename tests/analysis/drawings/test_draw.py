@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.analysis.drawings.draw_layout import picture_svg, picture_table, sharding_svg
-from shardc.analysis.drawings.layout_picture import Limits, Picture, make_picture
 from shardc.cli.app import main
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
+from shardc.launcher.drawings.draw_layout import picture_svg, picture_table, sharding_svg
+from shardc.launcher.drawings.layout_picture import Limits, Picture, make_picture
 from shardc.partitioner.equivalence import shard_places
 
 MESH = Mesh({"data": 2, "model": 4})
@@ -161,8 +161,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_values_have_near_names() -> None:
-    from shardc.analysis.drawings.layout_picture import layouts
     from shardc.hlo.ir.build import Builder, make_module
+    from shardc.launcher.drawings.layout_picture import layouts
 
     b = Builder("main")
     x = b.parameter(array_shape("f32", 8), "weights", sharding=Sharding.of(MESH, "data"))

@@ -39,7 +39,7 @@ def run(code: str, environ: dict[str, str]) -> tuple[str, str]:
     return done.stdout.strip(), done.stderr
 
 
-KEEP = "from shardc.frontends.jax.accelerators import keep_jax_on_cpu; keep_jax_on_cpu(); "
+KEEP = "from shardc.launcher.jobs.accelerators import keep_jax_on_cpu; keep_jax_on_cpu(); "
 
 
 @pytest.mark.parametrize("code", [KEEP + "import jax; ", "import jax; " + KEEP])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 
-from shardc.analysis.drawings.layout_picture import Cell, Cut, Panel, Part, Picture, make_picture
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.launcher.drawings.layout_picture import Cell, Cut, Panel, Part, Picture, make_picture
 
 __all__ = ["COLOURS", "picture_svg", "picture_table", "sharding_svg", "svg_text"]
 

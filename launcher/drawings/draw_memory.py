@@ -6,9 +6,9 @@ import html
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from shardc.analysis.drawings.draw_layout import COLOURS, svg_text
-from shardc.analysis.drawings.units import bytes_text
 from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
+from shardc.hlo.units import bytes_text
+from shardc.launcher.drawings.draw_layout import COLOURS, svg_text
 
 __all__ = ["memory_svg"]
 
