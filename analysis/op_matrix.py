@@ -82,7 +82,7 @@ def _propagation(op: Op) -> str:
 
 def _partitioning(op: Op) -> str:
     from shardc.partitioner.rules import RULES
-    from shardc.partitioner.rules.rule import Local, Refused
+    from shardc.partitioner.strategy.rule import Local, Refused
 
     row: Any = RULES.get(op.opcode)
     if row is None:

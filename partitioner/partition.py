@@ -14,6 +14,7 @@ from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+from shardc.partitioner.emit.layout import Layout
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
 from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
 from shardc.partitioner.optimise.drop_equal import DropEqual
@@ -45,12 +46,11 @@ from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
 from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.regions.region import make_plan
 from shardc.partitioner.reshard.reorder_devices import placed
 from shardc.partitioner.rewrite.body import partition_computation
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
-from shardc.partitioner.strategy.region import make_plan
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 
 __all__ = ["PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline"]

@@ -16,7 +16,7 @@ from shardc.analysis.explain.chains import Teller
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AxisRef, DimSharding
-from shardc.partitioner.rewrite.cause import Cause
+from shardc.partitioner.strategy.cause import Cause
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.notations.names import match_names
 from shardc.sharding.notations.partition_spec import dims_text

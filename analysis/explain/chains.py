@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from shardc.analysis.explain.explanation import Alternative, Choice, Link, Party
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
-from shardc.partitioner.rewrite.cause import Cause, Decided
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.strategy.cause import Cause, Decided
 from shardc.partitioner.strategy.choose import volume
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.propagation.graph import Equation

@@ -11,7 +11,7 @@ from shardc.analysis.explain.chains import layout_text
 from shardc.costs.kernels.trips import executions
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.partitioner.rewrite.cause import Cause, causes_of
+from shardc.partitioner.strategy.cause import Cause, causes_of
 
 if TYPE_CHECKING:
     from shardc.stages.stages import Partitioned

@@ -13,7 +13,7 @@ from shardc.analysis.explain.diagnostics.survey import Survey, Thresholds
 from shardc.analysis.explain.explanation import CollectiveReason, Explanation, Warned
 from shardc.analysis.explain.judge import Judge
 from shardc.analysis.explain.remedies import Limits, Remedies, Tried
-from shardc.partitioner.rewrite.cause import Cause
+from shardc.partitioner.strategy.cause import Cause
 from shardc.sharding.provenance.history import Provenance
 
 if TYPE_CHECKING:

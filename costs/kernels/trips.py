@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 
-__all__ = ["Count", "Executions", "counted", "executions", "trip_count"]
+__all__ = ["Count", "Executions", "carried_element", "counted", "executions", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
@@ -97,10 +97,10 @@ def counted(loop: Instruction) -> Count | None:
         return None
     direction = test.attrs["direction"]
     left, right = test.operands
-    if _carried(left, condition) is None:
+    if carried_element(left, condition) is None:
         left, right = right, left
         direction = _MIRRORED.get(direction, "")
-    index = _carried(left, condition)
+    index = carried_element(left, condition)
     limit = _scalar(right)
     if index is None or limit is None or direction not in _MIRRORED or body.root.opcode != "tuple":
         return None
@@ -111,8 +111,8 @@ def counted(loop: Instruction) -> Count | None:
     return Count(index, start, step, direction, limit, right)
 
 
-def _carried(x: Instruction, computation: Computation) -> int | None:
-    """The element of the computation's only parameter that ``x`` is."""
+def carried_element(x: Instruction, computation: Computation) -> int | None:
+    """Which element of the computation's only parameter, a tuple, ``x`` is; None if it is none."""
     if x.opcode == "get-tuple-element" and x.operands[0] is computation.parameters[0]:
         return int(x.attrs["index"])
     return None
@@ -131,10 +131,10 @@ def _step(x: Instruction, index: int, body: Computation) -> int | None:
     if x.opcode not in ("add", "subtract"):
         return None
     a, b = x.operands
-    if x.opcode == "add" and _carried(a, body) != index:
+    if x.opcode == "add" and carried_element(a, body) != index:
         a, b = b, a
     change = _scalar(b)
-    if _carried(a, body) != index or change is None:
+    if carried_element(a, body) != index or change is None:
         return None
     return change if x.opcode == "add" else -change
 

@@ -75,7 +75,7 @@ class Origin:
 
     ``reason`` is one sentence for people ("contracting dimension is sharded over model"), ``rule`` the decision
     that made it (``dot``, ``reshard``, ``result``), ``value`` the name of the global value it serves. ``causes`` are
-    the decisions themselves, as the partitioner has them (`shardc.partitioner.rewrite.cause`): one, or several once
+    the decisions themselves, as the partitioner has them (`shardc.partitioner.strategy.cause`): one, or several once
     collectives are combined.
     """
 

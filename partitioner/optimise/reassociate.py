@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
+from shardc.partitioner.emit.emitter import identity_of
 from shardc.partitioner.optimise.reduction import again, kind, reducer
-from shardc.partitioner.rewrite.emitter import identity_of
 
 __all__ = ["Reassociate"]
 

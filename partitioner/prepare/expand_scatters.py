@@ -17,7 +17,7 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType
 from shardc.hlo.simplify.make import make
-from shardc.partitioner.rewrite.emitter import COMBINERS, identity_of
+from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.sharding.rules.signature import reducer
 
 __all__ = ["ExpandScatters"]

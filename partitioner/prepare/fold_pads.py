@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.sharding import Sharding
-from shardc.partitioner.rewrite.emitter import identity_of
+from shardc.partitioner.emit.emitter import identity_of
 from shardc.partitioner.rules.window import passed_over, plain_reducer
 
 __all__ = ["FoldPads"]

@@ -16,9 +16,9 @@ from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction, Origin
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.reshard.layout import Atoms
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.reshard.windows import Plan, Round, Source, Wish, gathered, plan
-from shardc.partitioner.rewrite.emitter import Emitter
 
 __all__ = [
     "Elements",

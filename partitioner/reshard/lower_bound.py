@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
 
 __all__ = ["Boundary", "at_least"]
 

@@ -14,9 +14,9 @@ from itertools import chain
 
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
-from shardc.partitioner.rewrite.emitter import Emitter
 
 __all__ = [
     "AllReduce",

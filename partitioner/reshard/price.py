@@ -10,7 +10,7 @@ from shardc.costs.network.mapping import place
 from shardc.costs.network.placement import Part, Placement
 from shardc.costs.network.topology import Links
 from shardc.hlo.ir.types import DType
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.lower_bound import Boundary
 from shardc.partitioner.reshard.moves import Cost, Step, move_cost, sent, transfers
 

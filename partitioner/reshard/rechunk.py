@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.reshard.layout import Atoms
-from shardc.partitioner.rewrite.emitter import Emitter
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Atoms
 
 __all__ = ["Piece", "pieces", "rechunk", "sent_elements"]
 

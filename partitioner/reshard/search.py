@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardc.costs.machines.machine import Machine
-from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.emit.layout import AxisTable, Layout
 from shardc.partitioner.reshard.lower_bound import at_least
 from shardc.partitioner.reshard.moves import Cost, Step
 from shardc.partitioner.reshard.price import Bytes, Price, Seconds

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
 
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard.moves import AllReduce, AllToAll, Gather, Move, Partial, Permute, ReduceScatter, Slice
 
 __all__ = ["Blocks", "Trials", "blocks_of"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction, Origin, topological
 from shardc.hlo.ir.opset import COLLECTIVES, has_side_effect
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.progress import detail
-from shardc.partitioner.reshard.layout import Atoms, Layout
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Atoms, Layout
 from shardc.partitioner.reshard.moves import (
     AllReduce,
     AllToAll,
@@ -20,19 +22,19 @@ from shardc.partitioner.reshard.moves import (
     emit_move,
     moved_atoms,
 )
-from shardc.partitioner.rewrite.cause import Cause, Decided
 from shardc.partitioner.rewrite.context import Context, Signature
-from shardc.partitioner.rewrite.emitter import Emitter
-from shardc.partitioner.rewrite.invariants import pieces_read
-from shardc.partitioner.rewrite.values import Partial, Tree, Value, leaves
-from shardc.partitioner.rules.rule import Handled, Local, Row, Site
+from shardc.partitioner.rewrite.preferred_partials import preferred_partials
+from shardc.partitioner.rewrite.required_layouts import required_layouts
+from shardc.partitioner.rewrite.scope import Scope
+from shardc.partitioner.strategy.cause import Cause, Decided
 from shardc.partitioner.strategy.choose import Choice, Operand, Problem
-from shardc.partitioner.strategy.required_layouts import needs
-from shardc.partitioner.unreduced.accumulate import wishes
+from shardc.partitioner.strategy.pieces import pieces_read
+from shardc.partitioner.strategy.rule import Local, Refused, Row, Site
+from shardc.partitioner.strategy.values import Partial, Tree, Value, leaves
 from shardc.partitioner.unreduced.moved_partials import gives_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
-__all__ = ["REDUCIBLE_LATER", "Body", "partition_computation"]
+__all__ = ["REDUCIBLE_LATER", "Body", "Handled", "partition_computation"]
 
 #: After how many instructions it is told how far the walk is.
 _TOLD = 500
@@ -53,8 +55,16 @@ def partition_computation(
     return body.finish(results)
 
 
-class Body:
-    """The state of one computation: its emitter and the value of each global instruction."""
+@dataclass(frozen=True, slots=True)
+class Handled(Row):
+    """An operation with its own way: data flow, control flow, values made from nothing."""
+
+    strategy: str
+    partition: Callable[[Body, Instruction], Tree]
+
+
+class Body(Scope):
+    """One computation while it is rewritten: its emitter and the value of each global instruction."""
 
     def __init__(
         self,
@@ -63,17 +73,11 @@ class Body:
         computation: Computation,
         parameters: Sequence[tuple[Layout, ...]],
     ) -> None:
-        self.context = context
-        self.rules = rules
-        self.computation = computation
-        self.parameter_layouts = parameters
+        super().__init__(context, rules, computation, parameters)
         self.signature = Signature(computation, tuple(parameters), ())
         self.em = Emitter(context.table, context.reducers, context.names)
         self.values: dict[Instruction, Tree] = {}
-        self.uses: dict[Instruction, int] = {}
         self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
-        self.needs: Mapping[Instruction, Layout] = {}
-        self.wishes: Mapping[Instruction, Layout] = {}
         self.reader: Instruction | None = None
         self.asked: tuple[Decided, Instruction] | None = None
 
@@ -83,25 +87,12 @@ class Body:
         """Visit everything that a computation with results in these layouts needs."""
         self.signature = Signature(self.computation, tuple(self.parameter_layouts), tuple(results))
         live = self.live()
-        self.needs = needs(self, self.rules, live, results)
-        self.wishes = wishes(self, live, results)
-        self.needs = {**self.needs, **self.wishes}
+        self.required = required_layouts(self, live, results)
+        self.required = {**self.required, **preferred_partials(self, live, results)}
         for number, instruction in enumerate(live):
             if number % _TOLD == 0 and number:
                 detail("%d of %d instructions", number, len(live))
             self.visit(instruction)
-
-    def live(self) -> list[Instruction]:
-        """Parameters, side effects and what the root needs, in program order; counts uses on the way."""
-        keep = {
-            i for i in self.computation if i.opcode == "parameter" or has_side_effect(i) or i is self.computation.root
-        }
-        for i in reversed(self.computation.instructions):
-            if i in keep:
-                for o in i.operands:
-                    keep.add(o)
-                    self.uses[o] = self.uses.get(o, 0) + 1
-        return [i for i in self.computation if i in keep]
 
     def visit(self, op: Instruction) -> None:
         """Partition one instruction and remember its value."""
@@ -113,6 +104,7 @@ class Body:
         elif isinstance(row, Handled):
             self.values[op] = row.partition(self, op)
         else:
+            assert isinstance(row, Refused)
             raise UnsupportedError(
                 f"{op.opcode} cannot be partitioned: {row.why}",
                 where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
@@ -135,6 +127,16 @@ class Body:
         order = [i for i in self.em.instructions if i in needed]
         return Computation(self.context.computation_names.own(self.computation.name), order, local)
 
+    def callee(
+        self, computation: Computation, parameters: tuple[tuple[Layout, ...], ...], results: tuple[Layout, ...]
+    ) -> Computation:
+        """The local form of a called computation, made once for each way in which its parameters and results lie."""
+        signature = Signature(computation, parameters, results)
+        known = self.context.callees
+        if signature not in known:
+            known[signature] = partition_computation(self.context, self.rules, computation, parameters, results)
+        return known[signature]
+
     # -- values ----------------------------------------------------------------------------------------------
 
     def value(self, op: Instruction) -> Value:
@@ -142,15 +144,6 @@ class Body:
         tree = self.values[op]
         assert isinstance(tree, Value), f"%{op.name} is a tuple"
         return tree
-
-    def readers(self, op: Instruction) -> int:
-        """How many may want the value of an array reduced: one in name where all want it partial."""
-        return 1 if op in self.needs and self.needs[op].unreduced else self.uses.get(op, 1)
-
-    def wanted(self, op: Instruction) -> tuple[Layout, ...]:
-        """The propagated layouts of an instruction's leaves, or the planned ones; partial values reduced."""
-        planned = self.context.plan.layouts.get(op)
-        return self.context.layouts(op) if planned is None else tuple(map(self.context.table.reduced, planned))
 
     def get(self, value: Value, layout: Layout, need: str) -> Instruction:
         """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
@@ -307,7 +300,7 @@ class Body:
         self, op: Instruction, way: Local, rule: FactorRule, operands: Sequence[Value], wanted: Sequence[Layout]
     ) -> Problem:
         """What there is to decide about ``op`` done in one ``way``, its operands as they lie."""
-        aims = (self.needs[op],) if op in self.needs else wanted
+        aims = (self.required[op],) if op in self.required else wanted
         reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
         linear = tuple(
             g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)

@@ -10,16 +10,16 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import DTYPES, DType
-from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.emit.emitter import Reducers
+from shardc.partitioner.emit.layout import AxisTable, Layout
+from shardc.partitioner.emit.names import Names
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.rewrite.emitter import Reducers
-from shardc.partitioner.rewrite.invariants import repetitions
 from shardc.partitioner.rewrite.manual import has_manual
-from shardc.partitioner.rewrite.names import Names
-from shardc.partitioner.rewrite.values import Partial
 from shardc.partitioner.strategy.choose import Choice, Problem, choose
 from shardc.partitioner.strategy.decisions import Plan
+from shardc.partitioner.strategy.pieces import repetitions
+from shardc.partitioner.strategy.values import Partial
 from shardc.partitioner.unreduced.linear import Linear
 
 __all__ = ["Context", "Signature"]

@@ -20,7 +20,7 @@ from shardc.partitioner.rules import (
     shape,
     window,
 )
-from shardc.partitioner.rules.rule import Row
+from shardc.partitioner.strategy.rule import Row
 
 __all__ = ["RULES"]
 

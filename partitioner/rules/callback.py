@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.callbacks import EACH, LOCAL, marks, title_of
 from shardc.hlo.ir.ir import Computation, Instruction, Origin
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
-from shardc.partitioner.reshard.layout import Layout
-from shardc.partitioner.rewrite.emitter import Emitter
-from shardc.partitioner.rewrite.values import Tree, Value
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.rewrite.body import Body
+from shardc.partitioner.strategy.values import Tree, Value
 
 __all__ = ["partition_callback"]
 

@@ -6,7 +6,7 @@ They go on as they are, on shards along the free axes. Groups and pairs become s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
 from shardc.hlo.ir.sharding import AxisRef, TileSharding
-from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site, nothing
+from shardc.partitioner.rewrite.body import Body, Handled
+from shardc.partitioner.strategy.rule import Local, Refused, Row, Site, nothing
+from shardc.partitioner.strategy.values import Tree
 from shardc.sharding.notations.tile_assignments import from_tile
 from shardc.sharding.rules.signature import reducer
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
-    from shardc.partitioner.rewrite.values import Tree
 
 __all__ = ["RULES", "axis_groups", "axis_pairs", "named_groups"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.rules.rule import Local, Row, Site
+from shardc.partitioner.strategy.rule import Local, Row, Site
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES"]

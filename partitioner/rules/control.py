@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.callbacks import is_callback
 from shardc.hlo.ir.custom_calls import (
@@ -24,18 +23,15 @@ from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.shapes import shape_of_text, with_layout
-from shardc.partitioner.reshard.layout import Layout
-from shardc.partitioner.rewrite.callees import callee
-from shardc.partitioner.rewrite.manual import enter, leave
-from shardc.partitioner.rewrite.values import Tree, Value, leaves
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.rewrite.accumulate import as_run, branch_layouts, loop_state
+from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.callback import partition_callback
-from shardc.partitioner.rules.rule import Handled, Local, Refused, Row, Site
-from shardc.partitioner.unreduced.accumulate import as_run, branch_layouts, loop_state
+from shardc.partitioner.rules.manual import enter, leave
+from shardc.partitioner.strategy.rule import Local, Refused, Row, Site
+from shardc.partitioner.strategy.values import Tree, Value, leaves
 from shardc.partitioner.unreduced.moved_partials import result_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
 
 __all__ = ["RULES", "want_reduced"]
 
@@ -94,7 +90,7 @@ def _call(body: Body, op: Instruction) -> Tree:
     operands = [
         _bring(body, body.values[o], o, layouts, need) for o, layouts in zip(op.operands, parameters, strict=True)
     ]
-    local = callee(body, called, parameters, results)
+    local = body.callee(called, parameters, results)
     made = body.em.add("call", local.root.shape, *operands, name=op.name, to_apply=local)
     return body.disassemble(op, op.shape, made, iter(results))
 
@@ -104,8 +100,8 @@ def _while(body: Body, op: Instruction) -> Tree:
     body.context.states[body.signature, op] = carry
     predicate = (body.context.table.replicated(0),)
     run = as_run(body, op, carry)
-    condition = callee(body, run.attrs["condition"], (carry,), predicate)
-    loop = callee(body, run.attrs["body"], (carry,), carry)
+    condition = body.callee(run.attrs["condition"], (carry,), predicate)
+    loop = body.callee(run.attrs["body"], (carry,), carry)
     tree, need = body.values[op.operands[0]], f"while %{op.name}{body.planned_why(op)} carries"
     start = [body.get(v, x, need) for v, x in zip(leaves(tree), carry, strict=True)]
     start = [_typed(body, x, s) for x, s in zip(start, run.shape.leaves(), strict=True)]
@@ -150,7 +146,7 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layo
         if value.layout.unreduced:
             value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
             value.uses = uses.get(k, value.uses)
-            value.moved = result_moved(body, op, k if op.shape.is_tuple else None)
+            value.moved = result_moved(body.rules, body.values, op, k if op.shape.is_tuple else None)
 
 
 def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout, ...]], tuple[Layout, ...]]:
@@ -176,7 +172,7 @@ def _conditional(body: Body, op: Instruction) -> Tree:
     for branch, operand, layouts in zip(branches, op.operands[1:], parameters, strict=True):
         need = f"branch {branch.name} of %{op.name} needs"
         operands.append(_bring(body, body.values[operand], operand, layouts, need))
-        local.append(callee(body, branch, (layouts,), results))
+        local.append(body.callee(branch, (layouts,), results))
     attrs = dict(op.attrs)
     named = [k for k in ("true_computation", "false_computation") if k in attrs]
     attrs.update(zip(named, local, strict=True) if named else (("branch_computations", tuple(local)),))
@@ -224,7 +220,7 @@ def _constraint(body: Body, op: Instruction) -> Tree:
         if not isinstance(tree, Value):
             return [bring(t) for t in tree]
         layout = next(wanted)
-        aim = body.needs.get(op, layout)
+        aim = body.required.get(op, layout)
         layout = aim if aim.unreduced else layout
         local = body.get(tree, layout, f"the sharding constraint %{op.name} wants")
         uses, moved = body.uses.get(op, 1), tree.moved

@@ -13,11 +13,11 @@ from functools import lru_cache
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import OPS, Window, WindowDim
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
-from shardc.partitioner.rewrite.emitter import Emitter, identity_of
+from shardc.partitioner.emit.emitter import Emitter, identity_of
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.reduction import same_reduction
-from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.partitioner.strategy.choose import Problem
+from shardc.partitioner.strategy.rule import Local, Site, always
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape
-from shardc.partitioner.rewrite.emitter import Emitter
-from shardc.partitioner.rules.rule import Site
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.strategy.rule import Site
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = [

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
-from shardc.partitioner.rewrite.values import Tree
-from shardc.partitioner.rules.rule import Handled, Local, Row, emit_same, never_linear, pass_through
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
+from shardc.partitioner.rewrite.body import Body, Handled
+from shardc.partitioner.strategy.rule import Local, Row, emit_same, never_linear, pass_through
+from shardc.partitioner.strategy.values import Tree
 
 __all__ = ["RULES", "Linear"]
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
-from shardc.partitioner.rewrite.emitter import COMBINERS, Emitter, identity_of
+from shardc.partitioner.emit.emitter import COMBINERS, Emitter, identity_of
 from shardc.partitioner.rules.dynamic import (
     as_type,
     clamped,
@@ -27,7 +27,7 @@ from shardc.partitioner.rules.dynamic import (
     sums_only,
     updates_usable,
 )
-from shardc.partitioner.rules.rule import Local, Row, Site
+from shardc.partitioner.strategy.rule import Local, Row, Site
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.partitioner.rules.rule import Local, Row
 from shardc.partitioner.rules.transforms import FOUR_STEPS
+from shardc.partitioner.strategy.rule import Local, Row
 
 __all__ = ["RULES"]
 

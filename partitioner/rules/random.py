@@ -16,7 +16,7 @@ from shardc.hlo.ir.operations import Operations
 from shardc.hlo.ir.random_words import advanced, halved_dimension, high, joined, low, philox, state_words, threefry
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape, tuple_shape
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.rules.rule import Local, Row, Site, nothing
+from shardc.partitioner.strategy.rule import Local, Row, Site, nothing
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES"]

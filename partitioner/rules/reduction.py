@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.reshard.layout import Atoms
-from shardc.partitioner.rewrite.emitter import COMBINERS, identity_of
-from shardc.partitioner.rules.rule import Local, Row, Site, nothing
+from shardc.partitioner.emit.emitter import COMBINERS, identity_of
+from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
 from shardc.partitioner.rules.sorting import COLUMN_SORTS
+from shardc.partitioner.strategy.rule import Local, Row, Site, nothing
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import Line, fetch, fetched_bytes
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.windows import Source, Wish
-from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.partitioner.strategy.choose import Problem
+from shardc.partitioner.strategy.rule import Local, Site, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["IN_ORDER"]

@@ -10,10 +10,10 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, tuple_shape
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.partitioner.strategy.choose import Problem
+from shardc.partitioner.strategy.rule import Local, Site, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["TOP_OF_SHARDS"]

@@ -9,25 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.partitioner.emit.layout import Layout
 from shardc.partitioner.reshard.halo import Line, fetch, fetch_dilated, outputs, pick
-from shardc.partitioner.reshard.layout import Layout
-from shardc.partitioner.reshard.readings import Exchanges, Joined, Mirror, Outputs, Reading, whole_source
 from shardc.partitioner.reshard.windows import Source, Wish
-from shardc.partitioner.rewrite.values import Tree, Value
+from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.elementwise import Linear
+from shardc.partitioner.rules.readings import Exchanges, Joined, Mirror, Outputs, Reading, whole_source
 from shardc.partitioner.rules.reshape import IN_ORDER
-from shardc.partitioner.rules.rule import Handled, Local, Row, SendsOf, Site
+from shardc.partitioner.strategy.rule import Local, Row, SendsOf, Site
+from shardc.partitioner.strategy.values import Tree, Value
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
 
 __all__ = ["RULES", "moved_dims", "moving_factors", "non_empty"]
 

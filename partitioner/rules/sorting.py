@@ -22,10 +22,10 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
-from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.partitioner.strategy.choose import Problem
+from shardc.partitioner.strategy.rule import Local, Site, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["COLUMN_SORTS", "rows_of_columns"]

@@ -15,12 +15,12 @@ from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import padded
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.rules.rule import Local, Site, always
 from shardc.partitioner.strategy.choose import Problem
+from shardc.partitioner.strategy.rule import Local, Site, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["FOUR_STEPS", "Split", "best_split"]

@@ -15,13 +15,13 @@ from typing import Any
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import DType
+from shardc.partitioner.emit.emitter import identity_of
 from shardc.partitioner.reshard.halo import Line, by_position, fetch, fetch_dilated
-from shardc.partitioner.reshard.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
-from shardc.partitioner.rewrite.emitter import identity_of
 from shardc.partitioner.rules.cumulative import CUMULATIVE, not_cumulative_rule
+from shardc.partitioner.rules.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
 from shardc.partitioner.rules.reduction import same_reduction
-from shardc.partitioner.rules.rule import Local, Row, Site
 from shardc.partitioner.rules.shape import moved_dims, moving_factors, non_empty
+from shardc.partitioner.strategy.rule import Local, Row, Site
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["RULES", "passed_over", "plain_reducer"]

@@ -1,4 +1,4 @@
-"""Which layouts an operation computes in: per operation (`choose`) and over connected regions (`region`).
+"""How one operation is split: the kinds of rows in the table of rules, and the choice among layouts by cost.
 
-Start with `choose`; a region is decided by variable elimination (`eliminate_variables`).
+Start with `rule` and `choose`; `values` knows which layouts of a value exist, `cause` records why data moves.
 """

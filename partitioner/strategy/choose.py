@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.rewrite.invariants import Pieces
+from shardc.partitioner.strategy.pieces import Pieces
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, TensorFactors
 
 __all__ = [

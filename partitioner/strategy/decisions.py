@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.strategy.cause import Regional
 from shardc.partitioner.strategy.choose import Choice
+from shardc.partitioner.strategy.rule import Local
+from shardc.partitioner.strategy.values import Value
 from shardc.sharding.rules.factor_rule import FactorRule
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.cause import Regional
-    from shardc.partitioner.rewrite.values import Value
-    from shardc.partitioner.rules.rule import Local
 
 __all__ = ["Plan", "Planned"]
 

@@ -1,4 +1,4 @@
-"""Partial sums as values: how they spread, where they are reduced, and in which precision.
+"""Partial sums as values: how they spread, which were only moved, and in which precision they add up.
 
-Start with `linear`, then `accumulate`.
+Start with `linear`.
 """

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.partitioner.reshard.layout import Layout
-from shardc.partitioner.rewrite.values import Partial
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.strategy.rule import Row
+from shardc.partitioner.strategy.values import Partial
 from shardc.sharding.rules.factor_rule import FactorKind
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rules.rule import Local, Row
 
 __all__ = ["Linear", "Spread", "merged"]
 
@@ -76,7 +73,7 @@ class Spread:
         return found
 
     def _groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-        ways: tuple[Local, ...] = getattr(self.rules[op.opcode], "ways", ())
+        ways = self.rules[op.opcode].ways
         if ways:
             return tuple(dict.fromkeys(g for way in ways for g in way.linear(op, reduction)))
         if op.opcode == "concatenate":
@@ -114,7 +111,7 @@ class Spread:
         return known[op]
 
     def _reduced(self, op: Instruction) -> Partial | None:
-        ways: tuple[Local, ...] = getattr(self.rules[op.opcode], "ways", ())
+        ways = self.rules[op.opcode].ways
         rule = ways[0].rule(op) if ways and op.shape.is_array else None
         if rule is None or rule.reduction not in _LATER:
             return None

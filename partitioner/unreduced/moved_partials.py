@@ -7,17 +7,13 @@ NaN would become a quiet one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.rewrite.values import Tree, Value, leaves
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.strategy.rule import Row
+from shardc.partitioner.strategy.values import Tree, Value, leaves
 from shardc.sharding.rules.factor_rule import FactorKind
-
-if TYPE_CHECKING:
-    from shardc.partitioner.reshard.layout import Layout
-    from shardc.partitioner.rewrite.body import Body
-    from shardc.partitioner.rules.rule import Row
 
 __all__ = ["gives_moved", "result_moved"]
 
@@ -44,9 +40,14 @@ def gives_moved(op: Instruction, operands: Sequence[Value], used: Sequence[Layou
     return all(v.moved or not (v.layout.unreduced and x.unreduced) for v, x in zip(operands, used, strict=True))
 
 
-def result_moved(body: Body, op: Instruction, index: int | None) -> bool:
-    """Would element ``index`` (None: the array) of a loop's or conditional's result, if partial, be only moved?"""
-    return _Search(body.rules, body.values).element(op, index)
+def result_moved(
+    rules: Mapping[str, Row], made: Mapping[Instruction, Tree], op: Instruction, index: int | None
+) -> bool:
+    """Would element ``index`` (None: the array) of a loop's or conditional's result, if partial, be only moved?
+
+    ``made`` are the values that exist already.
+    """
+    return _Search(rules, made).element(op, index)
 
 
 class _Search:
@@ -91,7 +92,7 @@ class _Search:
         return index is None and self._array(i)
 
     def _array(self, i: Instruction) -> bool:
-        ways = getattr(self.rules[i.opcode], "ways", ())
+        ways = self.rules[i.opcode].ways
         partial = {n for way in ways for group in way.linear(i, "sum") for n in group}
         if i.opcode in _MOVES:
             return all(self.element(o, None) for n, o in enumerate(i.operands) if not ways or n in partial)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shardc.hlo.ir.ir import Computation, Instruction, rebuild_computation
 from shardc.hlo.ir.types import DTYPES, DType, Shape, tuple_shape
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.layout import Layout
 
 __all__ = ["as_type", "can_be_partial", "is_narrow", "widened"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations, count, permutations, product
 
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
 from shardc.partitioner.reshard.moves import (
     AllReduce,
     AllToAll,

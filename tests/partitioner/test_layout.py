@@ -10,7 +10,7 @@ from partition_support import axis, layout, random_sharding
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
-from shardc.partitioner.reshard.layout import AxisTable
+from shardc.partitioner.emit.layout import AxisTable
 
 
 def test_axes_are_cut_into_primes_and_merged_again() -> None:

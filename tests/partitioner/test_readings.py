@@ -12,8 +12,8 @@ from shardc.hlo.ir.build import Builder
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
-from shardc.partitioner.rules.rule import Local
 from shardc.partitioner.strategy.choose import Operand, Problem
+from shardc.partitioner.strategy.rule import Local
 
 
 @pytest.mark.parametrize("name", ["slice_", "pad", "reverse", "convolution", "reduce_window", "select_and_scatter"])

@@ -15,15 +15,15 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.partition import partition
+from shardc.partitioner.regions.dry_run import Script, rehearse
+from shardc.partitioner.regions.region import Search, make_plan
+from shardc.partitioner.regions.region_graph import Region
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rewrite.body import partition_computation
-from shardc.partitioner.rewrite.callees import spent
 from shardc.partitioner.rewrite.context import Context
+from shardc.partitioner.rewrite.local_cost import spent
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.strategy.decisions import Plan
-from shardc.partitioner.strategy.dry_run import Script, rehearse
-from shardc.partitioner.strategy.region import Search, make_plan
-from shardc.partitioner.strategy.region_graph import Region
 
 GRID = Mesh({"x": 2, "y": 2})
 LINE = Mesh({"x": 8})

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from shardc.partitioner.strategy import eliminate_variables
-from shardc.partitioner.strategy.eliminate_variables import Network
+from shardc.partitioner.regions import eliminate_variables
+from shardc.partitioner.regions.eliminate_variables import Network
 
 
 def network(seed: int, *, tree: bool) -> Network:

@@ -21,13 +21,13 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.verify import verify
+from shardc.partitioner.emit.emitter import Emitter, Reducers
+from shardc.partitioner.emit.layout import AxisTable, Layout
+from shardc.partitioner.emit.names import Names
 from shardc.partitioner.equivalence import gather_array, scatter_array
 from shardc.partitioner.report import build_report
-from shardc.partitioner.reshard.layout import AxisTable, Layout
 from shardc.partitioner.reshard.moves import AllToAll, Permute, emit_move
 from shardc.partitioner.reshard.search import Path, Resharder
-from shardc.partitioner.rewrite.emitter import Emitter, Reducers
-from shardc.partitioner.rewrite.names import Names
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 

@@ -11,7 +11,7 @@ from shardc.analysis.explain.explanation import Warned, WayOut
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.units import bytes_text
-from shardc.partitioner.rewrite.cause import Cause
+from shardc.partitioner.strategy.cause import Cause
 
 __all__ = ["flips"]
 

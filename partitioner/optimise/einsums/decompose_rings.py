@@ -9,9 +9,9 @@ from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction, Module, Origin, Rebuilt, rebuild_computation
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.reshard.layout import AxisTable
-from shardc.partitioner.rewrite.emitter import Emitter, Reducers
-from shardc.partitioner.rewrite.names import Names
+from shardc.partitioner.emit.emitter import Emitter, Reducers
+from shardc.partitioner.emit.layout import AxisTable
+from shardc.partitioner.emit.names import Names
 
 __all__ = ["DecomposeRings"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from shardc.hlo.ir.infer import infer_shape
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES
-from shardc.partitioner.rewrite.emitter import Emitter
+from shardc.partitioner.emit.emitter import Emitter
 
 __all__ = ["Cut", "cut_of_operand", "cut_of_result", "multiply_parts"]
 

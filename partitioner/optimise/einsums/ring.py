@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
+from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.optimise.einsums.product import Cut, multiply_parts
-from shardc.partitioner.rewrite.emitter import Emitter
 
 __all__ = ["Reader", "Ring", "gather_ring", "scatter_ring"]
 

@@ -12,10 +12,10 @@ from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Instruction
+from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.optimise.einsums.product import Cut, cut_of_operand, cut_of_result
 from shardc.partitioner.optimise.einsums.ring import Ring
 from shardc.partitioner.options import Choice
-from shardc.partitioner.reshard.layout import AxisTable
 from shardc.partitioner.reshard.price import Seconds
 
 __all__ = ["ring_of_gather", "ring_of_scatter"]

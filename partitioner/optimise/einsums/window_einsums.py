@@ -20,6 +20,9 @@ from shardc.hlo.ir.ir import (
 from shardc.hlo.ir.opset import OPS, has_side_effect
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.simplify.make import keep_reachable
+from shardc.partitioner.emit.emitter import Emitter, Reducers
+from shardc.partitioner.emit.layout import AxisTable
+from shardc.partitioner.emit.names import Names
 from shardc.partitioner.optimise.einsums.product import cut_of_operand, cut_of_result, multiply_parts
 from shardc.partitioner.optimise.einsums.ring import Reader, Ring, gather_ring, scatter_ring
 from shardc.partitioner.optimise.einsums.ring_time import ring_of_gather, ring_of_scatter
@@ -27,9 +30,6 @@ from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.loops.prefetch_gathers import computed_from, known_early
 from shardc.partitioner.optimise.reduction import reducer
 from shardc.partitioner.options import Choice
-from shardc.partitioner.reshard.layout import AxisTable
-from shardc.partitioner.rewrite.emitter import Emitter, Reducers
-from shardc.partitioner.rewrite.names import Names
 
 __all__ = ["WindowEinsums"]
 

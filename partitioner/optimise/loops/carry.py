@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import trip_count
+from shardc.costs.kernels.trips import carried_element, trip_count
 from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation, users_of
 from shardc.hlo.ir.types import tuple_shape
 
-__all__ = ["Carry", "change_loops", "element", "open_loop", "part_of", "retyped", "tuple_of"]
+__all__ = ["Carry", "change_loops", "open_loop", "part_of", "retyped", "tuple_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,6 @@ def open_loop(loop: Instruction, start: Instruction, called: Mapping[Computation
     return Carry(loop, start.operands, condition, body)
 
 
-def element(x: Instruction, computation: Computation) -> int | None:
-    """Which element of the computation's only parameter ``x`` is."""
-    if x.opcode == "get-tuple-element" and x.operands[0] is computation.parameters[0]:
-        return int(x.attrs["index"])
-    return None
-
-
 def tuple_of(parts: Sequence[Instruction], like: Instruction) -> Instruction:
     return Instruction("tuple", tuple_shape(*(p.shape for p in parts)), parts, metadata=like.metadata)
 
@@ -70,7 +63,7 @@ def retyped(
         if i is old:
             return parameter
         changed = change(i, operands)
-        k = element(i, computation)
+        k = carried_element(i, computation)
         return part_of(parameter, k) if changed is None and k is not None else changed
 
     return rebuild_computation(computation, swap)

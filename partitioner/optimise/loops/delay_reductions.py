@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import Count
+from shardc.costs.kernels.trips import Count, carried_element
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, element, part_of, retyped
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retyped
 from shardc.partitioner.optimise.loops.stages import Worth, cheap, copied, counting, splittable
 from shardc.partitioner.options import Choice
 
@@ -67,7 +67,7 @@ def _tail(carry: Carry, count: Count) -> _Tail | None:
     """Everything behind those collectives that may wait."""
     body = carry.body
     users = users_of(body)
-    tested = {k for i in carry.condition if (k := element(i, carry.condition)) is not None} | {count.index}
+    tested = {k for i in carry.condition if (k := carried_element(i, carry.condition)) is not None} | {count.index}
     late: set[Instruction] = set()
     ends: set[int] = set()
     for i in body:
@@ -101,14 +101,16 @@ def _behind(
                 work.append(u)
     if not ends or ends & tested:
         return None
-    readers = (u for i in body if element(i, body) in ends for u in users[i])
+    readers = (u for i in body if carried_element(i, body) in ends for u in users[i])
     return (late, ends) if all(u in late for u in readers) else None
 
 
 def _at_hand(x: Instruction, body: Computation, ends: set[int]) -> bool:
     """Constants, what the tail itself carries, and elements that stay the same need not be held."""
-    k = element(x, body)
-    return x.opcode == "constant" or (k is not None and (k in ends or element(body.root.operands[k], body) == k))
+    k = carried_element(x, body)
+    return x.opcode == "constant" or (
+        k is not None and (k in ends or carried_element(body.root.operands[k], body) == k)
+    )
 
 
 def _rotated(carry: Carry, count: Count, tail: _Tail) -> list[Instruction]:
@@ -156,7 +158,7 @@ def _rotated(carry: Carry, count: Count, tail: _Tail) -> list[Instruction]:
 def _kept(
     old: Instruction, operands: tuple[Instruction, ...], body: Computation, parameter: Instruction
 ) -> Instruction:
-    k = element(old, body)
+    k = carried_element(old, body)
     if k is not None:
         return part_of(parameter, k)
     same = all(a is b for a, b in zip(operands, old.operands, strict=True))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations, topological
 from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.ir.types import tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, element, part_of, retyped
+from shardc.partitioner.optimise.loops.carry import Carry, part_of, retyped
 
 __all__ = ["hoist", "invariant", "needs"]
 
@@ -57,9 +58,9 @@ def invariant(body: Computation) -> set[Instruction]:
     """Instructions that give the same in every iteration."""
     still: set[Instruction] = set()
     for i in body:
-        k = element(i, body)
+        k = carried_element(i, body)
         if k is not None:
-            same = element(body.root.operands[k], body) == k
+            same = carried_element(body.root.operands[k], body) == k
         elif i.opcode == "parameter" or has_side_effect(i):
             same = False
         else:
@@ -90,7 +91,7 @@ def _outside(i: Instruction, carry: Carry, copies: dict[Instruction, Instruction
     """``i`` of the body, computed from the loop's initial state."""
     stop = carry.body.parameters[0]
     for x in topological([i]):
-        k = element(x, carry.body)
+        k = carried_element(x, carry.body)
         if x is stop or x in copies:
             continue
         copies[x] = carry.initial[k] if k is not None else x.replace(operands=tuple(copies[o] for o in x.operands))

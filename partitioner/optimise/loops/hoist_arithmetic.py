@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, element
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops
 from shardc.partitioner.optimise.loops.hoist import hoist, invariant, needs
 
 __all__ = ["HoistArithmetic"]
@@ -30,7 +31,7 @@ def _hoisted(carry: Carry, around: Computation) -> Sequence[Instruction] | None:
     def pays(i: Instruction) -> bool:
         if i not in still or not i.shape.is_array or not i.shape.dims or not instruction_flops(i):
             return False
-        made_of = [x for x in needs(i, still) if element(x, carry.body) is not None]
+        made_of = [x for x in needs(i, still) if carried_element(x, carry.body) is not None]
         return i.shape.nbytes <= sum(x.shape.nbytes for x in made_of)
 
     return hoist(carry, [i for i in carry.body if pays(i)])

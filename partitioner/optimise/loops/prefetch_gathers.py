@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import Count
+from shardc.costs.kernels.trips import Count, carried_element
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, element, part_of, retyped
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retyped
 from shardc.partitioner.optimise.loops.stages import Worth, cheap, copied, counting, splittable
 from shardc.partitioner.options import Choice
 
@@ -57,7 +57,7 @@ def _known_early(carry: Carry) -> list[Instruction]:
     (a counter, weights that stay); only those that change and that the rest of the iteration waits for."""
     body, root = carry.body, carry.body.root
     early = known_early(body)
-    still = {k for k in early if element(root.operands[k], body) == k}
+    still = {k for k in early if carried_element(root.operands[k], body) == k}
     known = computed_from(body, early, travelling=True)
     moving = known - computed_from(body, still, travelling=True)
     users = users_of(body)
@@ -83,7 +83,7 @@ def computed_from(body: Computation, early: set[int], *, travelling: bool) -> se
     """What comes from these elements through cheap instructions, and collectives if they may be among them."""
     known: set[Instruction] = set()
     for i in body:
-        k = element(i, body)
+        k = carried_element(i, body)
         if k is not None:
             fits = k in early
         elif i.opcode in COLLECTIVES:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, element, part_of, retyped
+from shardc.partitioner.emit.emitter import identity_of
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retyped
 from shardc.partitioner.optimise.reduction import again, kind, reducer
-from shardc.partitioner.rewrite.emitter import identity_of
 
 __all__ = ["SinkReductions"]
 
@@ -67,8 +68,8 @@ def _accumulator(carry: Carry, index: int, users: dict[Instruction, list[Instruc
     opcode = root.opcode
     if opcode not in ("add", "maximum", "minimum") or not _wide(root):
         return None
-    readers = [i for i in body if element(i, body) == index]
-    if len(readers) != 1 or any(element(i, carry.condition) == index for i in carry.condition):
+    readers = [i for i in body if carried_element(i, body) == index]
+    if len(readers) != 1 or any(carried_element(i, carry.condition) == index for i in carry.condition):
         return None
     path: list[Instruction] = []
     terms: list[Instruction] = []

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
 from shardc.costs.kernels.roofline import compute_seconds
-from shardc.costs.kernels.trips import Count, counted
+from shardc.costs.kernels.trips import Count, carried_element, counted
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, topological
 from shardc.hlo.ir.opset import COLLECTIVES, OPS, has_side_effect
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.partitioner.optimise.loops.carry import Carry, element
+from shardc.partitioner.emit.layout import AxisTable
+from shardc.partitioner.optimise.loops.carry import Carry
 from shardc.partitioner.options import Choice
-from shardc.partitioner.reshard.layout import AxisTable
 from shardc.partitioner.reshard.price import Seconds
 
 __all__ = ["Worth", "cheap", "copied", "counting", "splittable"]
@@ -52,7 +52,7 @@ def copied(
     """``wanted`` of the body computed from other elements of its state; ``done`` has and gets what is copied."""
     wanted = list(wanted)
     for x in topological(wanted):
-        k = element(x, body)
+        k = carried_element(x, body)
         if x is body.parameters[0] or x in done:
             continue
         done[x] = state[k] if k is not None else x.replace(operands=tuple(done[o] for o in x.operands))

@@ -15,7 +15,7 @@ from shardc.analysis.explain.candidates import Names, pattern_of, spec_text
 from shardc.analysis.explain.collect import collected
 from shardc.analysis.explain.difference import difference
 from shardc.analysis.explain.explanation import CollectiveReason, Explanation
-from shardc.partitioner.rewrite.cause import causes_of
+from shardc.partitioner.strategy.cause import causes_of
 from shardc.stages.stages import Partitioned
 from tests.analysis.explain import explain_programs as programs
 from tests.analysis.explain.transformer import transformer

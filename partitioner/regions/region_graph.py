@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.layout import Layout
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.rewrite.invariants import Pieces
-from shardc.partitioner.rules.rule import Local
 from shardc.partitioner.strategy.choose import Choice, Problem
+from shardc.partitioner.strategy.pieces import Pieces
+from shardc.partitioner.strategy.rule import Local
 
 __all__ = ["Costs", "Node", "Option", "Reader", "Region", "Wants", "Way", "Wire", "ends"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Metadata, Origin
 from shardc.hlo.ir.types import Shape
-from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.emit.layout import AxisTable, Layout
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.choose import Choice, Problem, alternatives, cost_of

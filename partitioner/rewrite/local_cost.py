@@ -1,38 +1,18 @@
-"""Called computations: partitioned once for each way in which their parameters and results lie."""
+"""What one run of a local computation sends."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.partitioner.reshard.layout import Layout
 from shardc.partitioner.reshard.moves import Cost
+from shardc.partitioner.rewrite.context import Context
 
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
-    from shardc.partitioner.rewrite.context import Context
-
-__all__ = ["SOME_TRIPS", "callee", "spent"]
+__all__ = ["SOME_TRIPS", "spent"]
 
 #: How often a loop of unknown length is taken to run, where it matters whether it does so more than once.
 SOME_TRIPS = 4
-
-
-def callee(
-    body: Body, computation: Computation, parameters: tuple[tuple[Layout, ...], ...], results: tuple[Layout, ...]
-) -> Computation:
-    """The local form of a computation; layouts are per leaf of each parameter and of the root."""
-    from shardc.partitioner.rewrite.body import partition_computation
-    from shardc.partitioner.rewrite.context import Signature
-
-    signature = Signature(computation, parameters, results)
-    known = body.context.callees
-    if signature not in known:
-        known[signature] = partition_computation(body.context, body.rules, computation, parameters, results)
-    return known[signature]
 
 
 def spent(context: Context, computation: Computation) -> Cost:

@@ -11,10 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import trip_count
+from shardc.costs.kernels.trips import carried_element, trip_count
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.partitioner.optimise.loops.carry import element
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.layout import Layout
 
 __all__ = ["Pieces", "pieces_read", "pieces_written", "repetitions"]
 
@@ -48,7 +47,7 @@ def pieces_written(body: Computation, index: int, times: int) -> Pieces | None:
     """What ``times`` runs of a loop's body write into element ``index`` of its state (layers' gradients under scan);
     None unless that is pieces, no more than all of it."""
     made = body.root.operands[index] if body.root.opcode == "tuple" else body.root
-    if made.opcode != "dynamic-update-slice" or element(made.operands[0], body) != index:
+    if made.opcode != "dynamic-update-slice" or carried_element(made.operands[0], body) != index:
         return None
     update, whole = made.operands[1].shape, made.shape.dims
     return Pieces(whole, update.dims, times) if times > 1 and times * update.size <= math.prod(whole) else None
@@ -69,7 +68,7 @@ def repetitions(module: Module) -> Mapping[Instruction, int]:
             continue
         computing = {o for i in body for o in i.operands if i.opcode not in _READERS and i is not body.root}
         for i in body:
-            index = element(i, body)
-            if index is not None and element(body.root.operands[index], body) == index and i not in computing:
+            index = carried_element(i, body)
+            if index is not None and carried_element(body.root.operands[index], body) == index and i not in computing:
                 found[i] = trips
     return found

@@ -7,41 +7,36 @@ dimensions pass through, the operations before it. Elsewhere propagation's layou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.reshard.layout import AxisTable, Layout
-from shardc.partitioner.rules.rule import Local, Row
+from shardc.partitioner.emit.layout import AxisTable, Layout
+from shardc.partitioner.rewrite.scope import Scope
+from shardc.partitioner.strategy.rule import Local, Row
 from shardc.sharding.rules.factor_rule import FactorRule
 
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
-
-__all__ = ["needs"]
+__all__ = ["required_layouts"]
 
 
-def needs(
-    body: Body, rules: Mapping[str, Row], live: Sequence[Instruction], results: Sequence[Layout]
-) -> dict[Instruction, Layout]:
+def required_layouts(scope: Scope, live: Sequence[Instruction], results: Sequence[Layout]) -> dict[Instruction, Layout]:
     """Layouts that all readers of an array need, for arrays whose propagated layout is another one."""
     asked: dict[Instruction, list[Layout | None]] = {}
     found: dict[Instruction, Layout] = {}
-    fixed = {body.computation.root: list(results)}
+    fixed = {scope.computation.root: list(results)}
     for op in reversed(live):
         if op.opcode == "while":
-            fixed[op.operands[0]] = list(body.wanted(op))
+            fixed[op.operands[0]] = list(scope.wanted(op))
         if op in fixed:
             for o, given in _leaves(op, fixed[op]):
                 asked.setdefault(o, []).append(given)
         if op.opcode == "tuple" and op in fixed:
             continue
-        wishes = set(asked.pop(op, ()))
-        wish = wishes.pop() if len(wishes) == 1 else None
-        row = rules[op.opcode]
-        if wish is not None and isinstance(row, Local) and op.shape.is_array and body.wanted(op)[0] is not wish:
-            found[op] = wish
-        for o, layout in _asks(body.context.table, row, op, found.get(op)):
+        aims = set(asked.pop(op, ()))
+        aim = aims.pop() if len(aims) == 1 else None
+        row = scope.rules[op.opcode]
+        if aim is not None and isinstance(row, Local) and op.shape.is_array and scope.wanted(op)[0] is not aim:
+            found[op] = aim
+        for o, layout in _asks(scope.context.table, row, op, found.get(op)):
             asked.setdefault(o, []).append(layout)
     return found
 

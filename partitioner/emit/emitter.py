@@ -18,9 +18,8 @@ from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
-from shardc.partitioner.reshard.layout import Atoms, AxisTable, Layout
-from shardc.partitioner.rewrite.bits import as_integers, from_integers
-from shardc.partitioner.rewrite.names import Names
+from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.names import Names
 
 __all__ = ["COMBINERS", "Emitter", "Reducers", "identity_of"]
 
@@ -344,17 +343,17 @@ class Emitter:
     def all_reduce(self, x: Instruction, atoms: Atoms, reduction: str) -> Instruction:
         """``reduction`` is sum, max, min, an HLO opcode, or bits: one member has an element, the others zero bits."""
         if reduction == "bits":
-            bits = as_integers(self, x)
-            return from_integers(self, self.all_reduce(bits, atoms, "sum"), x.shape.dtype)
+            bits = _as_integers(self, x)
+            return _from_integers(self, self.all_reduce(bits, atoms, "sum"), x.shape.dtype)
         body = self.reducers.get(COMBINERS.get(reduction, reduction), x.shape.dtype)
         return self.add("all-reduce", x.shape, x, replica_groups=self._groups(atoms), to_apply=body)
 
     def reduce_scatter(self, x: Instruction, dim: int, atoms: Atoms, reduction: str) -> Instruction:
         """As `all_reduce`, and each member keeps its part along ``dim``."""
         if reduction == "bits":
-            bits = as_integers(self, x)
+            bits = _as_integers(self, x)
             part = self.reduce_scatter(bits, bits.shape.rank - x.shape.rank + dim, atoms, "sum")
-            return from_integers(self, part, x.shape.dtype)
+            return _from_integers(self, part, x.shape.dtype)
         body = self.reducers.get(COMBINERS.get(reduction, reduction), x.shape.dtype)
         dims = list(x.shape.dims)
         dims[dim] //= self.table.extent(atoms)
@@ -383,3 +382,37 @@ class Emitter:
 
     def nbytes(self, x: Instruction) -> int:
         return math.prod(x.shape.dims) * x.shape.dtype.nbytes
+
+
+# -- bits ---------------------------------------------------------------------------------------------------------
+
+
+def _as_integers(em: Emitter, x: Instruction) -> Instruction:
+    """The bits of ``x``: of complex numbers real and imaginary parts, one after the other in a new first dimension.
+
+    Floats below a byte, which have no NaN, are bf16 there. What is no float stays as it is.
+    """
+    dtype = x.shape.dtype
+    if dtype.is_complex:
+        real = DTYPES[f"f{dtype.bits // 2}"]
+        parts = (em.add(part, x.shape.with_dtype(real), x) for part in ("real", "imag"))
+        return em.concatenate([em.reshape(_as_integers(em, p), (1, *x.shape.dims)) for p in parts], 0)
+    if not dtype.is_float:
+        return x
+    if dtype.bits < 8:
+        x = em.add("convert", x.shape.with_dtype(DTYPES["bf16"]), x)
+    integer = DTYPES[f"u{x.shape.dtype.bits}"]
+    return em.add("bitcast-convert", x.shape.with_dtype(integer), x)
+
+
+def _from_integers(em: Emitter, x: Instruction, dtype: DType) -> Instruction:
+    """The array of which `_as_integers` made ``x``."""
+    if dtype.is_complex:
+        real, dims = DTYPES[f"f{dtype.bits // 2}"], x.shape.dims[1:]
+        parts = (_from_integers(em, em.reshape(em.cut(x, 0, k, k + 1), dims), real) for k in range(2))
+        return em.add("complex", x.shape.with_dims(dims).with_dtype(dtype), *parts)
+    if not dtype.is_float:
+        return x
+    carrier = DTYPES["bf16"] if dtype.bits < 8 else dtype
+    x = em.add("bitcast-convert", x.shape.with_dtype(carrier), x)
+    return x if carrier is dtype else em.add("convert", x.shape.with_dtype(dtype), x)

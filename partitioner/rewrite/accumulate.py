@@ -9,24 +9,22 @@ accumulator above all, so that gradients of layers within microbatches travel on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.partitioner.reshard.layout import AxisTable, Layout
+from shardc.partitioner.emit.layout import Layout
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.price import Seconds
-from shardc.partitioner.rewrite.callees import SOME_TRIPS, callee, spent
-from shardc.partitioner.rewrite.invariants import Pieces, pieces_written
-from shardc.partitioner.rewrite.values import Partial, Value, leaves
+from shardc.partitioner.rewrite.body import Body
+from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, spent
+from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
+from shardc.partitioner.strategy.pieces import Pieces, pieces_written
+from shardc.partitioner.strategy.values import Partial, Value, leaves
 from shardc.partitioner.unreduced.linear import Spread, merged
 from shardc.partitioner.unreduced.widen_sums import can_be_partial, is_narrow, widened
 
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
-
-__all__ = ["as_run", "branch_layouts", "loop_state", "wishes"]
+__all__ = ["as_run", "branch_layouts", "loop_state"]
 
 Layouts = tuple[Layout, ...]
 
@@ -34,93 +32,6 @@ Layouts = tuple[Layout, ...]
 _MEMORY = 0.5
 #: What is less by rounding is not less.
 _LESS = 1 - 1e-9
-
-
-# -- what readers wish for ---------------------------------------------------------------------------------------
-
-
-def wishes(body: Body, live: Sequence[Instruction], results: Sequence[Layout]) -> dict[Instruction, Layout]:
-    """Layouts of the values whose only way is to results that are partial: partial as well.
-
-    Elements of loops' and conditionals' results are keyed by the instruction that takes them out.
-    """
-    if not any(x.unreduced for x in results):
-        return {}
-    spread = _spread(body)
-    sources = spread.sources(body.computation, _given(body))
-    asked: dict[Instruction, list[Partial | None]] = {}
-    root = body.computation.root
-    ends = root.operands if root.opcode == "tuple" and root.shape.is_tuple else (root,)
-    if len(ends) != len(results):
-        return {}
-    for o, layout in zip(ends, results, strict=True):
-        asked.setdefault(o, []).append(_partial_of(layout))
-    found: dict[Instruction, Layout] = {}
-    for op in reversed(live):
-        if op is root and ends is root.operands:
-            continue
-        all_wish = asked.pop(op, [])
-        wish = all_wish[0] if len(set(all_wish)) == 1 and len(all_wish) == max(body.uses.get(op, 1), 1) else None
-        if wish is not None and op in sources and op.shape.is_array and not _held(body, op, wish):
-            found[op] = _made_partial(body.context.table, (body.needs.get(op) or body.wanted(op)[0]), wish)
-        else:
-            wish = None
-        group = _group(spread, op, wish, sources)
-        for n, o in enumerate(op.operands):
-            asked.setdefault(o, []).append(wish if n in group else None)
-    return found
-
-
-def _spread(body: Body) -> Spread:
-    """How partial values spread as far as the program is partitioned."""
-    context = body.context
-    return Spread(body.rules, context.partial, context.layouts, context.linear)
-
-
-def _held(body: Body, op: Instruction, wish: Partial) -> bool:
-    """Is ``op`` a constraint that splits its value over axes over which it would be partial?"""
-    return op.opcode == "custom-call" and not body.wanted(op)[0].used.isdisjoint(wish.atoms)
-
-
-def _given(body: Body) -> dict[Instruction, Partial]:
-    """Parameters, and elements of them, that are partial already."""
-    given: dict[Instruction, Partial] = {}
-    for p, layouts in zip(body.computation.parameters, body.parameter_layouts, strict=True):
-        partial = [_partial_of(x) for x in layouts]
-        if p.shape.is_array and partial[0] is not None:
-            given[p] = partial[0]
-        if not p.shape.is_tuple or len(p.shape.elements) != len(partial):
-            continue
-        for i in body.computation:
-            if i.opcode == "get-tuple-element" and i.operands[0] is p:
-                own = partial[i.attrs["index"]]
-                if own is not None:
-                    given[i] = own
-    return given
-
-
-def _partial_of(layout: Layout) -> Partial | None:
-    return Partial(layout.unreduced, layout.reduction) if layout.unreduced else None
-
-
-def _group(
-    spread: Spread, op: Instruction, wish: Partial | None, sources: Mapping[Instruction, Partial]
-) -> tuple[int, ...]:
-    """The operands of ``op`` that should be partial for its result to be."""
-    if wish is None:
-        return ()
-    for group in spread.groups(op, wish.reduction):
-        near = [sources[op.operands[n]] for n in group if op.operands[n] in sources]
-        if any(p.reduction == wish.reduction for p in near):
-            return group
-    return ()
-
-
-def _made_partial(table: AxisTable, layout: Layout, partial: Partial) -> Layout:
-    """``layout`` with partial values over axes that then split nothing."""
-    gone = set(partial.atoms)
-    dims = (tuple(a for a in atoms if a not in gone) for atoms in layout.dims)
-    return table.layout(dims, partial.atoms, partial.reduction)
 
 
 # -- loops -------------------------------------------------------------------------------------------------------
@@ -137,7 +48,7 @@ def loop_state(body: Body, op: Instruction) -> Layouts:
     whole = body.wanted(op)
     if not op.shape.is_tuple or len(op.shape.elements) != len(whole):
         return whole
-    callee(body, op.attrs["body"], (whole,), whole)
+    body.callee(op.attrs["body"], (whole,), whole)
     trips = trip_count(op)
     options = _accumulators(body, op) if trips is None or trips > 0 else {}
     if not options:
@@ -167,13 +78,13 @@ def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
         if known is not op:
             context.repetitions = {**context.repetitions, **_repeated(context.repetitions, op, known)}
             whole = body.wanted(op)
-            callee(body, known.attrs["body"], (whole,), whole)
+            body.callee(known.attrs["body"], (whole,), whole)
     return known
 
 
 def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
     """Elements of a loop's state that could be partial, and how."""
-    spread = _spread(body)
+    spread = body.spread()
     found: dict[int, Partial] = {}
     for k, partial in spread.of_loop(op).items():
         shape = op.shape.elements[k]
@@ -210,7 +121,7 @@ def _repeated(known: Mapping[Instruction, int], old: Instruction, new: Instructi
 
 def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[int, Partial]) -> Layouts:
     table = body.context.table
-    return tuple(_made_partial(table, x, chosen[k]) if k in chosen else x for k, x in enumerate(state))
+    return tuple(with_partial(table, x, chosen[k]) if k in chosen else x for k, x in enumerate(state))
 
 
 def _bytes(body: Body, op: Instruction, state: Layouts) -> int:
@@ -221,7 +132,7 @@ def _bytes(body: Body, op: Instruction, state: Layouts) -> int:
 
 def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
     """What a loop sends with its state in these layouts: on the way in, in all iterations, and for its readers."""
-    local = callee(body, as_run(body, op, state).attrs["body"], (state,), state)
+    local = body.callee(as_run(body, op, state).attrs["body"], (state,), state)
     wire, count = spent(body.context, local)
     costs = [(trips * wire, trips * count)]
     costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]
@@ -246,7 +157,7 @@ def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout, pieces: 
     ]
     if not readers and op is not body.computation.root:
         return (0.0, 0)
-    wanted = {body.needs.get(r) or body.wanted(op)[index] for r in readers} or {body.wanted(op)[index]}
+    wanted = {body.required.get(r) or body.wanted(op)[index] for r in readers} or {body.wanted(op)[index]}
     if pieces is None or not pieces.moves(layout, *wanted):
         pieces = Pieces(shape.dims, shape.dims, 1)
     costs = [body.context.resharder.cost(pieces.dims, shape.dtype.nbytes, layout, w) for w in wanted]
@@ -264,16 +175,16 @@ def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]
     operands = [body.wanted(b.parameters[0]) for b in branches]
     results = body.wanted(op)
     base = _branches_cost(body, op, operands, results)
-    spread = _spread(body)
+    spread = body.spread()
     given = [_passed_partial(body, o, b, spread) for o, b in zip(op.operands[1:], branches, strict=True)]
     partial = _partial_results(body, op, spread, given)
     if not partial:
         return operands, results
     table = body.context.table
-    after = tuple(_made_partial(table, x, partial[k]) if k in partial else x for k, x in enumerate(results))
+    after = tuple(with_partial(table, x, partial[k]) if k in partial else x for k, x in enumerate(results))
     before = [
         tuple(
-            _made_partial(table, x, mine[k][0]) if k in mine and mine[k][1] <= partial.keys() else x
+            with_partial(table, x, mine[k][0]) if k in mine and mine[k][1] <= partial.keys() else x
             for k, x in enumerate(layouts)
         )
         for layouts, mine in zip(operands, given, strict=True)
@@ -292,7 +203,7 @@ def _passed_partial(body: Body, operand: Instruction, branch: Computation, sprea
     shape = operand.shape
     flat = shape.is_array or (shape.is_tuple and all(s.is_array for s in shape.elements))
     for k, value in enumerate(leaves(body.values[operand])) if flat else ():
-        partial = _partial_of(value.layout)
+        partial = partial_of(value.layout)
         if partial is not None:
             after = spread.through_branch(branch, frozenset((k,)) if shape.is_tuple else None, partial.reduction)
             if after is not None:
@@ -317,12 +228,12 @@ def _partial_results(body: Body, op: Instruction, spread: Spread, given: Sequenc
 def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], results: Layouts) -> Cost:
     costs: list[Cost] = []
     for branch, operand, layouts in zip(branches_of(op.attrs), op.operands[1:], operands, strict=True):
-        local = callee(body, branch, (layouts,), results)
+        local = body.callee(branch, (layouts,), results)
         costs.append(spent(body.context, local))
         costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[operand]), layouts, strict=True)]
     if op.shape.is_array:
         shape, resharder = op.shape, body.context.resharder
-        wanted = body.needs.get(op) or body.wanted(op)[0]
+        wanted = body.required.get(op) or body.wanted(op)[0]
         costs.append(resharder.cost(shape.dims, shape.dtype.nbytes, results[0], wanted))
     elif all(s.is_array for s in op.shape.elements):
         costs += [_exit_cost(body, op, k, x) for k, x in enumerate(results)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardc.hlo.ir.opset import WindowDim
+from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import elements_read, fetched_bytes, outputs
-from shardc.partitioner.reshard.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.windows import Source, Wish
 from shardc.partitioner.strategy.choose import Problem
 

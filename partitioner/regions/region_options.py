@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from shardc.partitioner.reshard.layout import Atoms, Layout
+from shardc.partitioner.emit.layout import Atoms, Layout
+from shardc.partitioner.regions.dry_run import settled
+from shardc.partitioner.regions.region_graph import Node, Option, Region, Way, Wire
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.choose import Choice, assign, laid_out, moved_away
-from shardc.partitioner.strategy.dry_run import settled
-from shardc.partitioner.strategy.region_graph import Node, Option, Region, Way, Wire
 
 __all__ = ["Options"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.regions.eliminate_variables import Factor, Network
+from shardc.partitioner.regions.region_graph import Costs, Node, Option, Reader, Region, Wire
 from shardc.partitioner.reshard.price import Bytes
-from shardc.partitioner.strategy.eliminate_variables import Factor, Network
-from shardc.partitioner.strategy.region_graph import Costs, Node, Option, Reader, Region, Wire
 
 __all__ = ["RegionNetwork"]
 

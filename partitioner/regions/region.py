@@ -14,18 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.regions.dry_run import Script, rehearse
+from shardc.partitioner.regions.region_budget import Budget
+from shardc.partitioner.regions.region_graph import Costs, Node, Option, Region, Wire, ends
+from shardc.partitioner.regions.region_network import RegionNetwork
+from shardc.partitioner.regions.region_options import Options
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.rewrite.body import partition_computation
-from shardc.partitioner.rewrite.cause import Regional
 from shardc.partitioner.rewrite.context import Context
-from shardc.partitioner.rules.rule import Row
+from shardc.partitioner.strategy.cause import Regional
 from shardc.partitioner.strategy.decisions import Plan, Planned
-from shardc.partitioner.strategy.dry_run import Script, rehearse
-from shardc.partitioner.strategy.region_budget import Budget
-from shardc.partitioner.strategy.region_graph import Costs, Node, Option, Region, Wire, ends
-from shardc.partitioner.strategy.region_network import RegionNetwork
-from shardc.partitioner.strategy.region_options import Options
+from shardc.partitioner.strategy.rule import Row
 
 __all__ = ["Search", "make_plan"]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
 from shardc.hlo.ir.ir import Instruction, Metadata
 from shardc.hlo.ir.types import Shape
-from shardc.partitioner.reshard.layout import Atoms, Layout
-
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.cause import Decided
+from shardc.partitioner.emit.layout import Atoms, Layout
+from shardc.partitioner.strategy.cause import Decided
 
 __all__ = ["Partial", "Tree", "Value", "leaves"]
 

@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from shardc.costs.kernels.flops import MOVES
-from shardc.costs.kernels.trips import executions
+from shardc.costs.kernels.trips import carried_element, executions
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape, array_shape
-from shardc.partitioner.optimise.loops.carry import element
-from shardc.partitioner.reshard.layout import Layout
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.names import Names
+from shardc.partitioner.regions.region_graph import Node, Option, Reader, Way, Wire
 from shardc.partitioner.rewrite.body import REDUCIBLE_LATER, Body
 from shardc.partitioner.rewrite.context import Context, Signature
-from shardc.partitioner.rewrite.emitter import Emitter
-from shardc.partitioner.rewrite.invariants import pieces_read
-from shardc.partitioner.rewrite.names import Names
-from shardc.partitioner.rewrite.values import Tree, Value, leaves
 from shardc.partitioner.rules.control import want_reduced
-from shardc.partitioner.rules.rule import Local, Row
 from shardc.partitioner.strategy.choose import Choice, Problem, volume
-from shardc.partitioner.strategy.region_graph import Node, Option, Reader, Way, Wire
+from shardc.partitioner.strategy.pieces import pieces_read
+from shardc.partitioner.strategy.rule import Local, Row
+from shardc.partitioner.strategy.values import Tree, Value, leaves
 
 __all__ = ["Script", "rehearse"]
 
@@ -412,4 +411,4 @@ def _still(loop: Computation) -> frozenset[int]:
     root = loop.root
     if root.opcode != "tuple" or any(o.shape.is_tuple for o in root.operands):
         return frozenset()
-    return frozenset(k for k, o in enumerate(root.operands) if element(o, loop) == k)
+    return frozenset(k for k, o in enumerate(root.operands) if carried_element(o, loop) == k)

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.partitioner.reshard.layout import Atoms
-from shardc.partitioner.rewrite.emitter import Emitter
+from shardc.partitioner.emit.emitter import Emitter
+from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.strategy.choose import Choice, Sends
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
-if TYPE_CHECKING:
-    from shardc.partitioner.rewrite.body import Body
-    from shardc.partitioner.rewrite.values import Tree
-
 __all__ = [
-    "Handled",
     "Local",
     "Refused",
     "Row",
@@ -121,8 +116,19 @@ def always(sends: Sends) -> SendsOf:
     return lambda op, rule: sends
 
 
+class Row:
+    """What the table of partition rules says of one opcode: `Local`, `Refused`, or `Handled` by the rewriting."""
+
+    __slots__ = ()
+
+    @property
+    def ways(self) -> tuple[Local, ...]:
+        """The ways to do the operation on shards."""
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
-class Local:
+class Local(Row):
     """An operation that runs on shards by its factor rule.
 
     ``strategy`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
@@ -148,18 +154,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
-    """An operation with its own way: data flow, control flow, values made from nothing."""
-
-    strategy: str
-    partition: Callable[[Body, Instruction], Tree]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Row):
     """An operation that no global program can hold, because of ``why``."""
 
     why: str
-
-
-Row = Local | Handled | Refused

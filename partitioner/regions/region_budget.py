@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from shardc.partitioner.reshard.layout import AxisTable, Layout
-from shardc.partitioner.strategy.region_graph import Node, Wire
+from shardc.partitioner.emit.layout import AxisTable, Layout
+from shardc.partitioner.regions.region_graph import Node, Wire
 
 __all__ = ["Budget"]
 
