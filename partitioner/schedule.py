@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardc.hlo.ir.asynchronous import is_done, is_start
-from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 
 __all__ = ["Costs", "Plan", "Timeline", "Transfer", "schedules", "timeline"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.ir.infer import infer_shape
-from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, Origin
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, Origin, called_computations
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import AnySharding
 from shardc.hlo.ir.types import DType, Shape, array_shape
@@ -97,8 +97,6 @@ def make_module(name: str, entry: Computation, **fields: Any) -> Module:
 
 def reachable_computations(entry: Computation) -> tuple[Computation, ...]:
     """All computations that ``entry`` calls, callees first, ``entry`` last; deep programs do not recurse here."""
-    from shardc.hlo.ir.ir import called_computations
-
     order: dict[Computation, None] = {}
     stack: list[tuple[Computation, bool]] = [(entry, False)]
     while stack:
@@ -116,7 +114,5 @@ def reachable_computations(entry: Computation) -> tuple[Computation, ...]:
 
 def uncalled_computations(module: Module) -> list[Computation]:
     """The computations, besides the entry, that nobody calls: other functions of the program."""
-    from shardc.hlo.ir.ir import called_computations
-
     called = {c for i in module.instructions() for _, c in called_computations(i)}
     return [c for c in module.computations if c is not module.entry and c not in called]

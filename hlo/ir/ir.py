@@ -15,6 +15,7 @@ from typing import Any
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 
@@ -29,6 +30,7 @@ __all__ = [
     "Origin",
     "Rebuilt",
     "called_computations",
+    "has_side_effect",
     "names_of_one",
     "rebuild_computation",
     "rebuild_computations",
@@ -173,6 +175,20 @@ def called_computations(instruction: Instruction) -> Iterator[tuple[str, Computa
                 yield key, c
 
 
+#: Opcodes that run the computations they call as programs, side effects and all.
+_RUNS_COMPUTATIONS = frozenset({"call", "while", "conditional", "async-start"})
+
+
+def has_side_effect(instruction: Instruction) -> bool:
+    """Must this instruction stay although nobody reads its value?"""
+    if instruction.opcode == "custom-call":
+        a = instruction.attrs
+        return bool(a.get("custom_call_has_side_effect", False)) or a["custom_call_target"].startswith("check.")
+    if instruction.opcode in _RUNS_COMPUTATIONS:
+        return any(has_side_effect(i) for _, c in called_computations(instruction) for i in c)
+    return OPS[instruction.opcode].side_effect
+
+
 class Computation:
     """A function: instructions in a topological order (operands first), and the root whose value it returns."""
 
@@ -257,11 +273,6 @@ class Module:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
-    def __str__(self) -> str:
-        from shardc.hlo.text.printer import print_module
-
-        return print_module(self)
-
 
 def names_of_one(names: Sequence[str]) -> tuple[str, ...]:
     """``names`` without those that several have, which say nothing: TensorFlow calls every argument ``XLA_Args``."""
@@ -314,8 +325,6 @@ def rebuild_computation(
     parameters and what has side effects, which keeps its order: ``inlined`` has what else has some in a replacement, by
     what it replaces, and may be filled by ``change``.
     """
-    from shardc.hlo.ir.opset import has_side_effect
-
     if isinstance(called, Rebuilt):
         moved: Mapping[Computation, Computation] = called.moved
     else:

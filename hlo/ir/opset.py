@@ -38,12 +38,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shardc.hlo.ir.ir import Instruction
-
-__all__ = ["COLLECTIVES", "FAMILIES", "OPS", "ConvDims", "Op", "Window", "WindowDim", "has_side_effect"]
+__all__ = ["COLLECTIVES", "FAMILIES", "OPS", "ConvDims", "Op", "Window", "WindowDim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,16 +261,3 @@ OPS: Mapping[str, Op] = MappingProxyType(_ops())
 COLLECTIVES = frozenset(
     o for o, r in OPS.items() if r.family == "collective" and not o.endswith(("-done", "-id")) and not r.side_effect
 )
-
-_RUNS_COMPUTATIONS = frozenset({"call", "while", "conditional", "async-start"})
-
-
-def has_side_effect(instruction: Instruction) -> bool:
-    """Must this instruction stay although nobody reads its value?"""
-    if instruction.opcode == "custom-call":
-        a = instruction.attrs
-        return bool(a.get("custom_call_has_side_effect", False)) or a["custom_call_target"].startswith("check.")
-    if instruction.opcode in _RUNS_COMPUTATIONS:
-        values = [c for v in instruction.attrs.values() for c in (v if isinstance(v, tuple) else (v,))]
-        return any(has_side_effect(i) for c in values if hasattr(c, "instructions") for i in c.instructions)
-    return OPS[instruction.opcode].side_effect

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, rebuild_computation
 from shardc.hlo.ir.lapack import LAPACK
-from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.simplify.make import map_computations
 from shardc.hlo.simplify.structure import Structure
 

@@ -16,11 +16,11 @@ from shardc.hlo.ir.ir import (
     Module,
     Rebuilt,
     called_computations,
+    has_side_effect,
     rebuild_computation,
     topological,
 )
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.ir.types import Shape
 
 __all__ = [

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import ParseError, ShardcError, UnsupportedError
+from shardc.hlo.ir.infer import infer_shape
 from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata
-from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.opset import OPS, Op
 from shardc.hlo.ir.sharding import AnySharding
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.text.attributes import COMMON, read_attribute
@@ -24,9 +25,16 @@ from shardc.hlo.text.rules import RULES, SPELLINGS, complete
 from shardc.hlo.text.scanner import Scanner, moved
 from shardc.hlo.text.shapes import try_shape
 from shardc.hlo.text.vocabulary import checked
-from shardc.hlo.text.wrappers import check_wrapper, read_wrapped
+from shardc.hlo.text.wrappers import (
+    START_ATTRIBUTES,
+    check_start_shape,
+    check_wrapper,
+    split_spelling,
+    wrap,
+    wrapped_instruction,
+)
 
-__all__ = ["OPCODE_SPELLING", "ComputationReader", "Draft", "Shared", "check_name"]
+__all__ = ["OPCODE_SPELLING", "ComputationReader", "Shared", "check_name"]
 
 #: Opcodes whose name in HLO text differs from the op set's.
 OPCODE_SPELLING: Mapping[str, str] = MappingProxyType({"optimization-barrier": "opt-barrier"})
@@ -133,7 +141,7 @@ class ComputationReader:
             )
         return Computation(self.name, self.instructions, self.root or self.instructions[-1])
 
-    def register(self, computation: Computation) -> Computation:
+    def _register(self, computation: Computation) -> Computation:
         """Add a computation that has no name in the text."""
         name, number = computation.name, 0
         while computation.name in self.computations:
@@ -145,7 +153,7 @@ class ComputationReader:
     def _inline(self, role: str) -> Computation:
         """A computation written in place of its name."""
         name = f"{self.name}.{role}"
-        return self.register(ComputationReader(self.scanner, self.shared, name).read_body())
+        return self._register(ComputationReader(self.scanner, self.shared, name).read_body())
 
     # --- one instruction ------------------------------------------------------------------------------------
 
@@ -175,28 +183,57 @@ class ComputationReader:
         opcode = _OPCODE_OF_TEXT.get(spelled, spelled)
         row = OPS.get(opcode)
         if row is None or (opcode is spelled and opcode in OPCODE_SPELLING):
-            wrapped = read_wrapped(self, draft)
-            if wrapped is None:
+            short = split_spelling(spelled)
+            if short is None:
                 raise _unknown_opcode(self.scanner, spelled, draft.op_at)
-            return wrapped
+            return self._short_wrapper(draft, *short)
         attrs: dict[str, Any] = {}
         operands = self._operands(opcode, draft, attrs)
         if row.arity is not None and len(operands) != row.arity:
             raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=draft.op_at)
         kinds = row.attributes if opcode not in SPELLINGS else {**row.attributes, **SPELLINGS[opcode]}
-        fields = {} if is_nested else self.read_attributes(opcode, kinds, attrs, draft.shape, draft.name)
+        fields = {} if is_nested else self._read_attributes(opcode, kinds, attrs, draft.shape, draft.name)
         draft.shape = complete(opcode, operands, attrs, draft.shape)
-        for key in row.required:
-            if key not in attrs:
-                raise self.scanner.error(f"{opcode} %{draft.name} lacks the attribute {key}", at=draft.op_at)
+        self._require(row, opcode, attrs, draft)
         rule = RULES.get(opcode)
         if rule is not None and (wrong := rule(operands, attrs, draft.shape)) is not None:
             raise self.scanner.error(f"{opcode} %{draft.name}: {wrong}", at=draft.op_at)
-        if opcode.startswith("async-"):
-            check_wrapper(self, draft, operands, attrs)
-        return self.add(draft, opcode, operands, attrs, fields)
+        if opcode.startswith("async-") and (wrong := check_wrapper(opcode, draft.shape, operands, attrs)) is not None:
+            raise self.scanner.error(wrong, at=draft.op_at)
+        return self._add(draft, opcode, operands, attrs, fields)
 
-    def add(
+    def _require(self, row: Op, spelled: str, attrs: Mapping[str, Any], draft: Draft) -> None:
+        for key in row.required:
+            if key not in attrs:
+                raise self.scanner.error(f"{spelled} %{draft.name} lacks the attribute {key}", at=draft.op_at)
+
+    def _short_wrapper(self, draft: Draft, wrapped: Op, step: str) -> Instruction:
+        """An asynchronous wrapper in its short spelling; the position is behind its ``(``."""
+        scanner, spelled = self.scanner, draft.spelled
+        if draft.shape is None:
+            raise scanner.error(f"{spelled} needs its shape", at=draft.op_at)
+        operands = self._read_operands()
+        attrs: dict[str, Any] = {}
+        if step == "start":
+            if (wrong := check_start_shape(draft.shape)) is not None:
+                raise scanner.error(wrong, at=draft.op_at)
+            kinds = {**wrapped.attributes, **START_ATTRIBUTES}
+            fields = self._read_attributes(spelled, kinds, attrs, draft.shape)
+            outer = {k: attrs.pop(k) for k in START_ATTRIBUTES if k in attrs}
+            self._require(wrapped, spelled, attrs, draft)
+            outer["calls"] = self._register(wrap(wrapped, draft.shape.elements[1], operands, attrs))
+            return self._add(draft, "async-start", operands, outer, fields)
+        opcode = f"async-{step}"
+        fields = self._read_attributes(spelled, OPS[opcode].attributes, attrs, draft.shape)
+        inner = wrapped_instruction(operands)
+        if inner is None or inner.opcode != wrapped.opcode:
+            found = "nothing" if inner is None else inner.opcode
+            raise scanner.error(
+                f"{spelled} must belong to a {wrapped.opcode}-start, it is given {found}", at=draft.op_at
+            )
+        return self._add(draft, opcode, operands, attrs, fields)
+
+    def _add(
         self,
         draft: Draft,
         opcode: str,
@@ -239,8 +276,6 @@ class ComputationReader:
         return made
 
     def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
-        from shardc.hlo.ir.infer import infer_shape
-
         if opcode in _SHAPE_IS_WRITTEN:
             spelled = OPCODE_SPELLING.get(opcode, opcode)
             raise self.scanner.error(f"{spelled} needs the shape of its result", at=at, fix="write the shape")
@@ -274,9 +309,9 @@ class ComputationReader:
             attrs["literal"] = read_literal(scanner, draft.shape, draft.name)
             scanner.expect(")", "after the constant")
             return ()
-        return self.read_operands()
+        return self._read_operands()
 
-    def read_operands(self) -> tuple[Instruction, ...]:
+    def _read_operands(self) -> tuple[Instruction, ...]:
         """Operands up to and with the closing parenthesis."""
         scanner = self.scanner
         found = _PLAIN_OPERANDS.match(scanner.text, scanner.pos)
@@ -341,7 +376,7 @@ class ComputationReader:
         if shape is None:
             raise self.scanner.error(f"operand {name!r} of a single instruction needs its shape", at=at)
         index = sum(i.opcode == "parameter" for i in self.instructions)
-        return self.add(Draft(name, at, shape, "parameter", at), "parameter", (), {"index": index})
+        return self._add(Draft(name, at, shape, "parameter", at), "parameter", (), {"index": index})
 
     def _element(self, base: Instruction, index: int, at: int) -> Instruction:
         if not base.shape.is_tuple or index >= len(base.shape.elements):
@@ -353,7 +388,7 @@ class ComputationReader:
         while name in self.by_name:
             name += ".1"
         draft = Draft(name, at, base.shape.elements[index], "get-tuple-element", at)
-        return self.add(draft, draft.spelled, (base,), {"index": index})
+        return self._add(draft, draft.spelled, (base,), {"index": index})
 
     def _unknown_name(self, name: str, at: int) -> ShardcError:
         near = difflib.get_close_matches(name, self.by_name, n=3)
@@ -362,7 +397,7 @@ class ComputationReader:
 
     # --- attributes -----------------------------------------------------------------------------------------
 
-    def read_attributes(
+    def _read_attributes(
         self, opcode: str, kinds: Mapping[str, str], attrs: dict[str, Any], shape: Shape | None, name: str = ""
     ) -> dict[str, Any]:
         """Read ``, key=value`` into ``attrs``; sharding and metadata, which are no attributes, are returned.

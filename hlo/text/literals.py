@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.ir.types import DType, Shape
+from shardc.hlo.ir.types import DTYPES, DType, Shape
 from shardc.hlo.text.scanner import Scanner
 
 __all__ = ["print_literal", "read_literal"]
@@ -351,10 +351,4 @@ def _float32_texts(wide: NDArray[Any]) -> list[str]:
     return texts
 
 
-def _float_types() -> dict[str, DType]:
-    from shardc.hlo.ir.types import DTYPES
-
-    return {"float32": DTYPES["f32"], "float64": DTYPES["f64"]}
-
-
-_FLOAT_TYPES = _float_types()
+_FLOAT_TYPES = {"float32": DTYPES["f32"], "float64": DTYPES["f64"]}

@@ -14,9 +14,8 @@ from typing import Any
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, PROPAGATION_BARRIER, SHARDING_GROUP
-from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, topological
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, has_side_effect, topological
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.text.notations.shardy import parse_sdy_meshes, parse_sdy_names, parse_sdy_shardings
 

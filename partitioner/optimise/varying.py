@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.ir.opset import COLLECTIVES, has_side_effect
+from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import Sharding
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
 

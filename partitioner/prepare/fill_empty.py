@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.ir import Instruction, Module, has_side_effect, rebuild_module
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.ir.sharding import Sharding
 
 __all__ = ["FillEmpty"]

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from shardc.hlo.ir.build import reachable_computations
-from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation
-from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, has_side_effect, rebuild_computation
 from shardc.partitioner.rewrite.manual import is_manual
 
 __all__ = ["InlineShardedCalls"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 from shardc.partitioner.emit.layout import Layout
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.rule import Row

@@ -23,6 +23,7 @@ from shardc.hlo.ir.custom_calls import CustomCall, need_new
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
+from shardc.hlo.text.printer import print_module
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled, job_config
 from shardc.partitioner.options import Choice, PartitionOptions
@@ -218,7 +219,7 @@ class Program:
 
     def as_text(self) -> str:
         """The program as HLO text."""
-        return str(self.module)
+        return print_module(self.module)
 
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import program_html
@@ -315,7 +316,7 @@ class Propagated:
 
     def as_text(self) -> str:
         """HLO text with a sharding on every instruction."""
-        return str(self.module)
+        return print_module(self.module)
 
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import propagated_html
@@ -352,7 +353,7 @@ class Partitioned(Reported):
 
     def as_text(self) -> str:
         """HLO text that XLA compiles and runs as it is."""
-        return str(self.module)
+        return print_module(self.module)
 
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import partitioned_html

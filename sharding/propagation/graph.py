@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.ir.opset import has_side_effect
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.prepare.manual import Border

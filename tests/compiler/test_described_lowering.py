@@ -19,6 +19,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import run_pipeline
+from shardc.hlo.text.printer import print_module
 from tests.compiler.checking import CHECKED, assert_close, program, random_arguments
 
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
@@ -91,8 +92,8 @@ def test_processors_get_what_is_compiled() -> None:
     text = f"x = f32[30,40] parameter(0)\ny = f32[40,50] parameter(1)\nd = f32[30,50] dot(x, y), {DOT}\n"
     module = program(text + "ROOT t = f32[50,30] transpose(d), dimensions={1,0}")
     described = lower_for(module, load_machine("host"))
-    assert str(described.module) == str(lower(module, Config()).module)
-    assert str(lower_for(module, H100).module) != str(described.module)
+    assert print_module(described.module) == print_module(lower(module, Config()).module)
+    assert print_module(lower_for(module, H100).module) != print_module(described.module)
 
 
 def test_accelerators_do_without_what_our_kernels_need() -> None:

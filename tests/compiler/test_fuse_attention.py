@@ -17,6 +17,7 @@ from shardc.costs.machines.machine import load_machine
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import run_pipeline
+from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from tests.compiler.checking import CHECKED, SUM, assert_close, program, random_arguments
 
@@ -98,7 +99,7 @@ def test_scores_that_are_in_memory_anyway_stay(module: Module) -> None:
 
 def test_thick_matrices_stay() -> None:
     """Products as large as their operands are no scores."""
-    text = str(attention()).replace(f",{D}]", ",32]")
+    text = print_module(attention()).replace(f",{D}]", ",32]")
     module = read_hlo(text)
     assert not fused(module)
 

@@ -21,6 +21,7 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
+from shardc.hlo.text.printer import print_module
 from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.partition import partition
@@ -269,11 +270,11 @@ def run(dtype: str, first: Make, seed: int, *, compiled: bool) -> None:
     (want,) = evaluate(module, args)
     local = partition(module)
     (got,) = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
-    assert same_bits(got, want), f"{label}\n{module}\n{local}\n{got}\n{want}"
+    assert same_bits(got, want), f"{label}\n{print_module(module)}\n{print_module(local)}\n{got}\n{want}"
     if compiled:
         config = Config()
         result = Compiled(compile_module(local, config), config=config)(*args)
-        assert same_bits(np.asarray(result), want), f"{label}, compiled\n{module}\n{local}"
+        assert same_bits(np.asarray(result), want), f"{label}, compiled\n{print_module(module)}\n{print_module(local)}"
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -22,6 +22,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.ir.types import array_shape
+from shardc.hlo.text.printer import print_module
 from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.equivalence import gather_results
 from shardc.partitioner.partition import partition
@@ -163,11 +164,11 @@ def on_a_mesh(seed: int, *, compiled: bool) -> None:
     assert np.all(evaluate(module, args)[0]), label
     local = partition(module)
     got = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
-    assert np.all(got[0]), f"{label}\n{module}\n{local}"
+    assert np.all(got[0]), f"{label}\n{print_module(module)}\n{print_module(local)}"
     if compiled:
         config = Config()
         found = Compiled(compile_module(local, config), config=config)(*args)[0]
-        assert np.all(np.asarray(found)), f"{label}, compiled\n{module}\n{local}"
+        assert np.all(np.asarray(found)), f"{label}, compiled\n{print_module(module)}\n{print_module(local)}"
 
 
 def on_one_device(seed: int) -> None:
@@ -175,7 +176,7 @@ def on_one_device(seed: int) -> None:
     module = make_module("one", computation)
     config = Config()
     found = Compiled(compile_module(module, config), config=config)(*arguments(module, seed))[0]
-    assert np.all(np.asarray(found)), f"seed {seed}, {pick}\n{module}"
+    assert np.all(np.asarray(found)), f"seed {seed}, {pick}\n{print_module(module)}"
 
 
 def test_what_is_picked_from_an_expression_is_in_it() -> None:

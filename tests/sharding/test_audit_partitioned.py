@@ -19,6 +19,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, tuple_shape
+from shardc.hlo.text.printer import print_module
 from shardc.partitioner.equivalence import scatter_array, shard_places
 from shardc.partitioner.partition import partition
 from shardc.sharding.propagation.propagate import propagate
@@ -96,7 +97,7 @@ def test_partitioned_operations_equal_the_whole(request: pytest.FixtureRequest) 
             count += 1
             bad = mistakes(case, module)
             if bad:
-                wrong.append(f"{case.name}: {', '.join(bad[:3])}\n{module}{case.rule}")
+                wrong.append(f"{case.name}: {', '.join(bad[:3])}\n{print_module(module)}{case.rule}")
     print(f"{count} partitioned operations, {len(wrong)} wrong")
     assert not wrong, f"{len(wrong)} of {count}\n" + "\n".join(wrong[:5])
     assert count > 100

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.ir import Instruction, has_side_effect
 
 __all__ = ["Cluster", "ClusterOrder"]
 

@@ -6,8 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 
 from shardc.compiler.lower.fuse.fusion_rules import is_alias
-from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 
 __all__ = ["ORDERS", "Facts", "backwards", "depth_first", "forwards", "largest_first"]
 

@@ -6,8 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.compiler.lower.fuse.fusion_rules import is_elementwise
-from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
-from shardc.hlo.ir.opset import has_side_effect
+from shardc.hlo.ir.ir import (
+    Computation,
+    Instruction,
+    Module,
+    has_side_effect,
+    rebuild_computation,
+    rebuild_computations,
+    users_of,
+)
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.simplify.eliminate_dead import live_part
 from shardc.hlo.simplify.make import effects, keep_reachable, make, scalar_value, with_order

@@ -11,10 +11,11 @@ from shardc.hlo.ir.ir import (
     Instruction,
     Module,
     called_computations,
+    has_side_effect,
     rebuild_computation,
     rebuild_computations,
 )
-from shardc.hlo.ir.opset import COLLECTIVES, has_side_effect
+from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.simplify.eliminate_dead import live_part
 from shardc.hlo.simplify.make import inline, keep_reachable
 

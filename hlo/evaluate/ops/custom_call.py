@@ -16,10 +16,9 @@ from shardc.hlo.evaluate.ops.processes import run_processes
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir.callbacks import is_callback
 from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL, MARKERS, expansion, unknown_call
-from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.ir import Instruction, has_side_effect
 from shardc.hlo.ir.lapack import LAPACK, attributes_of
 from shardc.hlo.ir.lapack_layouts import has_other_layouts
-from shardc.hlo.ir.opset import has_side_effect
 
 __all__ = ["CUSTOM_CALL"]
 

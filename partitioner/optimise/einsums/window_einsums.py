@@ -12,12 +12,13 @@ from shardc.hlo.ir.ir import (
     Instruction,
     Module,
     Origin,
+    has_side_effect,
     rebuild_computation,
     rebuild_computations,
     topological,
     users_of,
 )
-from shardc.hlo.ir.opset import OPS, has_side_effect
+from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.simplify.make import keep_reachable
 from shardc.partitioner.emit.emitter import Emitter, Reducers

@@ -10,8 +10,8 @@ from shardc.costs.kernels.roofline import compute_seconds
 from shardc.costs.kernels.trips import Count, carried_element, counted
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
-from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, topological
-from shardc.hlo.ir.opset import COLLECTIVES, OPS, has_side_effect
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, has_side_effect, topological
+from shardc.hlo.ir.opset import COLLECTIVES, OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.optimise.loops.carry import Carry

@@ -21,6 +21,7 @@ from shardc.compiler.gpu.program import HostStep, LaunchStep, ProductStep, leaf_
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
+from shardc.hlo.text.printer import print_module
 from shardc.native.gpu.assemble import can_assemble
 from shardc.native.gpu.product import Product
 from shardc.native.gpu.target import GpuTarget, gpu_target
@@ -211,7 +212,7 @@ def test_ahead_of_time(tmp_path: Path) -> None:
     from shardc.analysis.ahead import write_gpu_ahead
 
     source = tmp_path / "step.hlo"
-    source.write_text(str(program(MAPS)))
+    source.write_text(print_module(program(MAPS)))
     partitioned = shardc.load(source).partition()
     compiled = partitioned.compile("cuda:sm_90")
     written = {p.name: p for p in write_gpu_ahead(compiled.executable, tmp_path / "out", name="my step")}
@@ -230,7 +231,7 @@ def test_ahead_of_time(tmp_path: Path) -> None:
 
 def test_loaded_programs_need_their_device(tmp_path: Path) -> None:
     source = tmp_path / "step.hlo"
-    source.write_text(str(program(MAPS)))
+    source.write_text(print_module(program(MAPS)))
     shardc.load(source).compile("cuda-emulated").save(tmp_path / "x.shardc")
     loaded = shardc.load_executable(tmp_path / "x.shardc")
     arguments = random_arguments(program(MAPS))
@@ -243,7 +244,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     from shardc.cli.app import main
 
     source, out = tmp_path / "step.hlo", tmp_path / "out"
-    source.write_text(str(program(MAPS)))
+    source.write_text(print_module(program(MAPS)))
     assert main(["compile", str(source), "-o", str(out), "--target", "cuda:sm_80", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["target"] == "nvptx64-nvidia-cuda sm_80" and {p.name for p in out.iterdir()} == set(facts["files"])

@@ -16,6 +16,7 @@ from shardc.compiler.compile import build_executable, run_single  # noqa: E402
 from shardc.hlo.config import Config  # noqa: E402
 from shardc.hlo.evaluate import evaluate  # noqa: E402
 from shardc.hlo.text.equal import difference  # noqa: E402
+from shardc.hlo.text.printer import print_module  # noqa: E402
 from shardc.hlo.text.reader import read_hlo  # noqa: E402
 from shardc.native.llvm.target import host_target  # noqa: E402
 
@@ -69,7 +70,7 @@ def test_against_jax(name: str) -> None:
         function = jax.jit(case.function)
         wanted = [np.asarray(x) for x in jax.tree.leaves(function(*case.args))]
         module = shardc.from_jax(function, *case.args).module
-    assert difference(read_hlo(str(module)), module) is None
+    assert difference(read_hlo(print_module(module)), module) is None
     arguments = [np.asarray(a) for a in case.args]
     assert_agree(case, evaluate(module, arguments), wanted, BOUND[dtype])
     executable = build_executable(module, Config(), host_target(), fold=False)
