@@ -14,7 +14,7 @@ help:
 	@echo "make demo       partition a JAX transformer step over a 2x2 mesh and run it on 4 MPI ranks"
 	@echo "make test       the test suite with seeded slices of the big parts"
 	@echo "make test-newest  what touches JAX, under the newest Python and JAX that this machine has"
-	@echo "make test-full  everything; the source of the README's figures"
+	@echo "make test-full  everything, in parts that go on where they stopped; writes docs/status.md"
 	@echo "make check      ruff, mypy, import-linter"
 	@echo "make bench      speed, as ratios"
 
@@ -38,7 +38,7 @@ test-newest: $(DEV)
 	@sh tools/test_newest.sh $(BIN)/python $(VENV)-newest -n $(JOBS)
 
 test-full: $(DEV)
-	@$(BIN)/python -m pytest -n $(JOBS) --run-full
+	@JOBS=$(JOBS) $(BIN)/python -m tools.full_run $(PARTS)
 
 check: $(DEV)
 	@$(BIN)/ruff check .

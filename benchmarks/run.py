@@ -1,4 +1,4 @@
-"""All benchmarks with one command (``make bench``): prints the tables and writes them into README and docs.
+"""All benchmarks with one command (``make bench``): prints the tables and writes them into docs/benchmarks.md.
 
 python benchmarks/run.py [SECTION ...] [--dry]
 """
@@ -105,7 +105,7 @@ def _machine() -> str:
     return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}.\n\n"
 
 
-#: By the name of the marker in README.md or docs/benchmarks.md.
+#: By the name of the marker in docs/benchmarks.md.
 SECTIONS: Mapping[str, Callable[[], str]] = {
     "steps": _steps,
     "kernels": _kernels,
@@ -135,8 +135,7 @@ def main() -> None:
         text = SECTIONS[name]()
         print(f"{name}\n\n{text}", flush=True)
         if not options.dry:
-            for document in (ROOT / "README.md", ROOT / "docs" / "benchmarks.md"):
-                insert(document, {name: text})
+            insert(ROOT / "docs" / "benchmarks.md", {name: text})
 
 
 if __name__ == "__main__":

@@ -74,6 +74,63 @@ def test_links_lead_somewhere(repository: Path) -> None:
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def test_paths_in_the_docs_exist(repository: Path) -> None:
+    """Words in code style that begin with one of our folders; capitals and stars stand for any name."""
+    tops = {p.name for p in repository.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    count = 0
+    for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
+        for path in re.findall(r"`((?:[\w.-]+/)+[\w.*-]*)(?:::\w+)?`", page.read_text(encoding="utf-8")):
+            if path.split("/")[0] in tops:
+                count += 1
+                assert any(repository.glob(re.sub(r"[A-Z]{3,}", "*", path).rstrip("/"))), f"{page.name}: {path}"
+    assert count > 100
+
+
+def test_the_glossary_says_each_term_once(repository: Path) -> None:
+    text = (repository / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
+    terms = [row[0] for row in rows if row[0] not in ("term", "---") and not row[0].startswith("---")]
+    assert len(terms) == len(set(terms)) > 60
+    for row in rows:
+        assert len(row) == 3, row
+
+
+def status_rows(text: str) -> dict[str, str]:
+    """The cells of two-column rows and wider by the first one, links reduced to their words."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    rows = [re.split(r"(?<!\\) \| ", line.strip().removeprefix("| ").removesuffix(" |")) for line in plain.splitlines()]
+    return {re.sub(r" \([^)]*\)$", "", row[0]): row[1] for row in rows if len(row) > 1}
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"\d+(?:[.,]\d+)*", text)
+
+
+def test_the_readmes_status_is_that_of_the_page(repository: Path) -> None:
+    """Every line has a row of the same name on docs/status.md or says no number, and every number is in that row."""
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    lines = status_rows(readme.partition("## Status")[2].partition("\n## ")[0])
+    page = status_rows((repository / "docs" / "status.md").read_text(encoding="utf-8"))
+    del lines["what"], lines["---"]
+    assert 8 <= len(lines) <= 10
+    for name, text in lines.items():
+        if numbers(text.replace("x86-64", "").replace("AArch64", "")):
+            assert set(numbers(text)) <= set(numbers(page[name])), f"{name}: {text}\ndocs/status.md: {page[name]}"
+
+
+def test_figures_of_the_last_full_run_are_those_that_stand_below_it(repository: Path) -> None:
+    """A count such as 1,189 of 1,189 of the generated half stands in the half by hand too."""
+    text = (repository / "docs" / "status.md").read_text(encoding="utf-8")
+    generated, _, by_hand = text.partition("<!-- full run -->")[2].partition("<!-- end -->")
+    for name, value in re.findall(r"^\| (.*?) \| ([\d,]+ of [\d,]+) \|$", generated, re.MULTILINE):
+        passed, _, total = value.partition(" of ")
+        assert passed in by_hand and total in by_hand, f"{name}: {value}, which the figures below do not say"
+
+
+def test_the_readme_fits_on_two_screens(repository: Path) -> None:
+    assert len((repository / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
 def test_the_numpy_quickstart_runs(repository: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = (repository / "docs" / "quickstart-numpy.md").read_text(encoding="utf-8")
     script = tmp_path / "quickstart.py"

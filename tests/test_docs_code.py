@@ -1,0 +1,159 @@
+"""Every block of code in README and docs runs, or is read by what reads it: Python, shell, TOML, JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+from shardc.cli.app import app
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: What a reader of a page has before its code: a training step in JAX, its state and shardings.
+STEP = """
+import os
+import jax
+import jax.numpy as jnp
+import numpy as np
+import shardc
+from shardc import Mesh, P
+
+def step(state, batch):
+    def loss_of(w):
+        return jnp.mean((jnp.tanh(batch @ w["w1"]) @ w["w2"]) ** 2)
+    loss, slopes = jax.value_and_grad(loss_of)(state)
+    return jax.tree.map(lambda w, s: w - 0.1 * s, state, slopes), loss
+
+mesh = Mesh({"data": 2, "model": 2})
+state = {"w1": np.ones((8, 16), np.float32), "w2": np.ones((16, 4), np.float32)}
+batch = np.ones((4, 8), np.float32)
+specs = state_specs = {"w1": P(None, "model"), "w2": P("model")}
+"""
+PROGRAM = """
+program = shardc.from_jax(step, state, batch)
+program = program.annotate({"state['w1']": P(None, "model"), "batch": P("data")}, mesh=mesh)
+"""
+PARTITIONED = PROGRAM + "partitioned = program.partition()\n"
+#: By page and the block's number, where a block needs more.
+BEFORE: Mapping[str, str] = {
+    "docs/api.md 1": PROGRAM + "address_of_c_function = 64\n",
+    "docs/checkpoints.md 1": """
+params = opt = shardc.device_put(state, (mesh, P()))
+key, state = jax.random.key(0), None
+""",
+    "docs/checkpoints.md 2": """
+from safetensors.numpy import save_file
+os.mkdir("llama")
+save_file({"0.q_proj.weight": np.ones((4, 4)), "0.down_proj.weight": np.ones((4, 4))}, "llama/model.safetensors")
+""",
+    "docs/explain.md 0": """
+program = shardc.from_jax(lambda x, w: (x @ w).sum(), np.ones((64, 64)), np.ones((64, 64)))
+program = program.annotate({"x": P("data"), "w": P("data")}, mesh=Mesh({"data": 4}))
+partitioned = program.partition()
+""",
+    "docs/gpu.md 0": PARTITIONED,
+    "docs/quickstart-mpi.md 0": """
+trained = shardc.jit(step, mesh=mesh, in_shardings=(specs, P("data")))
+state, _ = trained(state, batch)
+step = lambda batch: trained(state, batch)[1]
+""",
+    "docs/simulate.md 2": """
+def step_for(batch):
+    rows = jax.NamedSharding(Mesh({"data": 1, "model": 1}).to_jax(), jax.P("data", "model"))
+    return jax.jit(lambda x, w: jnp.tanh(x @ w).sum(), in_shardings=(rows, None))
+
+def arguments(batch):
+    return jax.ShapeDtypeStruct((batch, 64), jnp.bfloat16), jax.ShapeDtypeStruct((64, 64), jnp.bfloat16)
+""",
+}
+#: Stands in for what is not here (somebody's shardings, a GPU), and for what takes long.
+INSTEAD: Mapping[str, str] = {
+    "in_shardings=...": "in_shardings=None",
+    '"16..128"': '"16..32"',
+    '"cuda")': '"cuda-emulated")',
+}
+
+
+def pages() -> list[str]:
+    return ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+
+
+def blocks(*languages: str) -> Iterator[tuple[str, str]]:
+    """Name and text of every block in these languages; numbers count within a page and a language."""
+    for page in pages():
+        found = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for number, text in enumerate(text for language, text in found if language in languages):
+            yield f"{page} {number}", text
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every line of a shell block, as words; comments and variables in front are left out."""
+    for name, text in blocks("sh", "bash"):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.match(r"[A-Z_]+=", words[0]):
+                words.pop(0)
+            if words:
+                yield name, words
+
+
+def test_all_languages_are_known() -> None:
+    for page in pages():
+        for language in re.findall(r"^```(\w+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE):
+            assert language in ("python", "sh", "bash", "toml", "json", "text", "c"), f"{page}: {language}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "code"), [pytest.param(*b, id=b[0]) for b in blocks("python")])
+def test_python(name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for old, new in INSTEAD.items():
+        code = code.replace(old, new)
+    scope: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(STEP + BEFORE.get(name, ""), f"before {name}", "exec"), scope)
+    if name == "docs/simulate.md 1":
+        exec(next(text for block, text in blocks("python") if block == "docs/simulate.md 0"), scope)
+    exec(compile(code, name, "exec"), scope)
+    if "loss" in scope:
+        assert np.isfinite(np.asarray(scope["loss"]))
+
+
+def test_shell_commands_have_the_options_that_are_written() -> None:
+    """Of `shardc` itself, as its parser takes them; scripts of examples are there, and run in their own test."""
+    root = get_command(app)
+    count = 0
+    for name, words in commands():
+        if "shardc" in words[:5] and words[0] in ("shardc", "srun"):
+            words = words[words.index("shardc") + 1 :]
+            plain = [re.sub(r"^\[|\]$", "", w) for w in words[1:]]
+            command = root.commands[words[0]]  # type: ignore[attr-defined]
+            with contextlib.closing(command.make_context(words[0], plain)):
+                count += 1
+        elif words[0] == "python" and words[1].startswith("examples/"):
+            assert (ROOT / words[1]).exists(), f"{name}: {words}"
+        elif words[0] == "make":
+            targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert re.search(rf"^{words[1]}:", targets, re.MULTILINE), f"{name}: {words}"
+        else:
+            assert words[0] in ("pip", "python", "mpirun", "export", "curl"), f"{name}: {words}"
+    assert count > 20
+
+
+@pytest.mark.parametrize(("name", "text"), [pytest.param(*b, id=b[0]) for b in blocks("toml")])
+def test_toml(name: str, text: str) -> None:
+    assert tomllib.loads(text), name
+
+
+@pytest.mark.parametrize(("name", "text"), [pytest.param(*b, id=b[0]) for b in blocks("json")])
+def test_json(name: str, text: str) -> None:
+    assert json.loads(text), name
