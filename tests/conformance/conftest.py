@@ -24,6 +24,9 @@ SUITES = {
 #: Argument name -> a word that its cases have in them.
 WORDS = {"grid_case": "interpreter.run_parallel", "sharded_case": "sharding="}
 
+#: Argument name -> cases of the full run alone: XLA takes most of a minute for a constant of five million numbers.
+LONG = {"hlo_case": {"service_spmd_spmd_partitioner_test_cc_528"}}
+
 #: What no release of shardc means to support, and why: part of the message of our error -> reason.
 UNSUPPORTED = {
     "quantised": "quantised types are not among the supported types",
@@ -42,7 +45,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             word = WORDS.get(argument, "")
             files = [f for f in files if not word or word in f.read_text(encoding="utf-8")]
             absent = pytest.param(None, marks=pytest.mark.skip(reason=f"no conformance data at {folder}"), id="absent")
-            metafunc.parametrize(argument, [pytest.param(f, id=f.stem) for f in files] or [absent])
+            long = LONG.get(argument, set())
+            marked = [pytest.param(f, id=f.stem, marks=pytest.mark.full if f.stem in long else ()) for f in files]
+            metafunc.parametrize(argument, marked or [absent])
 
 
 @pytest.hookimpl(wrapper=True)

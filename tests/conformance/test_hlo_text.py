@@ -15,8 +15,6 @@ from shardc.hlo.text.equal import difference
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 
-#: Characters of printed text that XLA reads in every run.
-LONG = 10_000_000
 SPELLINGS = tomllib.loads((Path(__file__).parent / "newer_spellings.toml").read_text(encoding="utf-8"))
 
 
@@ -39,7 +37,7 @@ def printed_as_the_same(module: Module) -> str:
     return printed
 
 
-def test_text(hlo_case: Path, xla_parser: XlaParser, request: pytest.FixtureRequest) -> None:
+def test_text(hlo_case: Path, xla_parser: XlaParser) -> None:
     text = hlo_case.read_text(encoding="utf-8")
     verdict = xla_parser(text)
     ours = read_or_refusal(text, hlo_case.name)
@@ -55,7 +53,5 @@ def test_text(hlo_case: Path, xla_parser: XlaParser, request: pytest.FixtureRequ
         other = known("spelling", text) or known("refused_later", text)
         assert other, f"read, but XLA says {verdict.error}"
         pytest.skip(f"unsupported by this jaxlib: {other}")
-    if len(printed) > LONG and not request.config.getoption("--run-full"):
-        return  # XLA takes most of a minute for a constant of five million numbers
     again = xla_parser(printed)
     assert again.accepted, f"printed, but XLA says {again.error}\n{printed}"

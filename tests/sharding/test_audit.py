@@ -1,12 +1,13 @@
 """The audit: for every op, running shards by the factor rule must equal running the whole.
 
 Every factor that passes through or reduces is cut 2, 3 and 4 ways, evenly or not, and the shards are run by the
-evaluator. There are a few random programs per operation, with ``--run-full`` many.
+evaluator. There are a few random programs per operation, and many in the full run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from audit import Case, check, missing
@@ -27,13 +28,12 @@ KNOWN_MISSING = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[4, pytest.param(100, marks=pytest.mark.full)])
 def cases(request: pytest.FixtureRequest) -> list[Case | str]:
-    each = 100 if request.config.getoption("--run-full") else 4
-    return [*elementwise(), *by_hand(), *programs(seed=7, each=each)]
+    return [*elementwise(), *by_hand(), *programs(seed=7, each=request.param)]
 
 
-def test_no_rule_is_wrong(cases: list[Case | str]) -> None:
+def test_no_rule_is_wrong(cases: list[Case | str], record_property: Callable[[str, object], None]) -> None:
     placements = 0
     wrong: list[str] = []
     for case in cases:
@@ -41,7 +41,7 @@ def test_no_rule_is_wrong(cases: list[Case | str]) -> None:
             count, bad = check(case)
             placements += count
             wrong += bad
-    print(f"{placements} placements, {len(wrong)} wrong")
+    record_property("figure: audit of factor rules", f"{placements:,} placements, {len(wrong)} wrong")
     assert not wrong, f"{len(wrong)} of {placements}\n" + "\n".join(wrong[:20])
     assert placements > 1000
 

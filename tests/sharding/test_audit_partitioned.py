@@ -7,6 +7,7 @@ partitioned program, run on all of them, must give every device its part of the 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -83,21 +84,23 @@ def _is_defined(case: Case) -> bool:
     return case.op.opcode not in ("rng", "rng-bit-generator")
 
 
-def test_partitioned_operations_equal_the_whole(request: pytest.FixtureRequest) -> None:
-    full = request.config.getoption("--run-full")
-    cases = [*programs(seed=3, each=60 if full else 2), *by_hand(), *elementwise()]
+@pytest.mark.parametrize(("each", "layouts"), [(2, 1), pytest.param(60, 3, marks=pytest.mark.full)])
+def test_partitioned_operations_equal_the_whole(
+    each: int, layouts: int, record_property: Callable[[str, object], None]
+) -> None:
+    cases = [*programs(seed=3, each=each), *by_hand(), *elementwise()]
     wrong: list[str] = []
     count = 0
     for case in cases:
         if not isinstance(case, Case) or not case.operands or not _is_defined(case):
             continue
         r = random.Random(case.name)
-        for _ in range(3 if full else 1):
+        for _ in range(layouts):
             module = annotated(case, r, r.choice(MESHES))
             count += 1
             bad = mistakes(case, module)
             if bad:
                 wrong.append(f"{case.name}: {', '.join(bad[:3])}\n{print_module(module)}{case.rule}")
-    print(f"{count} partitioned operations, {len(wrong)} wrong")
+    record_property("figure: audit of partitioned operations", f"{count:,} operations, {len(wrong)} wrong")
     assert not wrong, f"{len(wrong)} of {count}\n" + "\n".join(wrong[:5])
     assert count > 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import takewhile
@@ -258,9 +258,11 @@ def _kinds_of(row: tuple[str, int, tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(k for k in row[2] if k != "blocked_propagation")
 
 
-def test_rules_are_shardys_over_shapes_and_attributes(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("each", [12, pytest.param(300, marks=pytest.mark.full)])
+def test_rules_are_shardys_over_shapes_and_attributes(
+    each: int, record_property: Callable[[str, object], None]
+) -> None:
     """Every operation that Shardy has a rule for, with seeded random shapes and attributes."""
-    each = 300 if request.config.getoption("--run-full") else 12
     cases = list(operations(seed=4, each=each))
     text = one_module([t for _, t in cases])
     theirs, ours = shardys_rules(text), our_rules(text)
@@ -275,6 +277,7 @@ def test_rules_are_shardys_over_shapes_and_attributes(request: pytest.FixtureReq
         if not accepted(kind, canonical(spread(rule) if kind in ("select", "clamp") else rule), ours[f"f{n}"]):
             bad[kind] += 1
             lines.append(f"{kind}: Shardy {rule}\n{function}  ours {ours[f'f{n}']}")
+    record_property("figure: rules beside Shardy's", f"{compared:,} operations, {len(lines)} differ")
     assert not bad.keys() - OLDER_RULES, f"{bad} of {compared} rules differ\n" + "\n".join(lines[:10])
     assert compared > 0.9 * len(cases)
 

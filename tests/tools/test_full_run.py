@@ -198,16 +198,21 @@ def test_the_page(tmp_path: Path) -> None:
         status.insert("# Status\n", text)
 
 
-def test_parts_have_names_of_their_own_and_take_every_test(repository: Path) -> None:
-    """What is in no part's paths is in `others`."""
+def test_every_file_with_tests_is_in_exactly_one_part(repository: Path) -> None:
     assert len({p.name for p in PARTS}) == len(PARTS)
-    claimed = [path for paths in PATHS.values() for path in paths]
-    assert len(set(claimed)) == len(claimed)
-    for path in claimed:
+    assert set(PATHS) < {p.name for p in PARTS}
+    for path in (path for paths in PATHS.values() for path in paths):
         assert (repository / path).exists(), path
-        assert not any(path != other and Path(path).is_relative_to(other) for other in claimed), path
-    (others,) = (p for p in PARTS if p.name == "others")
-    assert {w.removeprefix("--ignore=") for w in others.command if w.startswith("--ignore=")} == set(claimed)
+    full = [p.command for p in PARTS if "--run-full" in p.command]
+    for file in (repository / "tests").rglob("test_*.py"):
+        path = file.relative_to(repository)
+        takers = [
+            words
+            for words in full
+            if any(path.is_relative_to(w) for w in words if w.startswith("tests"))
+            and not any(path.is_relative_to(w.removeprefix("--ignore=")) for w in words if w.startswith("--ignore="))
+        ]
+        assert len(takers) == 1, (path, takers)
 
 
 def test_the_command_says_what_it_can_run(repository: Path) -> None:

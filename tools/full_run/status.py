@@ -149,7 +149,9 @@ def figures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
         found = {t.id: t for t in reversed(tests) if fnmatch.fnmatchcase(t.id, pattern)}.values()  # the first part's
         if found:
             rows.append([name, f"{count(found, 'passed'):,} of {len(found):,}"])
-    rows += [list(f) for t in tests for f in t.figures.items()]
+    rows += [
+        list(f) for f in {name: text for t in tests for name, text in t.figures.items()}.items()
+    ]  # the last part's
     return table(("figure", "value"), rows) if rows else "None."
 
 
