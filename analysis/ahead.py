@@ -32,10 +32,10 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
 def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") -> AheadProgram:
     """`compile_ahead` for any ``target``."""
     from shardc.compiler.ahead.program import AheadProgram, identifier
-    from shardc.compiler.compile import build_executable
-    from shardc.compiler.cpu import emit_kernel
+    from shardc.compiler.emit.cpu_executable import build_executable
+    from shardc.compiler.emit.native_kernel import emit_kernel
     from shardc.compiler.tune.tune import choose
-    from shardc.compiler.tune.tuning import DEFAULT
+    from shardc.compiler.tuning import DEFAULT
     from shardc.hlo.ir.callbacks import need_none
     from shardc.native.llvm.target import host_target
 

@@ -132,7 +132,7 @@ def _cpu(op: Op) -> str:
 
 def _gpu(op: Op) -> str:
     """Who makes a typical kernel of the op, or the host; what becomes of other ops is the CPU's way."""
-    from shardc.compiler.gpu.support import gpu_hero
+    from shardc.compiler.gpu.support import kernel_emitter_name
     from shardc.compiler.lower.expand.expand_ops import expansion_of
 
     cpu = _cpu(op)
@@ -142,5 +142,5 @@ def _gpu(op: Op) -> str:
         return "as simpler ops"
     if cpu != "kernel":
         return cpu
-    hero = gpu_hero(op.opcode)
+    hero = kernel_emitter_name(op.opcode)
     return "host" if hero is None else f"kernel: {hero}"

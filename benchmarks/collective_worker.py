@@ -19,7 +19,7 @@ from mpi_worker import seconds_per_call
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand, SharedSection
 from shardc.collectives.call.transport import Transport
-from shardc.compiler.load import step_pool
+from shardc.compiler.load.step import step_pool
 from shardc.hlo.config import Config
 from shardc.hlo.ir.groups import ListGroups, ListPairs
 from shardc.hlo.ir.types import DTYPES

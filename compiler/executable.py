@@ -26,8 +26,8 @@ from typing import Any
 from shardc.collectives.call.call import BufferRef, CollectiveCall, SharedSection
 from shardc.collectives.call.memory import PASSED_BY
 from shardc.collectives.call.schedule import Schedule
-from shardc.compiler.gpu.program import GpuProgram
-from shardc.compiler.tune.profile import ProfilePlan
+from shardc.compiler.gpu_program import GpuProgram
+from shardc.compiler.profile import ProfilePlan
 from shardc.hlo.errors import RunError
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.sharding import Sharding

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from shardc.analysis.calibrate.programs import Loop, arguments_of, module_text
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
-from shardc.compiler.tune.profile import Record, Site
+from shardc.compiler.profile import Record, Site
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.driver.compiled import Compiled

@@ -11,7 +11,7 @@ from shardc.analysis.simulate.run import need_memory, simulate
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
 from shardc.compiler.lower.described import lower_for, overlap_on
-from shardc.compiler.tune.measured import program_key, read_measured
+from shardc.compiler.measured import program_key, read_measured
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.costs.network.mapping import place
 from shardc.costs.network.placement import Placement

@@ -1,10 +1,5 @@
-"""Native code for array operations: `emit_kernel` and what callers ask about kernels.
+"""Kernels for CPUs: one LLVM function per instruction.
 
-Start with `kernel`; a folder has the kernels of one kind each, `loops.mapping` is the most general.
+Start with `kernel`, which says which instruction goes to which emitter.
+`function` is the general way, `body` and `emitter` what all of them share.
 """
-
-from shardc.compiler.cpu.kernel import emit_kernel
-from shardc.compiler.cpu.key import kernel_key
-from shardc.compiler.cpu.support import supports
-
-__all__ = ["emit_kernel", "kernel_key", "supports"]

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.called import EmitProgram
+from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.elements.elements import ElementRule
 from shardc.compiler.elements.rules import RULES
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.native.llvm.target import Target
@@ -20,11 +22,17 @@ class Kernel:
     """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number."""
 
     def __init__(
-        self, function: ir.Function, instruction: Instruction, target: Target, tuning: Tuning = DEFAULT
+        self,
+        function: ir.Function,
+        instruction: Instruction,
+        target: Target,
+        emit_program: EmitProgram,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         self.function = function
         self.instruction = instruction
         self.target = target
+        self.emit_program = emit_program
         self.tuning = tuning
         shapes = [s for o in instruction.operands for s in o.shape.leaves()]
         self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
@@ -37,6 +45,9 @@ class Kernel:
         """Where each (array) operand lies."""
         return dict(zip(self.instruction.operands, self.operands, strict=True))
 
-    def emitter(self, pointers: Mapping[Instruction, ir.Value] | None = None) -> Emitter:
+    def emitter(
+        self, pointers: Mapping[Instruction, ir.Value] | None = None, rules: Mapping[str, ElementRule] = RULES
+    ) -> CpuEmitter:
         """An element emitter whose leaves are the operands (or what ``pointers`` says)."""
-        return Emitter(self.function, self.pointers() if pointers is None else pointers, RULES, self.target.vector_bits)
+        leaves = self.pointers() if pointers is None else pointers
+        return CpuEmitter(self.function, leaves, rules, self.target.vector_bits, self.emit_program)

@@ -6,62 +6,52 @@ is called once per element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.key import computation_key
-from shardc.compiler.elements.elementwise import ELEMENTWISE
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.registers import part_count
-from shardc.hlo.config import Config
-from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir.build import make_module
-from shardc.hlo.ir.ir import Computation, Instruction, called_computations
+from shardc.hlo.ir.ir import Computation
 from shardc.native.math.vector import I8, I32, I64, PTR, constant, undef, with_lanes
 
-__all__ = ["call_function", "is_scalar_program"]
-
-#: Opcodes that a scalar program may hold besides elementwise ones.
-_PLUMBING = frozenset(
-    {"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "reshape", "bitcast", "transpose", "iota"}
-)
-_CALLS = frozenset({"call", "map", "fusion"})
-
-#: Most bytes of a caller's stack that a called computation may take.
-_STACK = 1 << 20
+__all__ = ["CalledProgram", "EmitProgram", "call_function"]
 
 
-def is_scalar_program(computation: Computation) -> bool:
-    """Is everything in it one element, and arithmetic that can stand where it is called?"""
-    return all(_is_scalar(i) for i in computation)
+@dataclass(frozen=True, slots=True)
+class CalledProgram:
+    """A computation as a step function, the bytes of its arena, and its constants."""
+
+    step: ir.Function
+    arena_bytes: int
+    constants: ir.Value
 
 
-def _is_scalar(i: Instruction) -> bool:
-    if any(not s.is_array or s.size != 1 for s in i.shape.leaves()):
-        return False
-    if i.opcode in _CALLS:
-        return all(is_scalar_program(c) for _, c in called_computations(i))
-    return i.opcode in _PLUMBING or i.opcode in ELEMENTWISE
+#: Defines the program of a computation in a module, once. Kernels are given it: to lower and to emit a program is the
+#: business of those who call kernels.
+EmitProgram = Callable[[ir.Module, Computation], CalledProgram]
 
 
 def call_function(
-    function: ir.Function, slots: ir.IRBuilder, b: ir.IRBuilder, computation: Computation, arguments: Sequence[Val]
+    program: CalledProgram,
+    slots: ir.IRBuilder,
+    b: ir.IRBuilder,
+    computation: Computation,
+    arguments: Sequence[Val],
 ) -> list[tuple[ir.Value, ...]]:
-    """The parts of each result, in as many lanes as the widest argument has; one call per lane.
+    """The parts of each result, in as many lanes as the widest argument has; one call of ``program`` per lane.
 
-    ``function`` is the kernel (its last argument is the device), ``slots`` builds in its entry block.
+    ``b`` builds in the kernel, whose last argument is the device, ``slots`` in its entry block.
     """
     shapes = [s for p in computation.parameters for s in p.shape.leaves()]
     results = list(computation.root.shape.leaves())
-    step, arena_bytes, pool = _function(b.module, computation)
     lanes = max((v.lanes for v in arguments), default=1)
     places = [_slot(slots, s.nbytes) for s in shapes]
     out = [_slot(slots, s.nbytes) for s in results]
     tables = [_table(slots, rows) for rows in (places, out)]
-    arena = _slot(slots, arena_bytes)
+    arena = _slot(slots, program.arena_bytes)
     slots.store(constant(I32, 0), arena)
     values = [v.wide(lanes) for v in arguments]
     found: list[tuple[ir.Value, ...]] = []
@@ -70,7 +60,7 @@ def call_function(
         for parts, place, shape in zip(values, places, shapes, strict=True):
             one = tuple(b.extract_element(p, constant(I32, lane)) if lanes > 1 else p for p in parts)
             memory.store(b, one, place, zero, shape.dtype, None)
-        b.call(step, [arena, *tables, pool, function.args[-1]])
+        b.call(program.step, [arena, *tables, program.constants, b.function.args[-1]])
         for n, (place, shape) in enumerate(zip(out, results, strict=True)):
             parts = memory.load(b, place, zero, shape.dtype, 1)
             if lanes == 1:
@@ -95,26 +85,3 @@ def _table(slots: ir.IRBuilder, rows: Sequence[ir.Value]) -> ir.Value:
     for n, row in enumerate(rows):
         slots.store(row, slots.gep(table, [constant(I64, n)], source_etype=PTR))
     return table
-
-
-def _function(module: ir.Module, computation: Computation) -> tuple[ir.Function, int, ir.Value]:
-    """The step function, the bytes of its arena, and its constants; made once per module."""
-    from shardc.compiler.cpu.kernel import emit_kernel
-    from shardc.compiler.emit.step import emit_step
-    from shardc.compiler.lower.pipeline import lower
-
-    name = f"called_{computation_key(computation)}"
-    lowered = lower(make_module(name, computation), Config())
-    if lowered.collectives or lowered.checks or lowered.plan.arena_bytes > _STACK:
-        raise UnsupportedError(
-            f"%{computation.name} is called per element and talks to other devices, checks, or needs much memory",
-            fix="write it as operations on whole arrays",
-        )
-    step: Any = module.globals.get(name)
-    if step is None:
-        pool = ir.GlobalVariable(module, ir.ArrayType(I8, max(len(lowered.constants.data), 1)), name + ".constants")
-        pool.initializer = ir.Constant(pool.value_type, bytearray(lowered.constants.data or b"\0"))
-        pool.linkage, pool.global_constant, pool.align = "internal", True, 64
-        step = emit_step(module, lowered, emit_kernel, name)
-        step.linkage = "internal"
-    return step, lowered.plan.arena_bytes, module.globals[name + ".constants"]

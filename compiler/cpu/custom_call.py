@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.linalg.lapack import emit_lapack, fill_zeros
 from shardc.compiler.cpu.scratch import allocate, release
@@ -49,7 +49,7 @@ def _call_user(kernel: Kernel) -> None:
     e.finish()
 
 
-def _addresses(e: Emitter, places: list[ir.Value]) -> ir.Value:
+def _addresses(e: CpuEmitter, places: list[ir.Value]) -> ir.Value:
     """An array of addresses, to be released."""
     b = e.entry.builder
     table = allocate(e, len(places) * 8)

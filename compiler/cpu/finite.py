@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from shardc.compiler.cpu.convolutions.blocks import summed
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.native.math.vector import I1, intrinsic, lanes_of, zero
 
 __all__ = ["Watch"]
@@ -20,7 +20,7 @@ class Watch:
     that add up to an infinity are taken for one, which costs time only.
     """
 
-    def __init__(self, e: Emitter, t: ir.Type) -> None:
+    def __init__(self, e: CpuEmitter, t: ir.Type) -> None:
         self._t = t
         self._sum = e.slot(t)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import Output, Span, can_cut, emit_map
 from shardc.compiler.cpu.parallel import Part, map_chunks, phase
 from shardc.compiler.elements.affine import Mask
@@ -56,7 +56,7 @@ def _maps(kernel: Kernel, leaves: Sequence[Instruction], elements: Sequence[Elem
     """Loop nests that fill the results with ``elements``, which read ``leaves``; in chunks if there is much to do."""
     count = map_chunks(kernel.instruction, kernel.tuning)
 
-    def fill(k: Kernel, e: Emitter, span: Span | None) -> None:
+    def fill(k: Kernel, e: CpuEmitter, span: Span | None) -> None:
         for run in _nests(k, elements):
             emit_map(e, run[0].shape.dims, run, span=span)
         e.finish()

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.called import EmitProgram
 from shardc.compiler.cpu.convolutions.convolution import emit_convolution
 from shardc.compiler.cpu.custom_call import emit_custom_call
-from shardc.compiler.cpu.expansions import EXPANSIONS
 from shardc.compiler.cpu.fft.fourier import emit_fft
 from shardc.compiler.cpu.function import Kernel, fused_kernel, loop_kernel
 from shardc.compiler.cpu.linalg.linalg import emit_cholesky, emit_triangular_solve
@@ -20,29 +20,33 @@ from shardc.compiler.cpu.reductions.rows import emit_rows
 from shardc.compiler.cpu.reductions.selection import emit_select_and_scatter
 from shardc.compiler.cpu.reductions.sorting import emit_sort
 from shardc.compiler.cpu.reductions.top_k import emit_topk
+from shardc.compiler.elements.expansions import EXPANSIONS
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.fuse.row_plan import plan_rows
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.llvm.target import Target, host_target
 from shardc.native.math.vector import I32, PTR
 
-__all__ = ["SPECIAL", "emit_kernel"]
+__all__ = ["SPECIAL", "define_kernel"]
 
 
-def emit_kernel(
-    module: ir.Module, instruction: Instruction, name: str, target: Target | None = None, tuning: Tuning = DEFAULT
+def define_kernel(
+    module: ir.Module,
+    instruction: Instruction,
+    name: str,
+    emit_program: EmitProgram,
+    target: Target | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> ir.Function:
-    """Define the function ``name`` in ``module`` that computes ``instruction``.
+    """Define the function ``name`` in ``module`` that computes ``instruction``; ``emit_program`` makes what it calls.
 
     Its signature is ``void name(ptr operand leaf 0, ..., ptr result leaf 0, ..., i32 device)``; all arrays are dense,
     row-major and aligned to their elements; results of ``tuning.streamed`` bytes and more start at multiples of 64.
     A result may lie in an operand's memory only where element k of the result reads nothing of that operand but
     element k, or where the op updates its operand 0 (scatter, dynamic-update-slice; triangular-solve: operand 1).
     Raises UnsupportedError for what has no native code.
-
-    Example: ``emit_kernel(module, add, "k0")`` for ``add = f32[8] add(x, y)`` defines ``void k0(ptr, ptr, ptr, i32)``.
     """
     for shape in instruction.shape.leaves():
         if not shape.is_array:
@@ -51,7 +55,7 @@ def emit_kernel(
     results = sum(1 for _ in instruction.shape.leaves())
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR] * (leaves + results) + [I32]), name)
     function.attributes.add("nounwind")
-    kernel = Kernel(function, instruction, target or host_target(), tuning)
+    kernel = Kernel(function, instruction, target or host_target(), emit_program, tuning)
     SPECIAL.get(instruction.opcode, loop_kernel)(kernel)
     return function
 

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.costs.kernels.flops import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.llvm.symbols import PARALLEL
@@ -124,7 +124,7 @@ class Part(Kernel):
     """
 
     def __init__(self, function: ir.Function, kernel: Kernel, shared: int) -> None:
-        super().__init__(function, kernel.instruction, kernel.target, kernel.tuning)
+        super().__init__(function, kernel.instruction, kernel.target, kernel.emit_program, kernel.tuning)
         self.begin: ir.Value
         self.end: ir.Value
         *rest, self.begin, self.end, _ = function.args
@@ -149,7 +149,7 @@ class Span:
 
 
 def phase(
-    kernel: Kernel, e: Emitter, count: int, emit: Callable[[Part], None], shared: Sequence[ir.Value] = ()
+    kernel: Kernel, e: CpuEmitter, count: int, emit: Callable[[Part], None], shared: Sequence[ir.Value] = ()
 ) -> None:
     """Compute ``count`` chunks on the pool's threads, in any order, at the current end of ``e.entry``.
 

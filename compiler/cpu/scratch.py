@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.native.math.vector import I64, PTR, constant
 
 __all__ = ["allocate", "release"]
@@ -15,7 +15,7 @@ __all__ = ["allocate", "release"]
 _ALIGNMENT = 64
 
 
-def allocate(e: Emitter, nbytes: int) -> ir.Value:
+def allocate(e: CpuEmitter, nbytes: int) -> ir.Value:
     """A block from the C library, aligned to 64 bytes; every kernel frees what it takes with `release`."""
     b = e.entry.builder
     kind = ir.FunctionType(PTR, [I64, I64])
@@ -23,7 +23,7 @@ def allocate(e: Emitter, nbytes: int) -> ir.Value:
     return b.call(function, [constant(I64, _ALIGNMENT), constant(I64, -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT)])
 
 
-def release(e: Emitter, places: Sequence[ir.Value]) -> None:
+def release(e: CpuEmitter, places: Sequence[ir.Value]) -> None:
     b = e.entry.builder
     function = b.module.globals.get("free") or ir.Function(b.module, ir.FunctionType(ir.VoidType(), [PTR]), "free")
     for place in places:

@@ -8,8 +8,8 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.compiler.elements.affine import Expr, Mask
+from shardc.compiler.elements.arithmetic.registers import decode, encode, memory_type
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.registers import decode, encode, memory_type
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape
 from shardc.native.math.vector import F64, constant, scalar_of, with_scalar

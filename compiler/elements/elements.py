@@ -1,26 +1,29 @@
 """One element of any array value, from its index: the idea that all loop kernels share.
 
-`Elements.value` asks for the element of an instruction at an index vector. A rule per opcode (`shardc.compiler.cpu.
-indexing`, `folds`) says which elements of the operands it needs and how they combine. Two classes answer: `Recorder`
-only notes what memory would be touched, from which loops are planned; `shardc.compiler.cpu.emitter.Emitter`
-generates code. The rules are written once, against this class.
+`Elements.value` asks for the element of an instruction at an index vector. A rule per opcode (`indexing`, `folds`) says
+which elements of the operands it needs and how they combine. Two classes answer: `Recorder` only notes what memory
+would be touched, from which loops are planned; `shardc.compiler.elements.emitter.ElementEmitter` generates code. The
+rules are written once, against this class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.compiler.cpu.called import is_scalar_program
 from shardc.compiler.elements.affine import Condition, Expr, Loaded, LoopVar, Mask, Quotient, Var, VarSource, linear
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType, Shape
 
-__all__ = ["Access", "Element", "Elements", "Fold", "FoldUse", "Recorder", "bases"]
+__all__ = ["Access", "Element", "ElementRule", "Elements", "Fold", "FoldUse", "Recorder", "bases"]
 
 Index = tuple[Expr, ...]
+
+#: Which elements of its operands an element of an instruction needs, and how they combine.
+ElementRule = Callable[["Elements", "Instruction", Index, Mask], Any]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class FoldUse:
 class Elements:
     """See the module docstring. ``leaves`` are the instructions whose values lie in memory."""
 
-    def __init__(self, source: VarSource, leaves: Iterable[Instruction], rules: Any) -> None:
+    def __init__(self, source: VarSource, leaves: Iterable[Instruction], rules: Mapping[str, ElementRule]) -> None:
         self.source = source
         self.leaves = frozenset(leaves)
         self.rules = rules
@@ -148,8 +151,8 @@ class Recorder(Elements):
     """Notes the memory accesses, and expressions used in other ways, that an element needs."""
 
     source: VarSource
-    leaves: Any
-    rules: Any
+    leaves: frozenset[Instruction]
+    rules: Mapping[str, ElementRule]
     accesses: list[Access] = field(default_factory=list)
     uses: list[Expr] = field(default_factory=list)
     folded: list[tuple[Index, tuple[LoopVar, ...]]] = field(default_factory=list)
@@ -161,7 +164,6 @@ class Recorder(Elements):
     operations: int = 0
 
     def __post_init__(self) -> None:
-        self.leaves = frozenset(self.leaves)
         self._memo = {}
 
     def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Any:

@@ -10,14 +10,13 @@ from typing import Any
 
 from shardc.compiler.elements.affine import Condition, Expr, Mask, condition, divmod_expr
 from shardc.compiler.elements.bits import scalar_op
-from shardc.compiler.elements.elements import Elements, Fold, Index
-from shardc.compiler.elements.indexing import Rule
+from shardc.compiler.elements.elements import ElementRule, Elements, Fold, Index
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.ir.opset import Window
+from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.ir.reducers import any_order, identity_of
 from shardc.hlo.ir.types import DType, array_shape
 
-__all__ = ["FOLDS", "adder", "converted", "window_position"]
+__all__ = ["FOLDS", "adder", "converted", "running_dimension", "window_position"]
 
 
 @lru_cache(maxsize=64)
@@ -142,6 +141,22 @@ def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any
     return values if i.shape.is_tuple else values[0]
 
 
+def running_dimension(i: Instruction) -> tuple[int, bool] | None:
+    """The one dimension whose windows reach from its start to their position, or (True) from there to its end."""
+    dims = i.operands[0].shape.dims
+    window = i.attrs["window"].dims
+    moving = [d for d, w in enumerate(window) if w != WindowDim(1, rhs_dilate=w.rhs_dilate, reversal=w.reversal)]
+    if len(moving) != 1 or 0 in dims:
+        return None
+    (d,) = moving
+    w = window[d]
+    if w.size < dims[d] or (w.stride, w.lhs_dilate, w.rhs_dilate, w.reversal) != (1, 1, 1, False):
+        return None
+    if (w.pad_low, w.pad_high) == (w.size - 1, 0):
+        return d, False
+    return (d, True) if (w.pad_low, w.pad_high) == (0, w.size - 1) else None
+
+
 def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     lhs, rhs = i.operands
     a = i.attrs
@@ -181,6 +196,6 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return converted(e, value, kind, i.shape.dtype)
 
 
-FOLDS: Mapping[str, Rule] = MappingProxyType(
+FOLDS: Mapping[str, ElementRule] = MappingProxyType(
     {"reduce": _reduce, "dot": _dot, "reduce-window": _reduce_window, "convolution": _convolution}
 )

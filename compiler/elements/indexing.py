@@ -5,19 +5,17 @@ Also gathers, slices with run-time starts, constants and iota. See `shardc.compi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from shardc.compiler.elements.affine import Condition, Expr, Mask, condition, delinearise, divmod_expr, linear
-from shardc.compiler.elements.elements import Elements, Index
+from shardc.compiler.elements.elements import ElementRule, Elements, Index
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 
 __all__ = ["INDEXING", "start_position", "starts"]
-
-Rule = Callable[[Elements, Instruction, Index, Mask], Any]
 
 
 def _broadcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
@@ -187,7 +185,7 @@ def _bitcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return _reshape(e, i, index, mask)
 
 
-INDEXING: Mapping[str, Rule] = MappingProxyType(
+INDEXING: Mapping[str, ElementRule] = MappingProxyType(
     {
         "broadcast": _broadcast,
         "transpose": _transpose,

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.compiler.elements.affine import Mask
+from shardc.compiler.elements.arithmetic.elementwise import ELEMENTWISE
 from shardc.compiler.elements.bits import bitcast_element
-from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.elementwise import ELEMENTWISE
+from shardc.compiler.elements.elements import ElementRule, Elements, Index
 from shardc.compiler.elements.folds import FOLDS
-from shardc.compiler.elements.indexing import INDEXING, Rule
+from shardc.compiler.elements.indexing import INDEXING
 from shardc.hlo.ir.ir import Instruction
 
 __all__ = ["RULES"]
@@ -27,7 +27,7 @@ def _map(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return e.call(i.attrs["to_apply"], [e.value(o, index, mask) for o in i.operands])[0]
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
+RULES: Mapping[str, ElementRule] = MappingProxyType(
     {
         **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
         **INDEXING,

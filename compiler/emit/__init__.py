@@ -1,4 +1,4 @@
-"""`Lowered` to LLVM IR: the whole step as one resumable native function.
+"""`Lowered` to an `Executable`: for CPUs one resumable native function, for GPUs steps that the host walks.
 
-Start with `step`; `kernels` emits each distinct kernel once.
+Start with `cpu_executable` and `step`, or with `gpu_executable`.
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import kernel_key
+from shardc.compiler.kernel_key import kernel_key
 from shardc.hlo.ir.ir import Instruction
 
 __all__ = ["EmitKernel", "KernelSet", "Parts"]

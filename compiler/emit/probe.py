@@ -7,9 +7,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from shardc.compiler.emit.profile_steps import EVENTS, site_of
 from shardc.compiler.lower.lowered import Check, Lowered, Step, leaf_steps
-from shardc.compiler.tune.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan
-from shardc.compiler.tune.profile_steps import EVENTS, site_of
+from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan
 from shardc.native.math.vector import I64, PTR, constant
 from shardc.native.threads.clock import emit_nanoseconds
 

@@ -1,4 +1,4 @@
 """Kernels for GPUs: `Lowered` to launches, library calls and host steps.
 
-Start with `compile` and `kernel`, the table of kernel emitters.
+Start with `kernel`, the table of kernel emitters, and `function`, what each of them fills.
 """

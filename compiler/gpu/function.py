@@ -8,13 +8,13 @@ from functools import cached_property
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.expansions import EXPANSIONS
 from shardc.compiler.elements.affine import Condition
+from shardc.compiler.elements.expansions import EXPANSIONS
+from shardc.compiler.elements.fold_emitter import FoldEmitter
 from shardc.compiler.elements.frames import Val, apply
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.launches import Argument, Fill, KernelLaunch, Launches
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.native.gpu.code import grid_code
@@ -30,7 +30,7 @@ ACCESS_BITS = 128
 _ALIGNMENT = 256
 
 
-class GpuEmitter(Emitter):
+class GpuEmitter(FoldEmitter):
     """An element emitter in the body of a thread."""
 
     def __init__(self, code: GridCode, function: ir.Function, pointers: Mapping[Instruction, ir.Value]) -> None:

@@ -1,9 +1,10 @@
-"""One instruction's launches on a GPU: heroes, each of which knows one way to compute, and who takes what."""
+"""One instruction's launches on a GPU: kernel emitters, each for one way to compute, and which of them takes what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
@@ -28,47 +29,53 @@ from shardc.compiler.gpu.scatter.scatter import emit_scatter, takes_scatter
 from shardc.compiler.gpu.scatter.select_scatter import emit_select_and_scatter, takes_select_and_scatter
 from shardc.compiler.gpu.sorting.sorting import emit_sort, takes_sort
 from shardc.compiler.gpu.sorting.top_k import emit_topk, takes_topk
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.gpu.target import GpuTarget
 
-__all__ = ["HEROES", "Hero", "emit_gpu_kernel", "hero_of"]
+__all__ = ["KERNEL_EMITTERS", "KernelEmitter", "emit_gpu_kernel", "find_kernel_emitter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Hero:
-    """A way to compute: ``takes`` says whether a kernel suits it, ``emit`` makes the launches."""
+class KernelEmitter:
+    """One way to compute: ``takes`` says whether a kernel suits it, ``emit`` makes the launches."""
 
     name: str
     takes: Callable[[GpuKernel], bool]
     emit: Callable[[GpuKernel], None]
 
 
+def _emit_part(kernel: GpuKernel) -> None:
+    emitter = find_kernel_emitter(kernel)
+    assert emitter is not None, f"what element rules compute is taken by the loop: {kernel.instruction}"
+    emitter.emit(kernel)
+
+
 #: The first that takes a kernel makes it: special ways before general ones.
-HEROES: tuple[Hero, ...] = (
-    Hero("update", takes_update, emit_update),
-    Hero("concatenation", takes_concatenation, emit_concatenation),
-    Hero("scatter", takes_scatter, emit_scatter),
-    Hero("select and scatter", takes_select_and_scatter, emit_select_and_scatter),
-    Hero("sort", takes_sort, emit_sort),
-    Hero("top-k", takes_topk, emit_topk),
-    Hero("cholesky", takes_cholesky, emit_cholesky),
-    Hero("triangular solve", takes_triangular_solve, emit_triangular_solve),
-    Hero("column reduction", takes_column_reduction, emit_column_reduction),
-    Hero("row reduction", takes_row_reduction, emit_row_reduction),
-    Hero("row kernel", takes_row_kernel, emit_row_kernel),
-    Hero("product", takes_product, emit_products),
-    Hero("convolution", takes_convolution, emit_convolution),
-    Hero("cumulative", takes_cumulative, emit_cumulative),
-    Hero("staged", takes_staged, emit_staged),
-    Hero("loop", takes_loop, emit_loop),
+KERNEL_EMITTERS: tuple[KernelEmitter, ...] = (
+    KernelEmitter("update", takes_update, emit_update),
+    KernelEmitter("concatenation", takes_concatenation, emit_concatenation),
+    KernelEmitter("scatter", takes_scatter, emit_scatter),
+    KernelEmitter("select and scatter", takes_select_and_scatter, emit_select_and_scatter),
+    KernelEmitter("sort", takes_sort, emit_sort),
+    KernelEmitter("top-k", takes_topk, emit_topk),
+    KernelEmitter("cholesky", takes_cholesky, emit_cholesky),
+    KernelEmitter("triangular solve", takes_triangular_solve, emit_triangular_solve),
+    KernelEmitter("column reduction", takes_column_reduction, emit_column_reduction),
+    KernelEmitter("row reduction", takes_row_reduction, emit_row_reduction),
+    KernelEmitter("row kernel", takes_row_kernel, emit_row_kernel),
+    KernelEmitter("product", takes_product, emit_products),
+    KernelEmitter("convolution", takes_convolution, emit_convolution),
+    KernelEmitter("cumulative", takes_cumulative, emit_cumulative),
+    KernelEmitter("staged", takes_staged, partial(emit_staged, emit_part=_emit_part)),
+    KernelEmitter("loop", takes_loop, emit_loop),
 )
 
 
-def hero_of(kernel: GpuKernel) -> Hero | None:
-    """Who makes this kernel; None where nobody can."""
-    return next((h for h in HEROES if h.takes(kernel)), None)
+def find_kernel_emitter(kernel: GpuKernel) -> KernelEmitter | None:
+    """The first kernel emitter that takes this kernel; None where the host computes it."""
+    return next((e for e in KERNEL_EMITTERS if e.takes(kernel)), None)
 
 
 def emit_gpu_kernel(
@@ -95,8 +102,8 @@ def emit_gpu_kernel(
         raise UnsupportedError(f"{instruction.opcode} gives {instruction.shape}", where=where)
     kernel = GpuKernel(module, instruction, name, target, aliased, tuning)
     if any(s.size for s in kernel.result_shapes):
-        hero = hero_of(kernel)
-        if hero is None:
+        emitter = find_kernel_emitter(kernel)
+        if emitter is None:
             raise UnsupportedError(f"{instruction.opcode} has no GPU code", where=where)
-        hero.emit(kernel)
+        emitter.emit(kernel)
     return kernel.launches()

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import emit_kernel, kernel_key
 from shardc.compiler.gpu.compilation import GpuCompilation
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.identity import IDENTITIES, emit_identity
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import Launches
 from shardc.compiler.gpu.products.library_product import LibraryProduct, library_product
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.kernel_key import kernel_key
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.gpu.target import GpuTarget
-from shardc.native.llvm.jit import Compilation, new_module
-from shardc.native.llvm.target import Target
-from shardc.native.math.vector import I32, PTR, constant
 
-__all__ = ["GpuKernels", "HostCall", "Made"]
+__all__ = ["GpuKernels", "HostSymbol", "HostSymbolCall", "Made"]
 
 
 @dataclass(frozen=True, slots=True)
-class HostCall:
+class HostSymbolCall:
     """The CPU's kernel does it: ``symbol`` of the host's objects."""
 
     symbol: str
@@ -37,17 +32,20 @@ class HostCall:
 #: Attributes that matter to GPU code, of those that `kernel_key` leaves out.
 _TOLD = ("unique_indices", "operand_precision", "algorithm")
 
-Made = Launches | LibraryProduct | HostCall
+#: The symbol of a function on the host that computes an instruction, with the kernel's name in its own.
+HostSymbol = Callable[[Instruction, str], str]
+
+Made = Launches | LibraryProduct | HostSymbolCall
 
 
 class GpuKernels:
-    """The kernels of one program for ``target``: code goes to ``gpu``, that of the host to ``host``.
+    """The kernels of one program for ``target``: code goes to ``gpu``.
 
-    ``partitions`` is what ``partition-id`` counts by. What no hero takes runs on the host.
+    ``partitions`` is what ``partition-id`` counts by. What no kernel emitter takes is computed by ``host``.
     """
 
     def __init__(
-        self, target: GpuTarget, partitions: int, gpu: GpuCompilation, host: HostKernels, tuning: Tuning = DEFAULT
+        self, target: GpuTarget, partitions: int, gpu: GpuCompilation, host: HostSymbol, tuning: Tuning = DEFAULT
     ) -> None:
         self._target, self._partitions, self._tuning = target, partitions, tuning
         self._gpu, self._host = gpu, host
@@ -77,52 +75,10 @@ class GpuKernels:
             return emit_gpu_kernel(module, instruction, name, self._target, aliased, self._tuning)
         except UnsupportedError:
             _take_back(module, name)
-            return HostCall(self._host.symbol(instruction, name))
+            return HostSymbolCall(self._host(instruction, name))
 
 
 def _take_back(module: ir.Module, name: str) -> None:
     """Remove the functions of a kernel that was begun."""
     for symbol in [f.name for f in module.functions if f.name == name or f.name.startswith(f"{name}_")]:
         del module.globals[symbol]
-
-
-@dataclass(slots=True)
-class HostKernels:
-    """CPU kernels for ``machine`` behind one signature: ``void symbol(ptr* operands, ptr* results, i32 device)``."""
-
-    name: str
-    machine: Target
-    threads: int
-    _module: Any = field(default=None, init=False)
-
-    def symbol(self, instruction: Instruction, name: str) -> str:
-        """The function that calls the kernel of ``instruction``; ``name`` is told in its own."""
-        if self._module is None:
-            self._module = new_module(self.name, self.machine)
-        kernel = emit_kernel(self._module, instruction, name, self.machine)
-        kernel.linkage = "internal"
-        operands = sum(1 for o in instruction.operands for _ in o.shape.leaves())
-        return str(_entry(kernel, f"host_{name}", operands).name)
-
-    def objects(self) -> tuple[bytes, ...]:
-        """The native objects: one, or none where nothing runs on the host."""
-        if self._module is None:
-            return ()
-        with Compilation(self.machine, self.threads) as compilation:
-            compilation.add(self._module)
-            return compilation.objects()
-
-
-def _entry(kernel: ir.Function, name: str, operands: int) -> ir.Function:
-    """``void name(ptr* operands, ptr* results, i32 device)``, which calls ``kernel``."""
-    function = ir.Function(kernel.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I32]), name)
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    places, results, device = function.args
-
-    def item(table: ir.Value, number: int) -> ir.Value:
-        return b.load(b.gep(table, [constant(I32, number)], inbounds=True, source_etype=PTR), typ=PTR)
-
-    count = len(kernel.args) - 1 - operands
-    b.call(kernel, [*map(partial(item, places), range(operands)), *map(partial(item, results), range(count)), device])
-    b.ret_void()
-    return function

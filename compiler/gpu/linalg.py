@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.linalg.linalg import Scalars
-from shardc.compiler.cpu.loops.loops import power_above
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.registers import is_small_float
 from shardc.compiler.elements.bits import scalar_op
 from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.registers import is_small_float
+from shardc.compiler.elements.loop_space import power_above
+from shardc.compiler.elements.scalars import Scalars
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import LAPACK, Argument, attributes_of, letter

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shardc.compiler.elements.elementwise import ELEMENTWISE
+from shardc.compiler.elements.arithmetic.elementwise import ELEMENTWISE
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.collectives.call.call import BufferRef
-from shardc.compiler.gpu.kernel_set import GpuKernels, HostCall
+from shardc.compiler.gpu.kernel_set import GpuKernels, HostSymbolCall
 from shardc.compiler.gpu.launches import Argument, Fill, Launches
 from shardc.compiler.gpu.places import KernelPlaces, Places
 from shardc.compiler.gpu.products.library_product import LibraryProduct
-from shardc.compiler.gpu.program import (
+from shardc.compiler.gpu_program import (
     AwaitCollective,
     CheckStep,
     ChoiceStep,
@@ -89,7 +89,7 @@ class GpuSteps:
         name = step.instruction.name
         made = self._kernels.made(step.instruction, places.aliased)
         out: list[GpuStep] = [] if places.copied is None else [CopyStep(*places.copied)]
-        if isinstance(made, HostCall):
+        if isinstance(made, HostSymbolCall):
             out.append(HostStep(made.symbol, places.operands, places.results, name))
         elif isinstance(made, LibraryProduct):
             out.append(self._product(made, places, name))

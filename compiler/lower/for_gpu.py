@@ -18,8 +18,8 @@ from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.pipeline import lower_with, tuned_passes
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.compiler.lower.simplify.swap_products import SwapProducts
-from shardc.compiler.tune.measured import program_key, read_measured
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.measured import program_key, read_measured
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module

@@ -39,8 +39,8 @@ from shardc.compiler.lower.simplify.split_products import SplitProducts
 from shardc.compiler.lower.simplify.split_reductions import SplitReductions
 from shardc.compiler.lower.simplify.swap_products import SwapProducts
 from shardc.compiler.lower.simplify.unroll_loops import UnrollLoops
-from shardc.compiler.tune.measured import program_key
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.measured import program_key
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import COLLECTIVES

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.compiler.cpu import emit_kernel
+from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import ARENA_HEADER, Executable
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Kernel
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import Shape
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object, new_module
 from shardc.native.llvm.target import Target

@@ -22,14 +22,17 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.compiler.cache.cache import kernel_digest, module_key
-from shardc.compiler.cpu import emit_kernel, kernel_key
 from shardc.compiler.describe import holds
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import Executable
+from shardc.compiler.kernel_key import kernel_key
+from shardc.compiler.load.step import step_pool
 from shardc.compiler.lower.lowered import Kernel, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
 from shardc.compiler.tune.trial import KernelTrial, StepTrial, compare
-from shardc.compiler.tune.tuning import DEFAULT, Tuning, kernel_candidates, program_candidates
+from shardc.compiler.tuning import DEFAULT, Tuning, kernel_candidates, program_candidates
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.config import Config
 from shardc.hlo.files import write_atomically
@@ -93,8 +96,6 @@ class Workplace:
 
 def choose(module: Module, config: Config, machine: Target) -> Choice:
     """`tune` with what compiles and runs the module on this machine."""
-    from shardc.compiler.compile import build_executable
-    from shardc.compiler.load import step_pool
 
     def build(choice: Choice) -> Executable:
         emit = partial(choice.emit, machine)

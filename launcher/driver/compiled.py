@@ -23,7 +23,7 @@ from shardc.stages.executables import PATIENCE, Making, handed_out
 if TYPE_CHECKING:
     from shardc.collectives.call.transport import Transport
     from shardc.compiler.executable import Executable
-    from shardc.compiler.load import LoadedStep
+    from shardc.compiler.load.step import LoadedStep
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
     from shardc.launcher.driver.checked import StepCheck
     from shardc.launcher.run.profile import Profile
@@ -149,7 +149,7 @@ class Compiled:
     @cached_property
     def step(self) -> LoadedStep:
         """The native step, linked into this process; programs for GPUs have none."""
-        from shardc.compiler.load import load_step
+        from shardc.compiler.load.step import load_step
 
         return load_step(self.executable, self.config.custom_calls, self.config)
 
@@ -188,7 +188,7 @@ class Compiled:
 
     @cached_property
     def _profiled(self) -> Compiled:
-        from shardc.compiler.gpu.names import name_of
+        from shardc.compiler.targets import name_of
 
         return self.partitioned().compile(name_of(self.executable.target), profile=True)
 
@@ -213,7 +213,7 @@ class Compiled:
         from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
         from shardc.compiler.lower.for_gpu import lower_for_gpu
         from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
-        from shardc.compiler.tune.tuning import Tuning
+        from shardc.compiler.tuning import Tuning
         from shardc.native.gpu.target import target_of
 
         module, executable = self.partitioned().compiled_module, self.executable

@@ -20,7 +20,7 @@ from shardc.collectives.call.memory import NO_MEMORY, aligned_bytes, out_of_memo
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.in_process.executor import VirtualPerformer
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
-from shardc.compiler.tune.profile import Record
+from shardc.compiler.profile import Record
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.ir.groups import groups_grid

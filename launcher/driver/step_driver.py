@@ -15,7 +15,7 @@ from shardc.collectives.call.stamp import SAME_VALUES, Stamping, Told
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.shared_memory.status_page import program_number
 from shardc.compiler.executable import WAIT, Executable
-from shardc.compiler.load import step_drive
+from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.arrays.array import Array

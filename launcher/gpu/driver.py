@@ -1,6 +1,6 @@
 """Runs a program on this process's GPU: all of its devices, as virtual ones, share it.
 
-What a step does is data (`shardc.compiler.gpu.program`). Runs of work that the host need not look at become graphs, and
+What a step does is data (`shardc.compiler.gpu_program`). Runs of work that the host need not look at become graphs, and
 a call returns when they are launched: arrays stay on the GPU, and reading one waits for it. Collectives that go through
 the host are done by the loop that drives steps on a CPU (`shardc.native.drive.drive_loop`), for which the walk
 through this step
@@ -23,9 +23,9 @@ from shardc.collectives.gpu.places import Places
 from shardc.collectives.gpu.routes import Routes, choose_routes
 from shardc.collectives.gpu.virtual import VirtualCollectives
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, failed_check
-from shardc.compiler.gpu.load import host_kernels, images_here, need_device
-from shardc.compiler.gpu.program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
-from shardc.compiler.tune.profile import Record
+from shardc.compiler.gpu_program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
+from shardc.compiler.load.gpu import host_kernels, images_here, need_device
+from shardc.compiler.profile import Record
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.launcher.driver.driver import STEP_TYPE

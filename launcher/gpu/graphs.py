@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from shardc.compiler.gpu.program import StartCollective
+from shardc.compiler.gpu_program import StartCollective
 from shardc.launcher.gpu.plan import Segment
 from shardc.launcher.gpu.streams import Streams, refs_of
 from shardc.launcher.gpu.tables import GpuTables

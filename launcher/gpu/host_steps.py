@@ -10,7 +10,7 @@ import numpy as np
 
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.gpu.places import Places
-from shardc.compiler.gpu.program import HostStep
+from shardc.compiler.gpu_program import HostStep
 from shardc.launcher.gpu.memory import Block, GpuHome
 
 __all__ = ["HostSteps"]

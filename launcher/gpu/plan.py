@@ -1,6 +1,6 @@
 """What the host decides in a step, and what it need not: runs of work that are put into streams as a whole.
 
-The tree of `shardc.compiler.gpu.program` is cut where the host has to look at something or to do something: at loops
+The tree of `shardc.compiler.gpu_program` is cut where the host has to look at something or to do something: at loops
 whose end shows in memory, at choices, at what the host computes, and at collectives that go through its memory. What
 lies between is a `Segment`, which becomes a graph. A loop of known length without such places is part of its segment
 when it is short, and a segment of its own, launched again and again, when it is long.
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from shardc.collectives.call.call import BufferRef
-from shardc.compiler.gpu.program import (
+from shardc.compiler.gpu_program import (
     AwaitCollective,
     CheckStep,
     ChoiceStep,

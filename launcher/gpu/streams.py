@@ -14,7 +14,7 @@ from typing import Any
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.gpu.group_work import DeviceCollectives, GroupWork
 from shardc.collectives.gpu.places import Places
-from shardc.compiler.gpu.program import (
+from shardc.compiler.gpu_program import (
     AwaitCollective,
     CheckStep,
     CopyStep,

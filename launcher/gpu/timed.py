@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.compiler.gpu.program import GpuProgram, GpuStep, leaf_steps
-from shardc.compiler.tune.profile import ProfilePlan, Record
+from shardc.compiler.gpu_program import GpuProgram, GpuStep, leaf_steps
+from shardc.compiler.profile import ProfilePlan, Record
 from shardc.native.gpu.runtime import Event, Runtime, Stream
 
 __all__ = ["Timed"]

@@ -15,7 +15,7 @@ import numpy as np
 from shardc.collectives.call.call import BufferRef
 from shardc.collectives.gpu.places import Places
 from shardc.compiler.executable import WAIT
-from shardc.compiler.gpu.program import GpuStep
+from shardc.compiler.gpu_program import GpuStep
 from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.graphs import GraphCache
 from shardc.launcher.gpu.host_steps import HostSteps

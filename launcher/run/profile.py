@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.for_gpu import machine_of
-from shardc.compiler.tune.measured import write_measured
-from shardc.compiler.tune.profile import ProfilePlan, Record, Site
+from shardc.compiler.measured import write_measured
+from shardc.compiler.profile import ProfilePlan, Record, Site
 from shardc.costs.machines.measured_roofline import Roofline, described_roofline, roofline
 from shardc.hlo.config import Config
 from shardc.launcher.driver.communication import (

@@ -41,7 +41,7 @@ class Task:
     """What to do with an executable: ``steps`` 0 runs it once on its inputs, more times it.
 
     ``profile`` is for one that was compiled for profiling; ``trace`` names the file for the last step's events,
-    ``profile_out`` the one for measured times (`shardc.compiler.tune.measured`).
+    ``profile_out`` the one for measured times (`shardc.compiler.measured`).
     """
 
     inputs: str = ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardc.analysis.report.stage_facts import Reported
-from shardc.compiler.gpu.names import check_target, find_target, name_of
+from shardc.compiler.targets import check_target, find_target, name_of
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.launcher.driver.compiled import Compiled
 from shardc.service.client.executables import FILE, compiled_by, repeat_warnings

@@ -67,7 +67,7 @@ def making_of(
 
         start = time.perf_counter()
         with collector_paused():  # imports and short stages, beside JAX's many objects
-            from shardc.compiler.cache.source import compile_source
+            from shardc.compiler.compile_source import compile_source
 
             known, ask = content, None
             if elsewhere is not None:
@@ -137,7 +137,7 @@ def _key(module: Module, config: Config, target: str, *more: object) -> str:
 
 def _device(target: str) -> str:
     """What ``target`` means on this rank."""
-    from shardc.compiler.gpu.names import find_target, is_gpu
+    from shardc.compiler.targets import find_target, is_gpu
 
     return str(find_target(target)) if is_gpu(target) else target
 

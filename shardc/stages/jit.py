@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.compiler.gpu.names import check_target
+from shardc.compiler.targets import check_target
 from shardc.frontends.jax.context import static_kind, trace_context
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.custom_calls import CustomCall

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.report.stage_facts import Reported
-from shardc.compiler.gpu.names import check_target
 from shardc.compiler.outline import outline
+from shardc.compiler.targets import check_target
 from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall, need_new

@@ -11,7 +11,7 @@ import pytest
 
 import shardc
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
-from shardc.compiler.compile import build_executable
+from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.costs.machines import measured_roofline as roofline_module
 from shardc.costs.machines.measured_roofline import Roofline, roofline
 from shardc.hlo.config import Config

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.compiler.compile import build_executable, run_single
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module

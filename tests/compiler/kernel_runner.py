@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.compiler.cpu import emit_kernel
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.emit.native_kernel import emit_kernel
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Computation, Instruction

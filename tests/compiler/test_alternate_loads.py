@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.compiler.cpu import emit_kernel
+from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.ir.types import array_shape as f
 from shardc.native.llvm import jit

@@ -15,8 +15,8 @@ import pytest
 from shardc.compiler.cache import cache
 from shardc.compiler.cache.evict import evict, evict_now_and_then
 from shardc.compiler.cache.serialize import to_bytes
-from shardc.compiler.cache.source import compile_source
 from shardc.compiler.compile import compile_module
+from shardc.compiler.compile_source import compile_source
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.custom_calls import CustomCall

@@ -10,7 +10,8 @@ import pytest
 
 import shardc
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
-from shardc.compiler.compile import build_executable, run_single
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import run_single
 from shardc.hlo.errors import RunError, UnsupportedError
 from shardc.hlo.evaluate import evaluate
 from shardc.native.llvm.target import host_target

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.compiler.cpu import emit_kernel
+from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.llvm import jit
 from shardc.native.threads.pool import pool, pool_object

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.compiler.cpu.convolutions import blocks, convolution
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import array_shape as f

@@ -13,7 +13,8 @@ import pytest
 from shardc.compiler.cache import cache
 from shardc.compiler.cache.cache import kept_object, module_key
 from shardc.compiler.cache.serialize import load_executable, save, to_bytes
-from shardc.compiler.compile import compile_module, load_step, run_single
+from shardc.compiler.compile import compile_module
+from shardc.compiler.load.step import load_step, run_single
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardc.compiler.compile import build_executable, run_single
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import run_single
 from shardc.compiler.lower.expand.ops import EXPANSIONS
 from shardc.hlo.errors import RunError
 from shardc.hlo.evaluate import evaluate

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.cpu import emit_kernel, kernel_key, supports
-from shardc.compiler.cpu.support import KERNELS
+from shardc.compiler.cpu.support import KERNELS, supports
+from shardc.compiler.emit.native_kernel import emit_kernel
+from shardc.compiler.kernel_key import kernel_key
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.build import Builder, binary_computation
 from shardc.hlo.ir.opset import OPS

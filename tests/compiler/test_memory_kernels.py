@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.cpu import emit_kernel
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.emit.native_kernel import emit_kernel
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.build import Builder, binary_computation
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import array_shape as f

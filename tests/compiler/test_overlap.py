@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.compiler.cache.cache import code_settings
-from shardc.compiler.compile import build_executable, load_step
+from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import WAIT, Executable
+from shardc.compiler.load.step import load_step
 from shardc.compiler.lower.lowered import Await, Collective, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.compiler.lower.schedule.overlap import Overlap, overlap_of
 from shardc.compiler.lower.schedule.schedule import Schedule
-from shardc.compiler.tune.measured import program_key, write_measured
+from shardc.compiler.measured import program_key, write_measured
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate_spmd

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
-from shardc.compiler.compile import build_executable, load_step, run_single
 from shardc.compiler.emit import kernels
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import load_step, run_single
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module

@@ -162,7 +162,7 @@ def test_program_in_half_precision(name: str) -> None:
 
 
 def test_donation_reaches_the_executable() -> None:
-    from shardc.compiler.compile import build_executable
+    from shardc.compiler.emit.cpu_executable import build_executable
     from shardc.hlo.config import Config
     from shardc.native.llvm.target import host_target
 

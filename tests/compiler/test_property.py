@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.compile import build_executable, run_single
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate

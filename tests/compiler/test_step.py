@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.compiler.compile import build_executable, load_step
+from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import ARENA_HEADER, Executable
+from shardc.compiler.load.step import load_step
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.threads.pool import pool, pool_object
 from tests.compiler.kernel_runner import Array, compile_and_run, expected, kernel_object

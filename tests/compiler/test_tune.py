@@ -13,13 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.compiler.compile import build_executable, compile_module, run_single
-from shardc.compiler.cpu import emit_kernel
+from shardc.compiler.compile import compile_module
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import Executable
+from shardc.compiler.load.step import run_single
 from shardc.compiler.tune import tune as tune_module
 from shardc.compiler.tune.trial import StepTrial, compare
 from shardc.compiler.tune.tune import Choice, Workplace, tune
-from shardc.compiler.tune.tuning import DEFAULT, Tuning, kernel_candidates
+from shardc.compiler.tuning import DEFAULT, Tuning, kernel_candidates
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module

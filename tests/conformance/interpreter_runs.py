@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.in_process.transport import LocalTransport
-from shardc.compiler.compile import build_executable, load_step
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import load_step
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate

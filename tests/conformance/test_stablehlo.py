@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.compiler.compile import build_executable, run_single
+from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.load.step import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate, evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation

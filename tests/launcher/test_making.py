@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardc.compiler.compile import build_executable
+from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import Executable
-from shardc.compiler.load import run_single
+from shardc.compiler.load.step import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError, UnsupportedError
 from shardc.native.llvm import target as targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.compile import build_executable
+from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo

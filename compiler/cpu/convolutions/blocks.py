@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.convolutions.roles import Cut, Reading, Roles, joint_stride, run_length
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import Output, emit_map
 from shardc.compiler.cpu.parallel import Part
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask, linear
+from shardc.compiler.elements.arithmetic.registers import memory_type
+from shardc.compiler.elements.convolution_roles import Cut, Reading, Roles, joint_stride, run_length
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
-from shardc.compiler.elements.registers import memory_type
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
@@ -97,7 +97,7 @@ def summed(values: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
     return values[0]
 
 
-def starts_of(e: Emitter, frame: Frame, cut: Cut, number: ir.Value) -> tuple[list[Expr], ir.Value]:
+def starts_of(e: CpuEmitter, frame: Frame, cut: Cut, number: ir.Value) -> tuple[list[Expr], ir.Value]:
     """Where block ``number`` starts, per role, and the number of its piece of the role that is cut."""
     b = frame.builder
     numbers: list[ir.Value] = []

@@ -17,19 +17,19 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import Kernel
 from shardc.compiler.cpu.convolutions.blocks import share, starts_of, summed, variants
-from shardc.compiler.cpu.convolutions.roles import Roles, cut
 from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import Output, emit_map
 from shardc.compiler.cpu.parallel import Part, chunks, phase
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
+from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.bits import scalar_op
 from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.convolution_roles import Roles, cut
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Frame, Loop
-from shardc.compiler.elements.registers import memory_type
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.math.vector import I64, constant, intrinsic, with_lanes
 
@@ -89,7 +89,9 @@ class Channels:
         each = [s.step * (n - 1) + abs(t.step) * (t.size - 1) + 1 for s, t, n in spatial]
         return (sizes[0], *each, self.wide)
 
-    def copied(self, e: Emitter, frame: Frame, place: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]) -> None:
+    def copied(
+        self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
+    ) -> None:
         """A block of the input with its borders."""
         roles = self.roles
         origin = [Expr()] * roles.input.rank
@@ -131,7 +133,7 @@ def channelwise(kernel: Kernel, roles: Roles, kind: DType) -> Channels | None:
     return found if found.fits else None
 
 
-def emit_channels(kernel: Kernel, e: Emitter, plan: Channels) -> None:
+def emit_channels(kernel: Kernel, e: CpuEmitter, plan: Channels) -> None:
     """Phases: the kernel packed and the blocks; or the sums of blocks, and their sum."""
     count = chunks(flops=plan.work / 4, most=min(plan.cut.count, _SUMS if plan.gradient else plan.cut.count))
     if plan.gradient:
@@ -188,7 +190,7 @@ def _blocks(plan: Channels, count: int, part: Part) -> None:
 
 
 def _blocks_of(
-    plan: Channels, e: Emitter, chunk: Loop, count: int
+    plan: Channels, e: CpuEmitter, chunk: Loop, count: int
 ) -> Iterator[tuple[Frame, Sequence[int], Sequence[Expr]]]:
     """A loop over the blocks of one of ``count`` chunks: code for each size of a block, and where the block starts."""
     b = chunk.frame.builder
@@ -206,7 +208,7 @@ def _in_order(plan: Channels, dtype: DType, own: Sequence[int], feature: int) ->
 
 
 def _element(
-    plan: Channels, e: Emitter, frame: Frame, base: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
+    plan: Channels, e: CpuEmitter, frame: Frame, base: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
 ) -> ir.Value:
     """The address of position ``starts`` in an array of (sizes, channels)."""
     offset = Expr()
@@ -258,7 +260,13 @@ def _load(plan: Channels, b: ir.IRBuilder, base: ir.Value, offset: ir.Value) -> 
 
 
 def _spread(
-    plan: Channels, e: Emitter, frame: Frame, part: Part, block: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
+    plan: Channels,
+    e: CpuEmitter,
+    frame: Frame,
+    part: Part,
+    block: ir.Value,
+    starts: Sequence[Expr],
+    sizes: Sequence[int],
 ) -> None:
     """A block's results to where they belong, in the result's type."""
     roles = plan.roles
@@ -304,7 +312,7 @@ def _sums(plan: Channels, count: int, part: Part) -> None:
 
 
 def _copied_other(
-    plan: Channels, e: Emitter, frame: Frame, place: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
+    plan: Channels, e: CpuEmitter, frame: Frame, place: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
 ) -> None:
     """A block of the kernel, (positions..., channels)."""
     order = (*(r.own for r in plan.sliding), plan.roles.kernel_feature_dim)
@@ -316,7 +324,7 @@ def _copied_other(
 
 
 def _block_sums(
-    plan: Channels, e: Emitter, b: ir.IRBuilder, sizes: Sequence[int], places: tuple[ir.Value, ir.Value, ir.Value],
+    plan: Channels, e: CpuEmitter, b: ir.IRBuilder, sizes: Sequence[int], places: tuple[ir.Value, ir.Value, ir.Value],
     whole: Sequence[int],
 ) -> None:  # fmt: skip
     """Add a block's sums over positions to ``sums``; lines of positions first, so that errors stay small."""

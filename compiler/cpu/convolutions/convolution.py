@@ -15,22 +15,22 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import Kernel
 from shardc.compiler.cpu.convolutions.blocks import Blocks, Plan, Range, share, starts_of, summed, variants
 from shardc.compiler.cpu.convolutions.channels import channelwise, emit_channels
-from shardc.compiler.cpu.convolutions.roles import Roles, cut
 from shardc.compiler.cpu.convolutions.slab import parameter
 from shardc.compiler.cpu.convolutions.winograd import emit_square, square
 from shardc.compiler.cpu.convolutions.winograd_weights import emit_square_weights
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import loop_kernel
 from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
 from shardc.compiler.cpu.parallel import Part, chunks, phase
 from shardc.compiler.cpu.products.contraction import gemm_type
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
+from shardc.compiler.elements.arithmetic.registers import memory_type, part_count
 from shardc.compiler.elements.bits import scalar_op
+from shardc.compiler.elements.convolution_roles import Roles, cut
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Loop, Val
-from shardc.compiler.elements.registers import memory_type, part_count
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm.blas import UNPACKED
 from shardc.native.math.vector import I64, constant
@@ -64,7 +64,7 @@ def emit_convolution(kernel: Kernel) -> None:
     e.finish()
 
 
-def _emit_part(kernel: Kernel, e: Emitter, roles: Roles, kind: DType) -> None:
+def _emit_part(kernel: Kernel, e: CpuEmitter, roles: Roles, kind: DType) -> None:
     channels = channelwise(kernel, roles, kind)
     tiles = square(kernel, roles, kind) if kernel.tuning.winograd else None
     if channels is not None:
@@ -97,7 +97,7 @@ class _Patches:
             roles.depth = roles.depth_as_read
         self.plan = self._cut(packed)
 
-    def emit(self, e: Emitter) -> None:
+    def emit(self, e: CpuEmitter) -> None:
         """Code at the end of ``e.entry``."""
         kernel = self.kernel
         scratch: list[ir.Value] = []
@@ -150,7 +150,7 @@ class _Patches:
 
     # Phases.
 
-    def _pack(self, e: Emitter, place: ir.Value) -> None:
+    def _pack(self, e: CpuEmitter, place: ir.Value) -> None:
         """The kernel as (depth..., all features)."""
         roles = self.roles
         operand = self.instruction.operands[1]

@@ -12,8 +12,8 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.convolutions.winograd_tiles import Grid
 from shardc.compiler.cpu.products.contraction import scale
+from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.control_flow import counted
-from shardc.compiler.elements.registers import memory_type
 from shardc.hlo.ir.types import DType
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, constant

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import Output, emit_map
 from shardc.compiler.elements.affine import Condition, Expr, Mask, condition, divmod_expr
 from shardc.compiler.elements.elements import Elements, Index
@@ -49,7 +49,7 @@ class Slab:
         self.shape = array_shape(kind, *(extents[d] for d in self.order))
         self.leaf = parameter(self.shape)
 
-    def fill(self, e: Emitter, frame: Frame, origin: Index) -> None:
+    def fill(self, e: CpuEmitter, frame: Frame, origin: Index) -> None:
         """Copy what lies from ``origin``."""
         sizes = zip(origin, self.extents, self.operand.shape.dims, self.dilation, strict=True)
         axes = [_Axis(*each) for each in sizes]

@@ -16,21 +16,21 @@ from shardc.compiler.cpu.body import Kernel
 from shardc.compiler.cpu.convolutions import direct as conv_direct
 from shardc.compiler.cpu.convolutions.blocks import share, starts_of, variants
 from shardc.compiler.cpu.convolutions.direct import Taps, Tiled
-from shardc.compiler.cpu.convolutions.roles import Cut, Roles
 from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
 from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, Grid, taps, twice
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import Watch
 from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
 from shardc.compiler.cpu.parallel import Part, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
+from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.convolution_roles import Cut, Roles
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Frame, Loop
-from shardc.compiler.elements.registers import memory_type
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
 from shardc.native.llvm.blas import UNPACKED
@@ -114,7 +114,7 @@ class Square:
         """Tiles in memory of their own."""
         return Grid(self.tiles, 2 * self.tiles[1], 2 * self.tiles[2], channels, self.lanes)
 
-    def copied(self, e: Emitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> Grid:
+    def copied(self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> Grid:
         """A block of the input with its borders, (images, rows, columns, channels)."""
         images, rows, columns = self.tiles
         order = (self.image_dim, *(r.dim for r in self.sliding), self.channel_dim)
@@ -153,7 +153,7 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
     return None
 
 
-def emit_square(kernel: Kernel, e: Emitter, plan: Square) -> None:
+def emit_square(kernel: Kernel, e: CpuEmitter, plan: Square) -> None:
     """Forward, and the gradient of the input, which is the same with the kernel turned round."""
     size = plan.wide * plan.features
     shared = [allocate(e, POINTS_OF_TILE * size * plan.kind.nbytes)]

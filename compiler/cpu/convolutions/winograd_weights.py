@@ -18,7 +18,7 @@ from shardc.compiler.cpu.convolutions.direct import Tiled
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
 from shardc.compiler.cpu.convolutions.winograd import POINTS_OF_TILE, Square, multiply, step_to
 from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, Grid, outputs, twice
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import Watch
 from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
 from shardc.compiler.cpu.parallel import Part, chunks, phase
@@ -35,7 +35,7 @@ from shardc.native.math.vector import I1, I64, constant, with_lanes
 __all__ = ["emit_square_weights"]
 
 
-def emit_square_weights(kernel: Kernel, e: Emitter, plan: Square) -> None:
+def emit_square_weights(kernel: Kernel, e: CpuEmitter, plan: Square) -> None:
     """The gradient of the weights: sums over tiles."""
     size = plan.wide * plan.features
     sums = allocate(e, plan.sums * POINTS_OF_TILE * size * plan.kind.nbytes)
@@ -136,7 +136,7 @@ def _taken_directly(plan: Square) -> bool:
     return even and whole and order == (0, 1, 2) and plan.roles.kernel_feature_dim == 3
 
 
-def _copied_taps(plan: Square, e: Emitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> None:
+def _copied_taps(plan: Square, e: CpuEmitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> None:
     """A block of the kernel, (images, rows, columns, features), zeros where there is none."""
     order = (*(r.own for r in (plan.images, *plan.sliding)), plan.roles.kernel_feature_dim)
     images, rows, columns = plan.tiles

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.fft.transforms import Transform
 from shardc.compiler.cpu.function import Kernel
-from shardc.compiler.cpu.reductions.sorting import Rows
 from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.convert import convert
 from shardc.compiler.elements.control_flow import counted, nest
-from shardc.compiler.elements.convert import convert
+from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.math.vector import F64, I8, I64, constant, splat, with_lanes
 
@@ -64,7 +64,7 @@ class _Pass:
 
     def __init__(
         self,
-        e: Emitter,
+        e: CpuEmitter,
         source: tuple[int, ...],
         target: tuple[int, ...],
         dim: int,

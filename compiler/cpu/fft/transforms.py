@@ -18,7 +18,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from shardc.compiler.cpu import memory
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import counted
 from shardc.hlo.ir.types import DTYPES
 from shardc.native.math.vector import F64, I8, I64, constant, splat

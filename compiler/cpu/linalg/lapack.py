@@ -8,12 +8,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.loops.updates import copy_unless_same
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import counted, nest
 from shardc.hlo.ir.lapack import LAPACK, Argument, Routine, attributes_of, bind_dimensions, letter
 from shardc.hlo.ir.types import DTYPES, DType, Shape
@@ -59,7 +59,7 @@ def step_to(b: ir.IRBuilder, place: ir.Value, number: ir.Value, nbytes: int) -> 
 class _Calls:
     """The call for one matrix of the batch, and the room it needs."""
 
-    def __init__(self, kernel: Kernel, e: Emitter, routine: Routine, batch_rank: int) -> None:
+    def __init__(self, kernel: Kernel, e: CpuEmitter, routine: Routine, batch_rank: int) -> None:
         self.e = e
         self.b: ir.IRBuilder = e.entry.builder
         self.routine = routine

@@ -8,23 +8,23 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.linalg.lapack import step_to
 from shardc.compiler.cpu.loops.mapping import Output, emit_map
 from shardc.compiler.cpu.loops.updates import copy_unless_same
 from shardc.compiler.cpu.products.contraction import convert_all, scale
 from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.bits import scalar_op
 from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.registers import part_count, register_type
+from shardc.compiler.elements.scalars import Scalars
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.types import DTYPES, DType
+from shardc.hlo.ir.types import DType
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I1, I8, I32, I64, constant, intrinsic
 
@@ -34,49 +34,11 @@ _SMALL = 12
 __all__ = ["emit_cholesky", "emit_triangular_solve"]
 
 
-class Scalars:
-    """Scalar arithmetic of one element type on values at the builder's position."""
-
-    def __init__(self, e: Emitter, dtype: DType) -> None:
-        self.e = e
-        self.b: ir.IRBuilder = e.entry.builder
-        self.dtype = dtype
-        self.real = DTYPES[{"c64": "f32", "c128": "f64"}.get(dtype.name, dtype.name)]
-        self._slots = [e.slot(register_type(dtype)) for _ in range(part_count(dtype))]
-
-    def op(self, opcode: str, *operands: Val) -> Val:
-        """An op of equal operand and result types; narrow floats are not rounded."""
-        kinds = (self.dtype,) * len(operands)
-        return self.e.elementwise(scalar_op(opcode, self.dtype, *kinds), operands, wide=True)
-
-    def load(self, base: ir.Value, offset: ir.Value) -> Val:
-        return Val(memory.load(self.b, base, offset, self.dtype, 1), self.e.entry)
-
-    def store(self, value: Val, base: ir.Value, offset: ir.Value) -> None:
-        rounded = self.e.elementwise(scalar_op("add", self.dtype, self.dtype, self.dtype), [value, self.zero()])
-        memory.store(self.b, rounded.parts, base, offset, self.dtype, None)
-
-    def zero(self) -> Val:
-        return self.e.constant(-0.0, self.dtype)
-
-    def conjugate(self, x: Val) -> Val:
-        return Val((x.parts[0], self.b.fneg(x.parts[1])), x.frame) if len(x.parts) == 2 else x
-
-    def put(self, value: Val) -> None:
-        """Set the accumulator."""
-        for slot, part in zip(self._slots, value.parts, strict=True):
-            self.b.store(part, slot)
-
-    def get(self) -> Val:
-        t = register_type(self.dtype)
-        return Val(tuple(self.b.load(s, typ=t) for s in self._slots), self.e.entry)
-
-
 def _at(b: ir.IRBuilder, row: ir.Value, column: ir.Value, strides: tuple[int, int]) -> ir.Value:
     return b.add(b.mul(row, constant(I64, strides[0])), b.mul(column, constant(I64, strides[1])))
 
 
-def _cholesky_loops(e: Emitter, i: Instruction, kind: DType, place: ir.Value) -> None:
+def _cholesky_loops(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value) -> None:
     """One matrix in its place, column by column; NaN unless it is positive definite, zeros in the other triangle.
 
     The upper factor is the lower one of the adjoint, so it is written with rows and columns exchanged.
@@ -125,7 +87,7 @@ def _pivot(s: Scalars, value: Val, out: ir.Value, at: ir.Value, bad: ir.Value) -
     s.store(Val(parts, value.frame), out, at)
 
 
-def _solve_loops(e: Emitter, i: Instruction, kind: DType, a: ir.Value, out: ir.Value) -> None:
+def _solve_loops(e: CpuEmitter, i: Instruction, kind: DType, a: ir.Value, out: ir.Value) -> None:
     """Forward or backward substitution in the place of one matrix, one row of the solution after the other."""
     attrs = i.attrs
     s = Scalars(e, kind)
@@ -168,7 +130,7 @@ def emit_cholesky(kernel: Kernel) -> None:
     e.finish()
 
 
-def _cholesky_call(e: Emitter, i: Instruction, kind: DType, place: ir.Value) -> None:
+def _cholesky_call(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value) -> None:
     """LAPACK sees a row-major matrix transposed, which is the conjugate of a Hermitian one, and writes the transpose of
     the wanted factor: nothing needs to be moved or conjugated.
     """
@@ -185,7 +147,7 @@ def _cholesky_call(e: Emitter, i: Instruction, kind: DType, place: ir.Value) -> 
 
 
 @contextmanager
-def _result(kernel: Kernel, e: Emitter, kind: DType, operand: int) -> Iterator[ir.Value]:
+def _result(kernel: Kernel, e: CpuEmitter, kind: DType, operand: int) -> Iterator[ir.Value]:
     """A copy of an operand in BLAS's element type, which becomes the result at the end."""
     i = kernel.instruction
     source = i.operands[operand]
@@ -200,7 +162,7 @@ def _result(kernel: Kernel, e: Emitter, kind: DType, operand: int) -> Iterator[i
     release(e, [room])
 
 
-def widen(e: Emitter, source: Instruction, kind: DType, target: ir.Value) -> None:
+def widen(e: CpuEmitter, source: Instruction, kind: DType, target: ir.Value) -> None:
     """Write an operand to ``target`` in another element type."""
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
@@ -221,7 +183,7 @@ def _clear_triangle(b: ir.IRBuilder, place: ir.Value, row: ir.Value, n: int, kin
     intrinsic(b, "llvm.memset", ir.VoidType(), [target, constant(I8, 0), b.mul(count, size), constant(I1, 0)])
 
 
-def _spoil_triangle(e: Emitter, place: ir.Value, n: int, kind: DType, *, lower: bool) -> None:
+def _spoil_triangle(e: CpuEmitter, place: ir.Value, n: int, kind: DType, *, lower: bool) -> None:
     b = e.entry.builder
     nan = e.constant(math.nan, kind)
     with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
@@ -252,7 +214,7 @@ def emit_triangular_solve(kernel: Kernel) -> None:
     e.finish()
 
 
-def _solve_call(e: Emitter, i: Instruction, kind: DType, left: ir.Value, right: ir.Value) -> None:
+def _solve_call(e: CpuEmitter, i: Instruction, kind: DType, left: ir.Value, right: ir.Value) -> None:
     b = e.entry.builder
     rows, columns = i.shape.dims[-2:]
     words = [constant(I32, w) for w in (blas.ROW_MAJOR, *_trsm_flags(i), rows, columns)]

@@ -9,9 +9,16 @@ from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import (
+from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.cpu.loops.tiles import Tile, side
+from shardc.compiler.cpu.parallel import Span
+from shardc.compiler.cpu.reductions import columns
+from shardc.compiler.cpu.reductions.short_rows import ShortRows, lanes_for
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
+from shardc.compiler.elements.elements import Access, Element, Elements, Index, Recorder, bases
+from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
+from shardc.compiler.elements.loop_space import (
     Space,
     bind_group,
     contiguous,
@@ -19,20 +26,15 @@ from shardc.compiler.cpu.loops.loops import (
     element_bits,
     group_size,
     merge,
+    plan_space,
     power_above,
+    reads_across,
 )
-from shardc.compiler.cpu.loops.tiles import Tile, side, takes
-from shardc.compiler.cpu.parallel import Span
-from shardc.compiler.cpu.reductions import columns
-from shardc.compiler.cpu.reductions.short_rows import ShortRows, lanes_for
-from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
-from shardc.compiler.elements.elements import Access, Element, Elements, Index, Recorder, bases
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
-from shardc.compiler.tune.tuning import DEFAULT
+from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "Span", "can_cut", "emit_map", "plan_space"]
+__all__ = ["Output", "Span", "can_cut", "emit_map"]
 
 #: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 512, 4
@@ -66,7 +68,7 @@ class Output:
 
 
 def emit_map(
-    e: Emitter,
+    e: CpuEmitter,
     dims: Sequence[int],
     outputs: Sequence[Output],
     frame: Frame | None = None,
@@ -95,7 +97,7 @@ def emit_map(
         guard.close()
 
 
-def can_cut(e: Emitter, dims: Sequence[int], outputs: Sequence[Output], count: int) -> bool:
+def can_cut(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[Output], count: int) -> bool:
     """May `emit_map` do this map in ``count`` chunks? A fold that does not depend on a loop would be done by each."""
     return 0 in dims or _Nest.of(e, dims, outputs).cut(count) is not None
 
@@ -119,7 +121,7 @@ class _Level:
         """Pieces that it may be cut into."""
         return -(-self.size // self.grain)
 
-    def bind(self, e: Emitter, counter: ir.Value, frame: Frame) -> None:
+    def bind(self, e: CpuEmitter, counter: ir.Value, frame: Frame) -> None:
         """Inside ``frame`` its variables stand for ``counter``."""
         for level in reversed(self.nested[1:]):
             size = constant(I64, level.size)
@@ -132,7 +134,7 @@ class _Level:
 class _Nest:
     """The planned loops: ``outer``, then (for a transposing map) the loop across, then the lanes."""
 
-    e: Emitter
+    e: CpuEmitter
     recorder: Recorder
     body: _Body
     outer: list[_Level]
@@ -142,7 +144,7 @@ class _Nest:
     short_rows: bool = False
 
     @staticmethod
-    def of(e: Emitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
+    def of(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
         space, recorder = plan_space(e, dims, [o.element for o in outputs])
         stores = [_offset(e, o, space.index) for o in outputs]
         accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
@@ -359,7 +361,11 @@ def _across(groups: list[list[LoopVar]], recorder: Recorder) -> int | None:
     found = None
     for number, group in enumerate(groups[:-1]):
         count = contiguous(recorder.accesses, group[-1])
-        if count > best and group_size(group) > 1 and any(takes(a.offset, group[-1], inner) for a in recorder.accesses):
+        if (
+            count > best
+            and group_size(group) > 1
+            and any(reads_across(a.offset, group[-1], inner) for a in recorder.accesses)
+        ):
             best, found = count, number
     return found
 
@@ -394,23 +400,11 @@ def _streamed_lanes(o: Output, offset: Expr, inner: _Level, tiled: bool) -> int:
     return inner.unit if plain and not any(c * o.dtype.nbytes % memory.LINE for c in steps) else 0
 
 
-def plan_space(e: Elements, dims: Sequence[int], elements: Sequence[Element]) -> tuple[Space, Recorder]:
-    """Split dimensions until nothing is gained, and see what memory is touched."""
-    space = Space(e.source, dims)
-    for _ in range(8):
-        recorder = Recorder(e.source, e.leaves, e.rules)
-        for element in elements:
-            element(recorder, space.index, ())
-        if not space.split_for([a.offset for a in recorder.accesses] + recorder.uses):
-            break
-    return space, recorder
-
-
 def _offset(e: Elements, o: Output, index: Index) -> Expr:
     return linear(index if o.place is None else o.place(e, index), o.shape.dims)
 
 
-def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access]) -> int:
+def _lanes(e: CpuEmitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access]) -> int:
     """Vector width of the innermost loop; 1 where reductions inside are better done in vectors of their own."""
     if not groups or recorder.one_by_one:
         return 1
@@ -434,7 +428,7 @@ def _lanes(e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, accesses
 class _Body:
     """What an iteration does: evaluate all outputs, then store them; vectors of ``streams`` lanes past the cache."""
 
-    e: Emitter
+    e: CpuEmitter
     space: Space
     outputs: Sequence[Output]
     stores: Sequence[Expr]
@@ -447,7 +441,7 @@ class _Body:
             _store(e, frame, o, value, offset, mask, streams)
 
 
-def _store(e: Emitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask, streams: int) -> None:
+def _store(e: CpuEmitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask, streams: int) -> None:
     at, step, lanes, vector = e.split(offset)
     holds = e.mask(mask)
     frame = deepest([at, value] if holds is None else [at, value, holds], frame)

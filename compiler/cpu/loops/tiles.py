@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.elements.affine import Expr, LoopVar
-from shardc.compiler.elements.elements import Access, bases
+from shardc.compiler.elements.arithmetic.registers import decode, memory_type
+from shardc.compiler.elements.elements import Access
 from shardc.compiler.elements.frames import Frame, Val
-from shardc.compiler.elements.registers import decode, memory_type
+from shardc.compiler.elements.loop_space import reads_across
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I1, I8, I32, I64, constant, intrinsic, shuffle, vector_constant, with_lanes, zero
 
-if TYPE_CHECKING:
-    from shardc.compiler.cpu.emitter import Emitter
-
-__all__ = ["ReadAhead", "Tile", "side", "takes", "transposed"]
+__all__ = ["Tile", "side", "transposed"]
 
 #: Most rows of a square: so many vectors are live at once.
 _MOST = 16
@@ -35,14 +33,6 @@ _AHEAD, _OUT_OF_CACHE = 256, 1 << 20
 def side(vector_bits: int, nbytes: int) -> int:
     """Elements along one side of a square of elements of ``nbytes`` bytes."""
     return max(1, min(_MOST, vector_bits // 8 // nbytes))
-
-
-def takes(offset: Expr, across: LoopVar, lane: LoopVar) -> bool:
-    """Is an access contiguous across, and strided along the lanes?"""
-    if offset.coefficient(across) != 1 or offset.coefficient(lane) in (0, 1):
-        return False
-    made = (bases(Expr.of(v)) for v in offset.variables() if not isinstance(v, LoopVar))
-    return not any(across in b or lane in b for b in made)
 
 
 def _element(dtype: DType) -> tuple[ir.Type, int]:
@@ -95,14 +85,6 @@ def _pieces(b: ir.IRBuilder, vectors: list[ir.Value], piece: int, width: int) ->
     return [v for pair in zip(*parts, strict=True) for v in pair]
 
 
-class ReadAhead(Protocol):
-    """Elements that have been read before they are asked for."""
-
-    def value(self, leaf: Instruction, offset: Expr, dtype: DType) -> Val | None:
-        """The element (or vector) at ``offset`` of ``leaf``; None for a read that it knows nothing of."""
-        ...
-
-
 @dataclass
 class Tile:
     """``height`` steps across by ``lanes`` lanes, of which the first ``live`` exist.
@@ -111,7 +93,7 @@ class Tile:
     on the stack) and `value` answers reads.
     """
 
-    e: Emitter
+    e: CpuEmitter
     across: LoopVar
     lane: LoopVar
     height: int
@@ -129,7 +111,7 @@ class Tile:
             if key in self._columns or not isinstance(a.leaf, Instruction) or a.leaf not in self.e.pointers:
                 continue
             low, high = a.offset.range
-            if low < 0 or high > a.shape.size or not takes(a.offset, self.across, self.lane):
+            if low < 0 or high > a.shape.size or not reads_across(a.offset, self.across, self.lane):
                 continue
             columns = self._read(frame.builder, self.e.pointers[a.leaf], a.offset, a.shape)
             self._columns[key] = self._on_stack(frame.builder, columns) if self.rolled else columns

@@ -8,18 +8,18 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel
-from shardc.compiler.cpu.loops.loops import element_bits, power_above
 from shardc.compiler.cpu.loops.mapping import Output, Span, can_cut, emit_map
 from shardc.compiler.cpu.parallel import Part, chunks, flops_of, phase
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.elements.elements import Element, Elements, Index
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, apply, deepest
 from shardc.compiler.elements.indexing import start_position, starts
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.elements.loop_space import element_bits, power_above
+from shardc.compiler.elements.scalar_programs import is_scalar_program
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.native.math.vector import I1, I64, constant, intrinsic
@@ -30,7 +30,7 @@ __all__ = ["emit_dynamic_update_slice", "emit_scatter", "emit_update", "scatter_
 _STRIPE = 128
 
 
-def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
+def copy_unless_same(e: CpuEmitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
     """``memcpy`` where the two are not the same memory."""
     b = e.entry.builder
     with b.if_then(b.icmp_unsigned("!=", target, source)):
@@ -38,7 +38,7 @@ def copy_unless_same(e: Emitter, target: ir.Value, source: ir.Value, nbytes: int
         intrinsic(b, "llvm.memcpy", ir.VoidType(), arguments)
 
 
-def _copy_unless_same(kernel: Kernel, e: Emitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
+def _copy_unless_same(kernel: Kernel, e: CpuEmitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
     """The same, on several threads where it is much."""
     b = e.entry.builder
     count = chunks(nbytes=2 * nbytes, tuning=kernel.tuning)
@@ -138,7 +138,7 @@ def scatter_pieces(i: Instruction, tuning: Tuning = DEFAULT) -> int:
     return max(1, chunks(nbytes=3 * sum(u.shape.nbytes for u in updates), most=_most_stripes(i), tuning=tuning))
 
 
-def _scatter_all(kernel: Kernel, i: Instruction, e: Emitter, pointers: Mapping[Instruction, ir.Value]) -> None:
+def _scatter_all(kernel: Kernel, i: Instruction, e: CpuEmitter, pointers: Mapping[Instruction, ir.Value]) -> None:
     """All updates; wide windows are cut across, so that every element sees its updates in their order."""
     count = len(i.operands) // 2
     wide = _width(i)
@@ -167,7 +167,7 @@ class _Scatter:
         self,
         kernel: Kernel,
         i: Instruction,
-        e: Emitter,
+        e: CpuEmitter,
         count: int,
         stripe: tuple[ir.Value, ir.Value] | None = None,
     ) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.elements.registers import memory_type
+from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
 from shardc.native.llvm import blas

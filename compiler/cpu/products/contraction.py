@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel, loop_kernel
 from shardc.compiler.cpu.loops.mapping import Output, emit_map
 from shardc.compiler.cpu.products.blas_calls import gemm_type, scale
 from shardc.compiler.cpu.products.grid import grid
 from shardc.compiler.cpu.products.registers import emit_in_registers, fits_registers, register_pieces
-from shardc.compiler.cpu.products.sides import Sides
 from shardc.compiler.cpu.products.tiles import Product, emit_product, tile_pieces
 from shardc.compiler.elements.affine import Mask
+from shardc.compiler.elements.dot_sides import Sides
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape, array_shape
 from shardc.native.llvm.blas import SMALL
@@ -70,7 +70,7 @@ def emit_fused_dot(kernel: Kernel) -> None:
     _emit(kernel, Product(dot, numbers, computation.parameters, roots), kind)
 
 
-def convert_all(e: Emitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
+def convert_all(e: CpuEmitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
     """Element by element from the product's type to the result's."""
     value = Instruction("parameter", array_shape(kind, *shape.dims), attrs={"index": 0})
     inner = e.with_leaf(value, source)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.cpu.products.sides import Matrix, Sides
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.elements.dot_sides import Matrix, Sides
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import DType
 from shardc.native.llvm.target import Target
 

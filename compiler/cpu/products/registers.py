@@ -11,21 +11,20 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
 from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import power_above
 from shardc.compiler.cpu.loops.mapping import Span
 from shardc.compiler.cpu.parallel import Part, chunks, phase
-from shardc.compiler.cpu.products.sides import Sides
 from shardc.compiler.cpu.products.tiles import Product
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, linear
+from shardc.compiler.elements.arithmetic.registers import register_type
+from shardc.compiler.elements.dot_sides import Sides
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
-from shardc.compiler.elements.registers import register_type
+from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I64, constant, intrinsic, zero
 
@@ -82,7 +81,7 @@ class _Registers:
         self.kernel, self.product, self.kind = kernel, product, kind
         self.sides = Sides(product.dot)
         leaves = dict(zip(product.leaves, kernel.operands, strict=True))
-        self.e = Emitter(kernel.function, leaves, {**RULES, "dot": self._sum}, kernel.target.vector_bits)
+        self.e = kernel.emitter(leaves, {**RULES, "dot": self._sum})
         source = self.e.source
         self.batch = tuple(source.loop(n) for n in self.sides.batch)
         # At least two, so that what depends on them is never taken for a constant and moved out of the loops.

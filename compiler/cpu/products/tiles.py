@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
 from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import power_above
 from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
 from shardc.compiler.cpu.parallel import Part, chunks, phase
 from shardc.compiler.cpu.products.blas_calls import Block, address, gemm, transpose_copy
 from shardc.compiler.cpu.products.grid import Grid, grid
-from shardc.compiler.cpu.products.sides import Matrix, Sides, pack
+from shardc.compiler.cpu.products.pack import pack
 from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, delinearise, linear
+from shardc.compiler.elements.dot_sides import Matrix, Sides
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
+from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
@@ -98,7 +98,7 @@ class _Tiles:
         self.direct = product.roots == [product.dot] and product.dot.shape.dtype is kind
         rules = {**RULES, "dot": self._element}
         leaves = dict(zip(product.leaves, part.operands, strict=True))
-        self.e = Emitter(part.function, leaves, rules, part.target.vector_bits)
+        self.e = part.emitter(leaves, rules)
         source = self.e.source
         self.batch = tuple(source.loop(n) for n in sides.batch)
         self.down, self.across = cut.tiles(sides)

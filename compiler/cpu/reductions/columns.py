@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import bind_group
-from shardc.compiler.cpu.reductions.reduction import plan_fold, rounded
+from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import LoopVar, Mask
+from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.elements import Access, Fold, FoldUse, Index
+from shardc.compiler.elements.fold_emitter import plan_fold, rounded
 from shardc.compiler.elements.frames import Frame, Loop, Val
-from shardc.compiler.elements.registers import part_count, register_type
+from shardc.compiler.elements.loop_space import bind_group
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.reducers import identity_of
 from shardc.native.math.vector import I8, I32, I64, PTR, constant, intrinsic
@@ -54,7 +54,7 @@ def _is_one_op(fold: Fold) -> bool:
     return len(fold.dtypes) == 1 and identity_of(fold.reducer, fold.dtypes[0]) is not None
 
 
-def combined(e: Emitter, fold: Fold, values: Sequence[Val]) -> Val:
+def combined(e: CpuEmitter, fold: Fold, values: Sequence[Val]) -> Val:
     """All values in one, pair by pair."""
     rest = list(values)
     while len(rest) > 1:
@@ -69,7 +69,7 @@ def combined(e: Emitter, fold: Fold, values: Sequence[Val]) -> Val:
 class Columns:
     """The reductions of one map, for a block of columns at a time."""
 
-    e: Emitter
+    e: CpuEmitter
     folds: Sequence[FoldUse]
     mask: Mask
     group: Sequence[LoopVar]

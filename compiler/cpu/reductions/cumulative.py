@@ -10,21 +10,21 @@ import math
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel, loop_kernel
-from shardc.compiler.cpu.loops.loops import element_bits, power_below
 from shardc.compiler.cpu.parallel import Span, in_pieces
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.folds import running_dimension
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.registers import part_count, register_type
+from shardc.compiler.elements.loop_space import element_bits, power_below
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.opset import WindowDim
 from shardc.hlo.ir.reducers import any_order
 from shardc.native.math.vector import I64, constant
 
-__all__ = ["emit_reduce_window", "running_dimension"]
+__all__ = ["emit_reduce_window"]
 
 #: Simple operations that a step of a running total takes, and columns that a thread should have at least.
 _COST, _COLUMNS = 4, 64
@@ -49,22 +49,6 @@ def _order_is_free(i: Instruction) -> bool:
     return len(i.operands) == 2 and any_order(i.attrs["to_apply"], i.operands[0].shape.dtype)
 
 
-def running_dimension(i: Instruction) -> tuple[int, bool] | None:
-    """The one dimension whose windows reach from its start to their position, or (True) from there to its end."""
-    dims = i.operands[0].shape.dims
-    window = i.attrs["window"].dims
-    moving = [d for d, w in enumerate(window) if w != WindowDim(1, rhs_dilate=w.rhs_dilate, reversal=w.reversal)]
-    if len(moving) != 1 or 0 in dims:
-        return None
-    (d,) = moving
-    w = window[d]
-    if w.size < dims[d] or (w.stride, w.lhs_dilate, w.rhs_dilate, w.reversal) != (1, 1, 1, False):
-        return None
-    if (w.pad_low, w.pad_high) == (w.size - 1, 0):
-        return d, False
-    return (d, True) if (w.pad_low, w.pad_high) == (0, w.size - 1) else None
-
-
 class _Running:
     """The loops: over what lies before the dimension, over what lies after it in vectors, then along it."""
 
@@ -76,7 +60,7 @@ class _Running:
         self.reducer = i.attrs["to_apply"]
         self.dtypes = [o.shape.dtype for o in i.operands[:count]]
         self.inits = kernel.operands[count:]
-        self.e: Emitter = kernel.emitter({})
+        self.e: CpuEmitter = kernel.emitter({})
         dims = i.operands[0].shape.dims
         self.outer, self.length = math.prod(dims[:dimension]), dims[dimension]
         self.inner = math.prod(dims[dimension + 1 :])

@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
 from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.emitter import Emitter, Known
-from shardc.compiler.cpu.loops.loops import element_bits, power_above
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import Part, chunks, flops_of, phase
-from shardc.compiler.cpu.reductions.reduction import across_lanes
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, delinearise, linear
+from shardc.compiler.elements.arithmetic.registers import is_small_float, memory_type, part_count, register_type
 from shardc.compiler.elements.elements import Index
+from shardc.compiler.elements.emitter import Known
+from shardc.compiler.elements.fold_emitter import across_lanes
 from shardc.compiler.elements.frames import Frame, Loop, Val, apply, deepest
-from shardc.compiler.elements.registers import is_small_float, memory_type, part_count, register_type
+from shardc.compiler.elements.loop_space import element_bits, power_above
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap
 from shardc.compiler.lower.fuse.row_plan import RowPlan
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -84,7 +85,7 @@ class _Sum:
 class _Rows:
     """The code of one function that walks rows."""
 
-    def __init__(self, e: Emitter, kernel: Kernel, plan: RowPlan) -> None:
+    def __init__(self, e: CpuEmitter, kernel: Kernel, plan: RowPlan) -> None:
         self.e = e
         self.plan = plan
         self.results = kernel.results

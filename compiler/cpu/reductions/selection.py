@@ -15,15 +15,15 @@ from itertools import product
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
 from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import element_bits, power_below
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import Part, chunks, phase
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.control_flow import counted, nest
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.registers import part_count, register_type
+from shardc.compiler.elements.loop_space import element_bits, power_below
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import WindowDim
 from shardc.native.math.vector import I1, I32, I64, constant, intrinsic, splat, with_lanes
@@ -100,7 +100,7 @@ def _part(plan: _Plan, count: int, part: Part) -> None:
 class _Piece:
     """The code for one piece: channels [start, end) of an image."""
 
-    def __init__(self, plan: _Plan, part: Part, e: Emitter, image: ir.Value, start: ir.Value, end: ir.Value) -> None:
+    def __init__(self, plan: _Plan, part: Part, e: CpuEmitter, image: ir.Value, start: ir.Value, end: ir.Value) -> None:
         self.plan, self.part, self.e, self.b = plan, part, e, e.entry.builder
         self.image, self.start, self.end = image, start, end
         self.dtype = plan.instruction.shape.dtype

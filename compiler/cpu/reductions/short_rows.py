@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import bind_group, element_bits, merge
-from shardc.compiler.cpu.loops.tiles import Tile, side, takes
+from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.cpu.loops.tiles import Tile, side
 from shardc.compiler.cpu.reductions.columns import combined, one_per_element
-from shardc.compiler.cpu.reductions.reduction import plan_fold, rounded
 from shardc.compiler.elements.affine import LoopVar, Mask
 from shardc.compiler.elements.elements import FoldUse, Index, Recorder
+from shardc.compiler.elements.fold_emitter import plan_fold, rounded
 from shardc.compiler.elements.frames import Frame, Val
+from shardc.compiler.elements.loop_space import bind_group, element_bits, merge, reads_across
 from shardc.native.math.vector import I64, constant
 
 __all__ = ["ShortRows", "lanes_for"]
@@ -25,7 +25,7 @@ __all__ = ["ShortRows", "lanes_for"]
 _LONGEST, _OPERATIONS = 32, 4
 
 
-def lanes_for(e: Emitter, recorder: Recorder, index: Index, inner: LoopVar, rows: int) -> int:
+def lanes_for(e: CpuEmitter, recorder: Recorder, index: Index, inner: LoopVar, rows: int) -> int:
     """Rows side by side; 1 where the rows are long, or are not read as they lie."""
     folds = recorder.folds
     if not one_per_element(folds, index) or recorder.operations > _OPERATIONS:
@@ -35,7 +35,7 @@ def lanes_for(e: Emitter, recorder: Recorder, index: Index, inner: LoopVar, rows
     for use in folds:
         space, inside = plan_fold(e, (), use.fold)
         groups = merge(space.variables, [a.offset for a in inside.accesses], inside.expressions())
-        if len(groups) != 1 or not any(takes(a.offset, groups[0][-1], inner) for a in inside.accesses):
+        if len(groups) != 1 or not any(reads_across(a.offset, groups[0][-1], inner) for a in inside.accesses):
             return 1
     lanes = e.vector_bits // element_bits(a.shape.dtype for a in recorder.accesses)
     return lanes if rows >= lanes else 1
@@ -45,7 +45,7 @@ def lanes_for(e: Emitter, recorder: Recorder, index: Index, inner: LoopVar, rows
 class ShortRows:
     """The reductions of one map, for the rows that the lanes stand for."""
 
-    e: Emitter
+    e: CpuEmitter
     mask: Mask
     lane: LoopVar
     lanes: int

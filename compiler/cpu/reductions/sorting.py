@@ -6,46 +6,28 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.parallel import Span, in_pieces
 from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import counted, while_
 from shardc.compiler.elements.frames import Val
+from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I64, PTR, constant, intrinsic
 
-__all__ = ["Rows", "Sorter", "emit_sort"]
+__all__ = ["Sorter", "emit_sort"]
 
 #: Simple operations that a comparison and the moves after it take, roughly.
 _COST = 16
 
 
-class Rows:
-    """Rows of one array along a dimension: where element k of the row at ``base`` lies."""
-
-    def __init__(self, dims: Sequence[int], dim: int) -> None:
-        self.length = dims[dim]
-        self.stride = 1
-        for n in dims[dim + 1 :]:
-            self.stride *= n
-        self.outer = 1
-        for n in dims[:dim]:
-            self.outer *= n
-
-    def base(self, b: ir.IRBuilder, outer: ir.Value, inner: ir.Value) -> ir.Value:
-        return b.add(b.mul(outer, constant(I64, self.length * self.stride)), inner)
-
-    def at(self, b: ir.IRBuilder, base: ir.Value, k: ir.Value) -> ir.Value:
-        return b.add(base, b.mul(k, constant(I64, self.stride)))
-
-
 class Sorter:
     """Sorts ``length`` elements of several arrays by a comparator, between two sets of scratch rows."""
 
-    def __init__(self, e: Emitter, comparator: Computation, dtypes: Sequence[DType], length: int) -> None:
+    def __init__(self, e: CpuEmitter, comparator: Computation, dtypes: Sequence[DType], length: int) -> None:
         self.e = e
         self.comparator = comparator
         self.dtypes = tuple(dtypes)

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Emitter
+from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.reductions.sorting import Sorter
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import counted, while_
 from shardc.compiler.elements.frames import Val
-from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.ir.types import DType, array_shape
+from shardc.compiler.elements.sorting import by_value
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I32, I64, constant
 
-__all__ = ["by_value", "emit_topk"]
+__all__ = ["emit_topk"]
 
 #: Longer lists than this are cut from the sorted row: keeping one may take its length for each element.
 _LONGEST_LIST = 64
@@ -40,7 +41,9 @@ def emit_topk(kernel: Kernel) -> None:
     e.finish()
 
 
-def _cut_from_sorted(e: Emitter, kernel: Kernel, kinds: tuple[DType, DType], before: Computation, count: int) -> None:
+def _cut_from_sorted(
+    e: CpuEmitter, kernel: Kernel, kinds: tuple[DType, DType], before: Computation, count: int
+) -> None:
     dims = kernel.instruction.operands[0].shape.dims
     length = dims[-1]
     sorter = Sorter(e, before, kinds, length)
@@ -63,7 +66,9 @@ def _cut_from_sorted(e: Emitter, kernel: Kernel, kinds: tuple[DType, DType], bef
 class _List:
     """The best elements so far, sorted, in the place of the results."""
 
-    def __init__(self, e: Emitter, kernel: Kernel, kinds: tuple[DType, DType], before: Computation, count: int) -> None:
+    def __init__(
+        self, e: CpuEmitter, kernel: Kernel, kinds: tuple[DType, DType], before: Computation, count: int
+    ) -> None:
         self.e = e
         self.b: ir.IRBuilder = e.entry.builder
         self.source = kernel.operands[0]
@@ -112,14 +117,3 @@ class _List:
         hole = b.load(self.hole, typ=I64)
         memory.store(b, x.parts, self.values, hole, self.kinds[0], None)
         memory.store(b, (b.trunc(k, I32),), self.positions, hole, self.kinds[1], None)
-
-
-def by_value(dtype: DType, largest: bool) -> Computation:
-    """Comparator over (value, value, position, position): larger (or smaller) values first."""
-    kinds = [array_shape(dtype), array_shape(dtype), array_shape("s32"), array_shape("s32")]
-    parameters = [Instruction("parameter", s, attrs={"index": n}) for n, s in enumerate(kinds)]
-    attrs = {"direction": "GT" if largest else "LT"}
-    if dtype.is_float:
-        attrs["type"] = "TOTALORDER"
-    root = Instruction("compare", array_shape("pred"), parameters[:2], attrs)
-    return Computation("by_value", (*parameters, root), root)

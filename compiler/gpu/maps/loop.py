@@ -12,10 +12,10 @@ from itertools import groupby
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.loops.loops import group_size
 from shardc.compiler.elements.affine import Expr, Loaded, LoopVar
 from shardc.compiler.elements.elements import Access, bases
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.loop_space import group_size
 from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.loops.loops import merge
-from shardc.compiler.cpu.loops.mapping import plan_space
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, VarSource, linear
 from shardc.compiler.elements.elements import Access, Element, Elements, Index, bases
 from shardc.compiler.elements.frames import Frame, Val, deepest
+from shardc.compiler.elements.loop_space import merge, plan_space
 from shardc.compiler.elements.rules import RULES
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations

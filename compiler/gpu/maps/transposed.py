@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.loops.loops import group_size, power_above
-from shardc.compiler.cpu.loops.tiles import takes
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar
 from shardc.compiler.elements.elements import Access
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.loop_space import group_size, power_above, reads_across
 from shardc.compiler.gpu.maps.maps import PlannedMap, big_accesses, split_number, traffic, widened
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
@@ -223,7 +222,7 @@ def _suits(plan: PlannedMap, a: Access, across: LoopVar, lane: LoopVar) -> bool:
     """A read of an operand that a tile can serve."""
     low, high = a.offset.range
     inside = low >= 0 and high <= a.shape.size
-    return a.leaf in plan.leaves and inside and takes(a.offset, across, lane)
+    return a.leaf in plan.leaves and inside and reads_across(a.offset, across, lane)
 
 
 def _unit(dtype: DType) -> tuple[ir.Type, int]:

@@ -1,6 +1,6 @@
 """Convolutions on a grid: products whose left side is read through the window, without a copy of the patches.
 
-Rows are the output's dimensions but the features, depth the kernel's (`shardc.compiler.cpu.convolutions.roles`);
+Rows are the output's dimensions but the features, depth the kernel's (`shardc.compiler.elements.convolution_roles`);
 groups are
 batches. A convolution of a dilated input is several ones without gaps, each of which makes some of the rows.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.compiler.cpu.convolutions.roles import Role, Roles
 from shardc.compiler.elements.affine import Condition, Expr, VarSource, condition, delinearise, divmod_expr
+from shardc.compiler.elements.convolution_roles import Role, Roles
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.products.problem import Operand, Problem, Where, power_dividing

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from shardc.compiler.cpu.products.sides import Side, Sides
+from shardc.compiler.elements.dot_sides import Side, Sides
 from shardc.compiler.gpu.products.plan import may_round
 from shardc.compiler.gpu.products.problem import in_memory_order
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
 from shardc.native.gpu.product import Product

@@ -15,10 +15,10 @@ from typing import Protocol
 from llvmlite import ir
 
 from shardc.compiler.elements.affine import Condition, Expr, LoopVar, condition, linear
+from shardc.compiler.elements.arithmetic.registers import encode, memory_type, part_count
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Frame, Loop, Val
-from shardc.compiler.elements.registers import encode, memory_type, part_count
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.products.problem import Operand
 from shardc.hlo.ir.types import DType

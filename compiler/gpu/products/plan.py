@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.elements.registers import part_count
+from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.gpu.products.problem import Problem
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.gpu.grid import MMA, Mma

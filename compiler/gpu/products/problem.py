@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardc.compiler.cpu.products.sides import Side, Sides
 from shardc.compiler.elements.affine import Condition, Expr, VarSource
+from shardc.compiler.elements.dot_sides import Side, Sides
 from shardc.compiler.elements.elements import Index
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType

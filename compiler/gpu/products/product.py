@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Condition, Expr, LoopVar, condition, delinearise, linear
+from shardc.compiler.elements.arithmetic.registers import decode, memory_type
 from shardc.compiler.elements.elements import Element
 from shardc.compiler.elements.folds import FOLDS, converted
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
-from shardc.compiler.elements.registers import decode, memory_type
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.maps.loop import emit_maps

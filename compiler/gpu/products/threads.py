@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.registers import decode, memory_type, part_count, register_type
 from shardc.compiler.elements.frames import Frame
-from shardc.compiler.elements.registers import decode, memory_type, part_count, register_type
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.products.loaders import Place, placed
 from shardc.compiler.gpu.products.plan import Plan

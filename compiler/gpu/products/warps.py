@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.frames import Frame
-from shardc.compiler.elements.registers import memory_type
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.products.loaders import Place, placed
 from shardc.compiler.gpu.products.plan import Plan

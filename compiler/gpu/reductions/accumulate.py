@@ -8,9 +8,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.elements import Fold
 from shardc.compiler.elements.frames import Branch, Frame, Val, deepest
-from shardc.compiler.elements.registers import part_count, register_type
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.reducers import identity_of

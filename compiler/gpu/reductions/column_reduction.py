@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.loops.loops import group_size, power_above, power_below
 from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.loop_space import group_size, power_above, power_below
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, load_words, store_words, word_bytes

@@ -14,10 +14,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.loops.loops import Space, group_size, merge, power_below
 from shardc.compiler.elements.affine import LoopVar, VarSource, linear
 from shardc.compiler.elements.elements import Access, Element, FoldUse, Recorder, bases
 from shardc.compiler.elements.frames import Frame, Val
+from shardc.compiler.elements.loop_space import Space, group_size, merge, power_below
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.elements import elements_of, with_dims
 from shardc.compiler.gpu.function import GpuEmitter
@@ -135,7 +135,7 @@ def _planned(
     """Loops over ``sizes``, split where that makes addresses plain, and what ``elements`` read in them."""
     space = Space(source, sizes)
     while True:
-        recorder = Recorder(source, leaves, RULES)
+        recorder = Recorder(source, frozenset(leaves), RULES)
         for element in elements:
             element(recorder, space.index, ())
         if len(space.variables) > 8 or not space.split_for([a.offset for a in recorder.accesses] + recorder.uses):

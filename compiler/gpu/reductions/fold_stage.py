@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.reductions.reduction import rounded
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, VarSource, linear
 from shardc.compiler.elements.elements import FoldUse
+from shardc.compiler.elements.fold_emitter import rounded
 from shardc.compiler.elements.frames import Frame, Val, deepest
 from shardc.compiler.gpu.elements import with_dims
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel

@@ -15,14 +15,14 @@ from functools import reduce
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.emitter import Known
-from shardc.compiler.cpu.loops.loops import element_bits, power_below
-from shardc.compiler.cpu.reductions.reduction import across_lanes, rounded
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, delinearise, linear
+from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.elements.elements import Index
+from shardc.compiler.elements.emitter import Known
+from shardc.compiler.elements.fold_emitter import across_lanes, rounded
 from shardc.compiler.elements.frames import Branch, Frame, Val, apply, deepest
-from shardc.compiler.elements.registers import part_count
+from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.reductions.accumulate import Reducer, SharedSpace, Totals, across_threads
 from shardc.compiler.gpu.reductions.row_reduction import RowPlace, RowShape, row_place, row_shape

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.loops.loops import power_below
-from shardc.compiler.cpu.reductions.reduction import across_lanes
+from shardc.compiler.elements.fold_emitter import across_lanes
 from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.loop_space import power_below
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, across_threads, store_words

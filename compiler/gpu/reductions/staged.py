@@ -8,12 +8,12 @@ or multiply; what is left is a map that reads them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from shardc.compiler.cpu.loops.mapping import plan_space
 from shardc.compiler.elements.affine import LoopVar, VarSource
 from shardc.compiler.elements.elements import Elements, FoldUse, bases
 from shardc.compiler.elements.folds import FOLDS
+from shardc.compiler.elements.loop_space import plan_space
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
@@ -23,6 +23,9 @@ from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Computation, Instruction
 
 __all__ = ["emit_staged", "folds_to_stage", "takes_staged"]
+
+#: Emits a part of a kernel by the first kernel emitter that takes it; they are listed above this module.
+EmitPart = Callable[[GpuKernel], None]
 
 #: Elements of a fold from which on a thread does not do it alone, and those where many threads would do the same.
 _LONG, _REPEATED = 64, 4
@@ -58,18 +61,18 @@ def _worth(use: FoldUse, elements: int) -> bool:
     return length >= _LONG or (length >= _REPEATED and repeated)
 
 
-def emit_staged(kernel: GpuKernel) -> None:
-    """The folds first, each with what it is made of, then what is left, by whoever takes that."""
-    stages = _Stages(kernel)
+def emit_staged(kernel: GpuKernel, emit_part: EmitPart) -> None:
+    """The folds first, each with what it is made of, then what is left."""
+    stages = _StagedRewrite(kernel, emit_part)
     root = stages.rewritten(set(folds_to_stage(kernel.computation)))
     stages.launch(root, kernel.results)
 
 
-class _Stages:
+class _StagedRewrite:
     """A computation being rewritten so that folds are parameters, and the launches that fill those."""
 
-    def __init__(self, kernel: GpuKernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: GpuKernel, emit_part: EmitPart) -> None:
+        self.kernel, self.emit_part = kernel, emit_part
         #: Where the parameters of the rewritten computation lie.
         self.leaves: dict[Instruction, Argument] = dict(kernel.leaves())
 
@@ -101,14 +104,9 @@ class _Stages:
 
     def launch(self, root: Instruction, results: Sequence[Argument]) -> None:
         """Launch ``root`` with what it is made of, down to the leaves."""
-        from shardc.compiler.gpu.kernel import hero_of
-
         inside = _inside(root, self.leaves)
         used = [i for i in inside if i in self.leaves]
-        part = self.kernel.part(_instruction(root, inside, used), [self.leaves[i] for i in used], results)
-        hero = hero_of(part)
-        assert hero is not None, f"what element rules compute is taken by the loop: {root}"
-        hero.emit(part)
+        self.emit_part(self.kernel.part(_instruction(root, inside, used), [self.leaves[i] for i in used], results))
 
 
 def _inside(root: Instruction, leaves: dict[Instruction, Argument]) -> list[Instruction]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.reductions.cumulative import running_dimension
-from shardc.compiler.cpu.reductions.reduction import rounded
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.fold_emitter import rounded
+from shardc.compiler.elements.folds import running_dimension
 from shardc.compiler.elements.frames import Frame, Val
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.reductions.accumulate import Reducer, load_words, store_words

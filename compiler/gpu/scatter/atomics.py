@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.compiler.elements.arithmetic.registers import decode, encode, memory_type
 from shardc.compiler.elements.frames import Frame, Val
-from shardc.compiler.elements.registers import decode, encode, memory_type
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.loops.loops import power_above, power_below
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr
 from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.loop_space import power_above, power_below
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.maps.loop import emit_maps

@@ -6,9 +6,9 @@ import math
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.emitter import Emitter
 from shardc.compiler.elements.affine import Expr, Mask, linear
 from shardc.compiler.elements.elements import Elements, Index
+from shardc.compiler.elements.emitter import ElementEmitter
 from shardc.compiler.elements.frames import Frame, Val, apply
 from shardc.compiler.elements.indexing import start_position
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -80,7 +80,7 @@ class ScatterPlaces:
             target[d] = index[self.batch[number]]
         return tuple(target)
 
-    def fits(self, e: Emitter, index: Index, frame: Frame) -> Val | None:
+    def fits(self, e: ElementEmitter, index: Index, frame: Frame) -> Val | None:
         """Does the window of the update at ``index`` lie inside? None: always."""
         found: Val | None = None
         for component, d in enumerate(self.scattered):

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.called import is_scalar_program
+from shardc.compiler.elements import memory
 from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.maps.loop import GridMap, emit_maps
 from shardc.compiler.gpu.maps.maps import Found, GridOutput, PlannedMap, computed_by_rules, value_of

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.cpu.called import is_scalar_program
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.frames import Branch, Frame, Val
-from shardc.compiler.elements.registers import part_count, register_type
+from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.maps.maps import split_number, widened

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from shardc.compiler.elements.arithmetic.registers import decode, memory_type, part_count
 from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.registers import decode, memory_type, part_count
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.loops.loops import power_above
-from shardc.compiler.cpu.reductions.sorting import Rows
 from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.loop_space import power_above
+from shardc.compiler.elements.sorting import Rows
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.sorting.block_merge import ItemTypes, Tile, load, merge_path, shared_bytes, smaller, store

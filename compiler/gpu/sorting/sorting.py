@@ -6,8 +6,8 @@ gathered by position at the end.
 
 from __future__ import annotations
 
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.reductions.sorting import Rows
+from shardc.compiler.elements.scalar_programs import is_scalar_program
+from shardc.compiler.elements.sorting import Rows
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.sorting.block_merge import ItemTypes

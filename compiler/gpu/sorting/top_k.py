@@ -5,8 +5,7 @@ Where k is not much shorter than a tile, the row is sorted, and its beginning is
 
 from __future__ import annotations
 
-from shardc.compiler.cpu.reductions.sorting import Rows
-from shardc.compiler.cpu.reductions.top_k import by_value
+from shardc.compiler.elements.sorting import Rows, by_value
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import Argument
 from shardc.compiler.gpu.sorting.block_merge import ItemTypes

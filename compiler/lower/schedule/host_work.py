@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from shardc.compiler.cpu.parallel import chunks
 from shardc.compiler.cpu.products.contraction import product_pieces
-from shardc.compiler.cpu.products.sides import Sides
+from shardc.compiler.elements.dot_sides import Sides
 from shardc.costs.kernels.flops import instruction_flops
 from shardc.costs.kernels.kernel_model import Product
 from shardc.costs.kernels.roofline import products_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from shardc.compiler.tune.measured import read_measured
+from shardc.compiler.measured import read_measured
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.costs.network.mapping import place
 from shardc.costs.network.placement import Placement

@@ -73,7 +73,7 @@ def compile_program(
     For a kind of GPU: PTX and cubins, a manifest that says what is launched, and what shardc.load_executable loads.
     Example: shardc compile step.hlo -o step --target-cpu x86-64-v3 && make -C step
     """
-    from shardc.compiler.gpu.names import check_target
+    from shardc.compiler.targets import check_target
     from shardc.hlo.errors import InputError
 
     view = View(json, verbose, quiet)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
-from shardc.compiler.cpu import memory
-from shardc.compiler.elements.elementwise import ELEMENTWISE, combine
-from shardc.compiler.elements.registers import register_type
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.arithmetic.elementwise import ELEMENTWISE, combine
+from shardc.compiler.elements.arithmetic.registers import register_type
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
 from shardc.compiler.gpu.launches import Argument, Fill, Launches
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
 from shardc.native.gpu.emulated.coroutines import (

@@ -15,10 +15,9 @@ import numpy as np
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
+from shardc.compiler.emit.gpu_executable import build_gpu_executable
 from shardc.compiler.executable import ARENA_HEADER, Executable
-from shardc.compiler.gpu.compile import build_gpu_executable
-from shardc.compiler.gpu.load import host_kernels
-from shardc.compiler.gpu.program import (
+from shardc.compiler.gpu_program import (
     AwaitCollective,
     CheckStep,
     ChoiceStep,
@@ -31,6 +30,7 @@ from shardc.compiler.gpu.program import (
     StartCollective,
     leaf_steps,
 )
+from shardc.compiler.load.gpu import host_kernels
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.native.gpu.emulated.threads import FORWARD, EmulatedModule, Order, load_emulated

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import hero_of
+from shardc.compiler.gpu.kernel import find_kernel_emitter
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
 from shardc.native.gpu.emulated.coroutines import new_emulated_module
@@ -123,7 +123,7 @@ def arguments(text: str, seed: int = 0) -> list[np.ndarray]:
 def hero(what: Instruction | str) -> str:
     """The name of who makes a kernel."""
     kernel = GpuKernel(new_emulated_module("m"), as_instruction(what), "k", gpu_target("cuda-emulated"))
-    found = hero_of(kernel)
+    found = find_kernel_emitter(kernel)
     assert found is not None
     return found.name
 

@@ -13,11 +13,11 @@ import pytest
 import shardc
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
 from shardc.compiler.compile import compile_module
+from shardc.compiler.emit.gpu_executable import build_gpu_executable
 from shardc.compiler.executable import Executable
-from shardc.compiler.gpu.compile import build_gpu_executable
-from shardc.compiler.gpu.load import host_kernels, images_here, need_device
-from shardc.compiler.gpu.names import check_target, find_target, name_of
-from shardc.compiler.gpu.program import HostStep, LaunchStep, ProductStep, leaf_steps
+from shardc.compiler.gpu_program import HostStep, LaunchStep, ProductStep, leaf_steps
+from shardc.compiler.load.gpu import host_kernels, images_here, need_device
+from shardc.compiler.targets import check_target, find_target, name_of
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.evaluate import evaluate

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import hero_of
+from shardc.compiler.gpu.kernel import find_kernel_emitter
 from shardc.compiler.lower.for_gpu import lower_for_gpu
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
@@ -27,7 +27,7 @@ SAME = Window((WindowDim(3, 1, 1, 1), WindowDim(3, 1, 1, 1)))
 
 
 def hero(i: Instruction) -> str:
-    found = hero_of(GpuKernel(new_emulated_module("test"), i, "k", gpu_target("cuda-emulated")))
+    found = find_kernel_emitter(GpuKernel(new_emulated_module("test"), i, "k", gpu_target("cuda-emulated")))
     assert found is not None
     return found.name
 

@@ -8,9 +8,9 @@ import pytest
 
 from shardc.compiler.cpu.support import KERNELS
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import HEROES, hero_of
+from shardc.compiler.gpu.kernel import KERNEL_EMITTERS, find_kernel_emitter
 from shardc.compiler.gpu.samples import sample
-from shardc.compiler.gpu.support import gpu_hero
+from shardc.compiler.gpu.support import kernel_emitter_name
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.gpu.emulated.coroutines import EmulatedCode
 from shardc.native.gpu.target import gpu_target
@@ -20,7 +20,7 @@ from tests.compiler.gpu.gpu_runner import ORDERS, assemble_kernel, assert_light,
 from tests.compiler.kernel_runner import Array, random
 
 OPS = [opcode for opcode, why in KERNELS.items() if not why]
-MADE = [opcode for opcode in OPS if gpu_hero(opcode) is not None]
+MADE = [opcode for opcode in OPS if kernel_emitter_name(opcode) is not None]
 #: What the host computes, as the op matrix says.
 ON_THE_HOST = {"fft"}
 #: Units in the last place of the largest result, where the evaluator's functions or order of sums are not ours.
@@ -44,7 +44,7 @@ def arguments(i: Instruction) -> list[Array]:
 
 def maker(i: Instruction, in_place: dict[int, int] | None = None) -> str:
     """The hero that takes an instruction."""
-    hero = hero_of(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"), frozenset(in_place or ())))
+    hero = find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"), frozenset(in_place or ())))
     return "" if hero is None else hero.name
 
 
@@ -76,4 +76,4 @@ def test_a_sort_without_barriers_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_hero_has_kinds() -> None:
-    assert {h.name for h in HEROES} == {k.hero for k in KINDS}
+    assert {h.name for h in KERNEL_EMITTERS} == {k.hero for k in KINDS}

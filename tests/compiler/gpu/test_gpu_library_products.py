@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.products.library_product import LibraryProduct, library_product
-from shardc.compiler.tune.tuning import Tuning
+from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from tests.compiler.gpu.gpu_runner import as_instruction
 from tests.compiler.kernel_runner import expected

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import hero_of
+from shardc.compiler.gpu.kernel import find_kernel_emitter
 from shardc.hlo.ir.lapack import PREFIXES
 from shardc.hlo.ir.types import array_shape as f
 from shardc.hlo.ir.types import tuple_shape
@@ -65,7 +65,7 @@ def test_triangular_solve(way: tuple[bool, bool, str], kind: tuple[str, int, int
 
 def test_big_matrices_are_the_hosts() -> None:
     i = instruction("cholesky", f("f32", 1000, 1000), lower=True)
-    assert hero_of(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"))) is None
+    assert find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"))) is None
 
 
 def test_code_is_light() -> None:

@@ -7,9 +7,9 @@ from llvmlite import ir
 
 from shardc.analysis.op_matrix import op_matrix
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import HEROES, emit_gpu_kernel, hero_of
+from shardc.compiler.gpu.kernel import KERNEL_EMITTERS, emit_gpu_kernel, find_kernel_emitter
 from shardc.compiler.gpu.samples import sample
-from shardc.compiler.gpu.support import gpu_hero
+from shardc.compiler.gpu.support import kernel_emitter_name
 from shardc.compiler.lower.for_gpu import lower_for_gpu
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.build import make_module
@@ -20,7 +20,7 @@ SUMS = {"column reduction", "row reduction", "row kernel"}
 
 
 def test_every_row_says_who_computes() -> None:
-    heroes = {h.name for h in HEROES}
+    heroes = {h.name for h in KERNEL_EMITTERS}
     rows = {r.opcode: r for r in op_matrix()}
     for r in rows.values():
         kind, _, hero = r.gpu.partition(": ")
@@ -40,7 +40,7 @@ def test_sums_of_batch_normalisation_are_kernels_of_their_own(what: str) -> None
     entry = Computation("main", (*i.operands, i), i)
     lowered = lower_for_gpu(make_module("m", entry), gpu_target("cuda"))
     kernels = [k for k in lowered.instructions if k.opcode not in ("parameter", "tuple", "get-tuple-element")]
-    names = [hero_of(GpuKernel(ir.Module("m"), k, "k", gpu_target("cuda"))) for k in kernels]
+    names = [find_kernel_emitter(GpuKernel(ir.Module("m"), k, "k", gpu_target("cuda"))) for k in kernels]
     assert what == "inference" or any(h is not None and h.name in SUMS for h in names)
     for k, hero in zip(kernels, names, strict=True):
         inside = k.attrs["calls"] if k.opcode == "fusion" else (k,)
@@ -55,4 +55,4 @@ def test_what_the_host_computes_is_a_clear_error_of_the_kernels() -> None:
 def test_ops_that_are_no_kernels_have_no_hero() -> None:
     for opcode in ("tuple", "while", "all-reduce", "scan"):
         with pytest.raises(KeyError):
-            gpu_hero(opcode)
+            kernel_emitter_name(opcode)

@@ -13,7 +13,7 @@ from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.products import product
 from shardc.compiler.gpu.products.plan import Plan, plan_product
 from shardc.compiler.gpu.products.problem import dot_problem
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.ir.types import array_shape as f

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
-from shardc.compiler.tune.tuning import DEFAULT
+from shardc.compiler.tuning import DEFAULT
 from shardc.native.gpu.nvptx import new_nvptx_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (

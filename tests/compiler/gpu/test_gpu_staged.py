@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.kernel import hero_of
+from shardc.compiler.gpu.kernel import find_kernel_emitter
 from shardc.native.gpu.target import gpu_target
 from shardc.native.llvm.jit import new_module
 from tests.compiler.gpu.gpu_runner import as_instruction, check_gpu, emulated
@@ -91,7 +91,7 @@ SHORT = """
 )  # fmt: skip
 def test_sums_that_many_elements_need_are_made_once(body: str, ulp: float) -> None:
     i = as_instruction(HEAD + body + "\n}")
-    hero = hero_of(GpuKernel(new_module("m"), i, "k", gpu_target("cuda")))
+    hero = find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda")))
     assert hero is not None
     assert hero.name == "staged"
     assert len(emulated(i)[1].steps) == 1 + (HEAD + body).count(" reduce(") + body.count(" dot(")

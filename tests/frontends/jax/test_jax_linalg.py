@@ -12,7 +12,8 @@ jax = pytest.importorskip("jax")
 from jax_linalg import Case, cases  # noqa: E402
 
 import shardc  # noqa: E402
-from shardc.compiler.compile import build_executable, run_single  # noqa: E402
+from shardc.compiler.emit.cpu_executable import build_executable  # noqa: E402
+from shardc.compiler.load.step import run_single  # noqa: E402
 from shardc.hlo.config import Config  # noqa: E402
 from shardc.hlo.evaluate import evaluate  # noqa: E402
 from shardc.hlo.text.equal import difference  # noqa: E402

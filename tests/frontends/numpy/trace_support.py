@@ -71,7 +71,8 @@ def check(function: Callable[..., Any], args: Sequence[Any], ulps: float = 8, wh
 
 def compile_and_run(made: TracedFunction, args: Sequence[Any]) -> list[Any]:
     """The compiled program's results, constants not folded."""
-    from shardc.compiler.compile import build_executable, run_single
+    from shardc.compiler.emit.cpu_executable import build_executable
+    from shardc.compiler.load.step import run_single
     from shardc.hlo.config import Config
     from shardc.native.llvm.target import host_target
 

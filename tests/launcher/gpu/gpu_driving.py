@@ -11,7 +11,7 @@ from shardc import Program
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
-from shardc.compiler.load import load_step
+from shardc.compiler.load.step import load_step
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.launcher.driver.driver import Driver

@@ -9,7 +9,7 @@ import pytest
 
 import shardc
 from shardc import Mesh
-from shardc.compiler.gpu.program import CheckStep, HostStep, RepeatStep, leaf_steps
+from shardc.compiler.gpu_program import CheckStep, HostStep, RepeatStep, leaf_steps
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.text.reader import read_hlo

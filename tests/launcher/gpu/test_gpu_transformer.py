@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardc import Program
-from shardc.compiler.gpu.program import HostStep, leaf_steps
+from shardc.compiler.gpu_program import HostStep, leaf_steps
 from shardc.demo.export import bundled_module, export
 from shardc.demo.setup import ModelConfig, example_inputs, example_state, example_tokens, named_leaves
 from shardc.hlo.config import Config

@@ -7,73 +7,61 @@ for complex types. `combine` picks the rule by opcode and kind of type and round
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.elements.complex_numbers import COMPLEX
-from shardc.compiler.elements.convert import bitcast_convert, convert
-from shardc.compiler.elements.floats import FLOAT
-from shardc.compiler.elements.integers import INTEGER
-from shardc.compiler.elements.registers import is_small_float
+from shardc.compiler.elements.arithmetic.complex_numbers import COMPLEX
+from shardc.compiler.elements.arithmetic.convert import bitcast_convert, convert
+from shardc.compiler.elements.arithmetic.floats import FLOAT
+from shardc.compiler.elements.arithmetic.integers import INTEGER
+from shardc.compiler.elements.arithmetic.registers import ElementOp, is_small_float
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.math.small_floats import mark_exact, round_mantissa
 from shardc.native.math.vector import F64, constant, intrinsic, with_scalar, zero
 
-__all__ = ["ELEMENTWISE", "Op", "combine"]
+__all__ = ["ELEMENTWISE", "combine"]
 
 Parts = Any
-Rule = Callable[..., Parts]
+ArithmeticRule = Callable[..., Parts]
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
-    """What a rule may ask about its instruction; ``wide`` as for `combine`."""
-
-    opcode: str
-    operands: tuple[DType, ...]
-    result: DType
-    attrs: Mapping[str, Any]
-    wide: bool = False
-
-
-def _select(b: ir.IRBuilder, op: Op, p: ir.Value, x: Parts, y: Parts) -> Parts:
+def _select(b: ir.IRBuilder, op: ElementOp, p: ir.Value, x: Parts, y: Parts) -> Parts:
     if isinstance(x, tuple):
         return tuple(b.select(p, u, v) for u, v in zip(x, y, strict=True))
     return b.select(p, x, y)
 
 
-def _copy(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+def _copy(b: ir.IRBuilder, op: ElementOp, x: Parts) -> Parts:
     return x
 
 
-def _clamp(b: ir.IRBuilder, op: Op, low: ir.Value, x: ir.Value, high: ir.Value) -> Parts:
-    kind = Op("maximum", (op.result, op.result), op.result, {})
+def _clamp(b: ir.IRBuilder, op: ElementOp, low: ir.Value, x: ir.Value, high: ir.Value) -> Parts:
+    kind = ElementOp("maximum", (op.result, op.result), op.result, {})
     table = _table(op.result)
     return table["minimum"](b, kind, table["maximum"](b, kind, x, low), high)
 
 
-def _complex(b: ir.IRBuilder, op: Op, real: ir.Value, imaginary: ir.Value) -> Parts:
+def _complex(b: ir.IRBuilder, op: ElementOp, real: ir.Value, imaginary: ir.Value) -> Parts:
     return (real, imaginary)
 
 
-def _real(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+def _real(b: ir.IRBuilder, op: ElementOp, x: Parts) -> Parts:
     return x[0] if isinstance(x, tuple) else x
 
 
-def _imag(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+def _imag(b: ir.IRBuilder, op: ElementOp, x: Parts) -> Parts:
     return x[1] if isinstance(x, tuple) else zero(x.type)
 
 
-def _convert(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+def _convert(b: ir.IRBuilder, op: ElementOp, x: Parts) -> Parts:
     return convert(b, x, op.operands[0], op.result)
 
 
-def _stochastic_convert(b: ir.IRBuilder, op: Op, x: ir.Value, random: ir.Value) -> Parts:
+def _stochastic_convert(b: ir.IRBuilder, op: ElementOp, x: ir.Value, random: ir.Value) -> Parts:
     """To integers: away from zero where the random bits, as a fraction, are less than what truncation loses."""
     if not op.result.is_integer:
         return convert(b, x, op.operands[0], op.result)
@@ -88,12 +76,12 @@ def _stochastic_convert(b: ir.IRBuilder, op: Op, x: ir.Value, random: ir.Value) 
     return convert(b, rounded, DTYPES["f64"], op.result)
 
 
-def _bitcast(b: ir.IRBuilder, op: Op, x: Parts) -> Parts:
+def _bitcast(b: ir.IRBuilder, op: ElementOp, x: Parts) -> Parts:
     return bitcast_convert(b, x, op.operands[0], op.result)
 
 
 #: Rules that serve every kind of type.
-ANY: Mapping[str, Rule] = MappingProxyType(
+ANY: Mapping[str, ArithmeticRule] = MappingProxyType(
     {
         "select": _select,
         "copy": _copy,
@@ -146,7 +134,7 @@ def combine(
     """
     dtypes = tuple(o.shape.dtype for o in instruction.operands)
     result = instruction.shape.dtype
-    op = Op(instruction.opcode, dtypes, result, instruction.attrs, wide)
+    op = ElementOp(instruction.opcode, dtypes, result, instruction.attrs, wide)
     rule = ANY.get(op.opcode) or _table(dtypes[0] if dtypes else result).get(op.opcode)
     if rule is None:
         raise UnsupportedError(
@@ -163,7 +151,7 @@ def combine(
     return value if isinstance(value, tuple) else (value,)
 
 
-def _table(dtype: DType) -> Mapping[str, Rule]:
+def _table(dtype: DType) -> Mapping[str, ArithmeticRule]:
     if dtype.is_complex:
         return COMPLEX
     return FLOAT if dtype.is_float else INTEGER

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
+from shardc.compiler.elements.arithmetic.registers import ElementOp
 from shardc.hlo.ir.types import DTYPES
 from shardc.native.math import vector_math
 from shardc.native.math.small_floats import decode_float, encode_float
 from shardc.native.math.vector import F32, constant, intrinsic, scalar_of, with_scalar
-
-if TYPE_CHECKING:
-    from shardc.compiler.elements.elementwise import Op
 
 __all__ = ["COMPARISON", "FLOAT"]
 
@@ -23,7 +21,7 @@ __all__ = ["COMPARISON", "FLOAT"]
 CONTRACT = ("contract",)
 
 
-def _fusing(op: Op) -> tuple[str, ...]:
+def _fusing(op: ElementOp) -> tuple[str, ...]:
     """Only what a reduction adds up is fused with the product before it: that is computed in one kernel.
 
     Kernels that each compute ``x * y + z`` for themselves would else differ in its last bit, as ``x * y`` is read by
@@ -35,19 +33,19 @@ def _fusing(op: Op) -> tuple[str, ...]:
 COMPARISON = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 
 
-def _add(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+def _add(b: ir.IRBuilder, op: ElementOp, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.fadd(x, y, flags=_fusing(op))
 
 
-def _subtract(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+def _subtract(b: ir.IRBuilder, op: ElementOp, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.fsub(x, y, flags=_fusing(op))
 
 
-def _multiply(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+def _multiply(b: ir.IRBuilder, op: ElementOp, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.fmul(x, y, flags=CONTRACT)
 
 
-def _divide(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+def _divide(b: ir.IRBuilder, op: ElementOp, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.fdiv(x, y)
 
 
@@ -58,7 +56,7 @@ def _extreme(name: str) -> Callable[..., ir.Value]:
     """
     sign = ">" if name == "llvm.maximum" else "<"
 
-    def rule(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+    def rule(b: ir.IRBuilder, op: ElementOp, x: ir.Value, y: ir.Value) -> ir.Value:
         if not op.wide or not getattr(b.module, "has_libm", True):
             return intrinsic(b, name, x.type, [x, y])
         best = b.select(b.fcmp_ordered(sign, x, y), x, y)
@@ -67,46 +65,46 @@ def _extreme(name: str) -> Callable[..., ir.Value]:
     return rule
 
 
-def _negate(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+def _negate(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     return b.fneg(x)
 
 
 def _intrinsic(name: str) -> Callable[..., ir.Value]:
-    def rule(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+    def rule(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
         return intrinsic(b, name, x.type, [x])
 
     return rule
 
 
 def _math(name: str) -> Callable[..., ir.Value]:
-    def rule(b: ir.IRBuilder, op: Op, *operands: ir.Value) -> ir.Value:
+    def rule(b: ir.IRBuilder, op: ElementOp, *operands: ir.Value) -> ir.Value:
         return vector_math.call(b, name, *operands)
 
     return rule
 
 
-def _rsqrt(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+def _rsqrt(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     return b.fdiv(constant(x.type, 1.0), intrinsic(b, "llvm.sqrt", x.type, [x]))
 
 
-def _sign(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+def _sign(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     one = intrinsic(b, "llvm.copysign", x.type, [constant(x.type, 1.0), x])
     return b.select(b.fcmp_ordered("!=", x, constant(x.type, 0.0)), one, x)
 
 
-def _round_away(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+def _round_away(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     """trunc(x + the largest value below a half, with x's sign)."""
     below_half = 0.49999997 if scalar_of(x.type) == F32 else 0.49999999999999994
     half = intrinsic(b, "llvm.copysign", x.type, [constant(x.type, below_half), x])
     return intrinsic(b, "llvm.trunc", x.type, [b.fadd(x, half)])
 
 
-def _is_finite(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+def _is_finite(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     size = intrinsic(b, "llvm.fabs", x.type, [x])
     return b.fcmp_ordered("<", size, constant(x.type, float("inf")))
 
 
-def _compare(b: ir.IRBuilder, op: Op, x: ir.Value, y: ir.Value) -> ir.Value:
+def _compare(b: ir.IRBuilder, op: ElementOp, x: ir.Value, y: ir.Value) -> ir.Value:
     direction = COMPARISON[op.attrs["direction"]]
     if op.attrs.get("type") == "TOTALORDER":
         return b.icmp_signed(direction, _total_order(b, x), _total_order(b, y))
@@ -124,7 +122,7 @@ def _total_order(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.xor(bits, flip)
 
 
-def _reduce_precision(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
+def _reduce_precision(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     """As in XLA, f16 and what is smaller take their exponent's range from f16; the others from f32 or f64."""
     dtype = op.operands[0]
     if dtype.bits > 16 or dtype.name in ("bf16", "f8e8m0fnu"):
@@ -136,7 +134,7 @@ def _reduce_precision(b: ir.IRBuilder, op: Op, x: ir.Value) -> ir.Value:
     return b.select(b.fcmp_unordered("uno", x, x), x, result)
 
 
-def _reduced_bits(b: ir.IRBuilder, op: Op, bits: ir.Value, own_exponent: int, own_mantissa: int) -> ir.Value:
+def _reduced_bits(b: ir.IRBuilder, op: ElementOp, bits: ir.Value, own_exponent: int, own_mantissa: int) -> ir.Value:
     """Round the mantissa to nearest even; exponents outside the range become infinity or zero."""
     exponent, mantissa = int(op.attrs["exponent_bits"]), int(op.attrs["mantissa_bits"])
     width = 1 + own_exponent + own_mantissa

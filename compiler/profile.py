@@ -58,7 +58,7 @@ class Record:
 class ProfilePlan:
     """The record's place: ``offset`` bytes into the arena, room for ``events`` events; and what its sites are.
 
-    ``program`` is the key of what was compiled (`shardc.compiler.tune.measured.program_key`).
+    ``program`` is the key of what was compiled (`shardc.compiler.measured.program_key`).
     """
 
     sites: tuple[Site, ...]

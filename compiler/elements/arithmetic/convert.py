@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.elements.registers import decode, encode, is_small_float, memory_type, register_type
+from shardc.compiler.elements.arithmetic.registers import decode, encode, is_small_float, memory_type, register_type
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.math.small_floats import round_mantissa

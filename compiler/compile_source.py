@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shardc.compiler.cache.cache import bypasses_cache, cached, linked, source_key
 from shardc.compiler.executable import Executable
-from shardc.compiler.gpu.names import find_target, is_gpu
+from shardc.compiler.targets import find_target, is_gpu
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.warnings import warnings_counted

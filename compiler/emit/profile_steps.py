@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardc.compiler.describe import holds
 from shardc.compiler.lower.lowered import Await, BufferPlan, Collective, Copy, Kernel, Step
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
-from shardc.compiler.tune.profile import Site
+from shardc.compiler.profile import Site
 
 __all__ = ["EVENTS", "site_of"]
 

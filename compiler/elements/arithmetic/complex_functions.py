@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from shardc.compiler.elements.lanes import Lane, Test
+from shardc.compiler.elements.arithmetic.lanes import Lane, Test
 from shardc.native.math.vector import I64, constant, intrinsic, with_scalar
 
 __all__ = [

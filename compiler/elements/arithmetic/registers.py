@@ -13,13 +13,28 @@ c64, c128      two floats           two values
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from llvmlite import ir
 
 from shardc.hlo.ir.types import DType
 from shardc.native.math.small_floats import decode_float, encode_float
 from shardc.native.math.vector import F32, F64, I1, I8, constant, lanes_of, with_lanes
 
-__all__ = ["decode", "encode", "is_small_float", "memory_type", "part_count", "register_type"]
+__all__ = ["ElementOp", "decode", "encode", "is_small_float", "memory_type", "part_count", "register_type"]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementOp:
+    """What a rule may ask about its instruction; ``wide`` leaves results of small float types unrounded."""
+
+    opcode: str
+    operands: tuple[DType, ...]
+    result: DType
+    attrs: Mapping[str, Any]
+    wide: bool = False
 
 
 def is_small_float(dtype: DType) -> bool:

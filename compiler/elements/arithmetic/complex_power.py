@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardc.compiler.elements.complex_functions import Pair, exponential, inverse_scale, log, ordered, product, two_sum
-from shardc.compiler.elements.lanes import Lane
+from shardc.compiler.elements.arithmetic.complex_functions import (
+    Pair,
+    exponential,
+    inverse_scale,
+    log,
+    ordered,
+    product,
+    two_sum,
+)
+from shardc.compiler.elements.arithmetic.lanes import Lane
 from shardc.native.math.exact import angle_in_parts, log_in_parts
 from shardc.native.math.real_lanes import Real
 

@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from llvmlite import ir
-
-from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
-from shardc.compiler.cpu.parallel import chunks, phase
-from shardc.compiler.cpu.scratch import allocate
-from shardc.compiler.elements.affine import Expr, Mask, VarSource, delinearise
-from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.affine import Expr, VarSource, delinearise
+from shardc.compiler.elements.elements import Index
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.types import DType, Shape, array_shape
+from shardc.hlo.ir.types import Shape
 
-__all__ = ["Matrix", "Side", "Sides", "pack"]
+__all__ = ["Matrix", "Side", "Sides"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +123,3 @@ class Side:
         for dims, position in ((self.rows, row), (self.columns, column)):
             where |= zip(dims, delinearise(source, position, [self.dims[d] for d in dims]), strict=True)
         return tuple(where[d] for d in range(len(self.dims)))
-
-
-def pack(kernel: Kernel, e: Emitter, number: int, operand: Instruction, side: Side, kind: DType) -> ir.Value:
-    """Scratch memory with operand ``number`` of the kernel as `Side.dense` says, in type ``kind``."""
-    order = (*side.batch, *side.rows, *side.columns)
-    packed = array_shape(kind, *(side.dims[d] for d in order))
-    place = allocate(e, packed.nbytes)
-    count = chunks(nbytes=packed.nbytes + operand.shape.nbytes)
-
-    def element(e: Elements, index: Index, mask: Mask) -> object:
-        where = [index[0]] * len(order) if order else []
-        for position, d in enumerate(order):
-            where[d] = index[position]
-        return converted(e, e.value(operand, tuple(where), mask), operand.shape.dtype, kind)
-
-    def copy(part: Kernel, to: ir.Value, span: Span | None) -> None:
-        p = part.emitter({operand: part.operands[number]})
-        emit_map(p, packed.dims, [Output(to, packed, element)], span=span)
-        p.finish()
-
-    phase(kernel, e, count, lambda part: copy(part, part.shared[0], Span(count, part.begin, part.end)), [place])
-    return place

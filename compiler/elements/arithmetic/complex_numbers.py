@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.elements import complex_functions as functions
-from shardc.compiler.elements.complex_power import power
-from shardc.compiler.elements.floats import COMPARISON
-from shardc.compiler.elements.lanes import Lane
+from shardc.compiler.elements.arithmetic import complex_functions as functions
+from shardc.compiler.elements.arithmetic.complex_power import power
+from shardc.compiler.elements.arithmetic.floats import COMPARISON
+from shardc.compiler.elements.arithmetic.lanes import Lane
+from shardc.compiler.elements.arithmetic.registers import ElementOp
 from shardc.native.math.vector import F32, F64, scalar_of, with_scalar
-
-if TYPE_CHECKING:
-    from shardc.compiler.elements.elementwise import Op
 
 __all__ = ["COMPLEX"]
 
@@ -33,7 +31,7 @@ def _values(result: Any) -> Any:
 def _own(f: Callable[..., Any], rough: bool = False) -> Callable[..., Any]:
     """A function of pairs of lanes, in the type that they have."""
 
-    def rule(b: ir.IRBuilder, op: Op, *operands: Values) -> Any:
+    def rule(b: ir.IRBuilder, op: ElementOp, *operands: Values) -> Any:
         return _values(f(*((Lane(b, x[0], rough), Lane(b, x[1], rough)) for x in operands)))
 
     return rule
@@ -45,7 +43,7 @@ def _double(f: Callable[..., Any], rough: bool = True) -> Callable[..., Any]:
     ``rough``: what it computes on the way to f32 may be as rough as `Lane` says.
     """
 
-    def rule(b: ir.IRBuilder, op: Op, *operands: Values) -> Any:
+    def rule(b: ir.IRBuilder, op: ElementOp, *operands: Values) -> Any:
         t = operands[0][0].type
         if scalar_of(t) != F32:
             return _own(f)(b, op, *operands)
@@ -68,7 +66,7 @@ def _negate(x: functions.Pair) -> functions.Pair:
     return -x[0], -x[1]
 
 
-def _compare(b: ir.IRBuilder, op: Op, x: Values, y: Values) -> ir.Value:
+def _compare(b: ir.IRBuilder, op: ElementOp, x: Values, y: Values) -> ir.Value:
     """Real parts first, then imaginary ones."""
     direction = COMPARISON[op.attrs["direction"]]
     equal = b.fcmp_ordered("==", x[0], y[0])
@@ -82,7 +80,7 @@ def _compare(b: ir.IRBuilder, op: Op, x: Values, y: Values) -> ir.Value:
 def _extreme(direction: str) -> Callable[..., Values]:
     """Maximum or minimum in that order; a number with a NaN part wins."""
 
-    def rule(b: ir.IRBuilder, op: Op, x: Values, y: Values) -> Values:
+    def rule(b: ir.IRBuilder, op: ElementOp, x: Values, y: Values) -> Values:
         first = b.fcmp_ordered(direction[0], x[0], y[0])
         tied = b.and_(b.fcmp_ordered("==", x[0], y[0]), b.fcmp_ordered(direction, x[1], y[1]))
         better = b.and_(b.or_(first, tied), b.fcmp_ordered("ord", *y))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shardc.compiler.executable import Executable
-from shardc.compiler.gpu.program import GpuProgram, HostStep, leaf_steps
-from shardc.compiler.load import call_addresses, need_machine, step_pool
+from shardc.compiler.gpu_program import GpuProgram, HostStep, leaf_steps
+from shardc.compiler.load.step import call_addresses, need_machine, step_pool
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.native.gpu.runtime import Image

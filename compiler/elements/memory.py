@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from shardc.compiler.elements.registers import decode, encode, memory_type, part_count
+from shardc.compiler.elements.arithmetic.registers import decode, encode, memory_type, part_count
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import (
     I1,

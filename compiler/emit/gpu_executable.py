@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardc.compiler.clock import Clock, cores
+from shardc.compiler.emit.host_kernels import HostKernels
+from shardc.compiler.emit.interface import described
+from shardc.compiler.emit.profile_steps import EVENTS, site_of
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.compilation import Code, GpuCompilation
-from shardc.compiler.gpu.kernel_set import GpuKernels, HostKernels
-from shardc.compiler.gpu.program import GpuProgram
+from shardc.compiler.gpu.kernel_set import GpuKernels
 from shardc.compiler.gpu.steps import GpuSteps
-from shardc.compiler.interface import described
+from shardc.compiler.gpu_program import GpuProgram
 from shardc.compiler.lower.for_gpu import lower_for_gpu
 from shardc.compiler.lower.lowered import Lowered, memory_analysis
-from shardc.compiler.tune.measured import program_key
-from shardc.compiler.tune.profile import ProfilePlan
-from shardc.compiler.tune.profile_steps import EVENTS, site_of
-from shardc.compiler.tune.tuning import DEFAULT, Tuning
+from shardc.compiler.measured import program_key
+from shardc.compiler.profile import ProfilePlan
+from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.ir.callbacks import need_none
 from shardc.hlo.ir.custom_calls import need_computable
@@ -51,7 +52,7 @@ def build_gpu_executable(
     threads = config.num_threads or cores()
     host = HostKernels(module.name, machine, threads)
     with GpuCompilation(module.name, target, threads) as compilation:
-        walked = GpuSteps(lowered, GpuKernels(target, module.num_partitions, compilation, host, tuning))
+        walked = GpuSteps(lowered, GpuKernels(target, module.num_partitions, compilation, host.symbol, tuning))
         clock.mark("emit")
         codes = compilation.codes()
     objects = host.objects()

@@ -8,9 +8,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.called import is_scalar_program
-from shardc.compiler.cpu.emitter import Emitter
-from shardc.compiler.cpu.loops.loops import (
+from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest
+from shardc.compiler.elements.arithmetic.registers import is_small_float, part_count, register_type
+from shardc.compiler.elements.elements import Fold, Index, Recorder
+from shardc.compiler.elements.emitter import ElementEmitter
+from shardc.compiler.elements.frames import Frame, Loop, Val, apply, deepest
+from shardc.compiler.elements.loop_space import (
     Space,
     bind_group,
     contiguous,
@@ -21,23 +24,28 @@ from shardc.compiler.cpu.loops.loops import (
     power_above,
     power_below,
 )
-from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest
-from shardc.compiler.elements.elements import Fold, Index, Recorder
-from shardc.compiler.elements.frames import Frame, Loop, Val, apply, deepest
-from shardc.compiler.elements.registers import is_small_float, part_count, register_type
-from shardc.hlo.ir.ir import Computation
+from shardc.compiler.elements.scalar_programs import is_scalar_program
+from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import DType
 from shardc.native.math.small_floats import round_mantissa
 from shardc.native.math.vector import I32, I64, constant, intrinsic, shuffle
 
-__all__ = ["across_lanes", "emit_fold", "plan_fold", "rounded"]
+__all__ = ["FoldEmitter", "across_lanes", "plan_fold", "rounded"]
 
 #: Steps that one accumulator lane takes before it is added to a second one.
 _CHUNK = 512
 
 
-def emit_fold(e: Emitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
+class FoldEmitter(ElementEmitter):
+    """An emitter that computes folds as loops."""
+
+    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
+        done = self.folded.get(key)
+        return _emit_fold(self, index, mask, fold) if done is None else done()
+
+
+def _emit_fold(e: ElementEmitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
     """The accumulators' final values, in the frame that ``index`` lives in."""
     inits = list(fold.init(e)) if fold.init is not None else None
     if 0 in fold.sizes or _never(e, fold):
@@ -66,7 +74,7 @@ def emit_fold(e: Emitter, index: Index, mask: Mask, fold: Fold) -> list[Val]:
     return [rounded(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
 
 
-def _neutral_values(e: Emitter, fold: Fold) -> list[Val | None]:
+def _neutral_values(e: ElementEmitter, fold: Fold) -> list[Val | None]:
     if len(fold.dtypes) > 1:
         return [None] * len(fold.dtypes)
     (dtype,) = fold.dtypes
@@ -74,14 +82,14 @@ def _neutral_values(e: Emitter, fold: Fold) -> list[Val | None]:
     return [None if value is None else e.constant(value, dtype)]
 
 
-def _never(e: Emitter, fold: Fold) -> bool:
+def _never(e: ElementEmitter, fold: Fold) -> bool:
     """Do the conditions of a fold hold nowhere?"""
     if fold.taken is None:
         return False
     return fold.taken(e, tuple(Expr.of(e.source.loop(n)) for n in fold.sizes)) is None
 
 
-def plan_fold(e: Emitter, mask: Mask, fold: Fold) -> tuple[Space, Recorder]:
+def plan_fold(e: ElementEmitter, mask: Mask, fold: Fold) -> tuple[Space, Recorder]:
     """The fold's loops, split where that makes addresses plain, and the memory that it reads."""
     space = Space(e.source, fold.sizes)
     for _ in range(8):
@@ -104,21 +112,21 @@ def _without(e: Expr, own: Sequence[Any]) -> Expr:
     return Expr(0, tuple((v, 1) for v, _ in e.terms if v not in own and isinstance(v, LoopVar)))
 
 
-def _outside(e: Emitter, recorder: Recorder, index: Index, mask: Mask, space: Space) -> Index:
+def _outside(e: ElementEmitter, recorder: Recorder, index: Index, mask: Mask, space: Space) -> Index:
     out = [_without(x, space.variables) for x in _free_expressions(recorder, index, mask)]
     return tuple(Expr(0, tuple((v, c) for v, c in x.terms if v in e.bindings)) for x in out)
 
 
-def _outer_lanes(e: Emitter, index: Index, mask: Mask, recorder: Recorder, space: Space) -> int:
+def _outer_lanes(e: ElementEmitter, index: Index, mask: Mask, recorder: Recorder, space: Space) -> int:
     return e.depends_on_lanes(_outside(e, recorder, index, mask, space), ())
 
 
-def _parent(e: Emitter, index: Index, mask: Mask, recorder: Recorder, space: Space) -> Frame:
+def _parent(e: ElementEmitter, index: Index, mask: Mask, recorder: Recorder, space: Space) -> Frame:
     return e.frame_of(_outside(e, recorder, index, mask, space), ())
 
 
 def _choose_lanes(
-    e: Emitter, groups: list[list[LoopVar]], recorder: Recorder, fold: Fold, outer_lanes: int, seeded: bool
+    e: ElementEmitter, groups: list[list[LoopVar]], recorder: Recorder, fold: Fold, outer_lanes: int, seeded: bool
 ) -> tuple[list[list[LoopVar]], int]:
     """Which loop runs in lanes (moved innermost), and how many lanes; 1 when the lanes are outside already."""
     if outer_lanes > 1 or not groups:
@@ -131,7 +139,7 @@ def _choose_lanes(
     return groups, min(4 * e.vector_bits // bits, fits)
 
 
-def _runs(e: Emitter, space: Space, recorder: Recorder, fold: Fold) -> tuple[list[list[LoopVar]], int]:
+def _runs(e: ElementEmitter, space: Space, recorder: Recorder, fold: Fold) -> tuple[list[list[LoopVar]], int]:
     """Each lane takes a run of consecutive positions: the outermost loop is cut into as many as there are lanes."""
     variables = space.variables
     bits = element_bits([*(a.shape.dtype for a in recorder.accesses), *fold.dtypes])
@@ -151,7 +159,7 @@ def _runs(e: Emitter, space: Space, recorder: Recorder, fold: Fold) -> tuple[lis
 class _Fold:
     """A fold being emitted: its accumulators live in stack slots that become registers."""
 
-    e: Emitter
+    e: ElementEmitter
     fold: Fold
     mask: Mask
     space: Space
@@ -301,7 +309,7 @@ class _Fold:
 
 
 def across_lanes(
-    e: Emitter, values: list[Val], reducer: Computation, lanes: int, *, wide: bool = True, runs: bool = False
+    e: ElementEmitter, values: list[Val], reducer: Computation, lanes: int, *, wide: bool = True, runs: bool = False
 ) -> list[Val]:
     """Halve the lanes until one is left: lane i with lane i + half, or (``runs``) with its neighbour."""
     while lanes > 1:
@@ -313,14 +321,14 @@ def across_lanes(
     return values
 
 
-def _piece(e: Emitter, v: Val, lanes: range) -> Val:
+def _piece(e: ElementEmitter, v: Val, lanes: range) -> Val:
     b = v.frame.builder
     if len(lanes) == 1:
         return Val(tuple(b.extract_element(p, constant(I32, lanes[0])) for p in v.parts), v.frame)
     return Val(tuple(shuffle(b, p, None, lanes) for p in v.parts), v.frame, len(lanes))
 
 
-def rounded(e: Emitter, v: Val, dtype: DType) -> Val:
+def rounded(e: ElementEmitter, v: Val, dtype: DType) -> Val:
     """An accumulator as an element of ``dtype``."""
     if not is_small_float(dtype):
         return v

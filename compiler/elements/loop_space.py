@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from shardc.compiler.elements.affine import Expr, LoopVar, Quotient, Var, VarSource
-from shardc.compiler.elements.elements import Access, Index, bases
+from shardc.compiler.elements.elements import Access, Element, Elements, Index, Recorder, bases
+from shardc.compiler.elements.emitter import ElementEmitter
 from shardc.compiler.elements.frames import Val
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I64, constant
-
-if TYPE_CHECKING:
-    from shardc.compiler.cpu.emitter import Emitter
 
 __all__ = [
     "Space",
@@ -22,8 +19,10 @@ __all__ = [
     "element_bits",
     "group_size",
     "merge",
+    "plan_space",
     "power_above",
     "power_below",
+    "reads_across",
 ]
 
 
@@ -61,6 +60,18 @@ class Space:
         self.variables[at : at + 1] = [outer, inner]
         by: dict[Var, Expr] = {v: Expr.of(outer) * part + Expr.of(inner)}
         self.index = tuple(e.substitute(by) for e in self.index)
+
+
+def plan_space(e: Elements, dims: Sequence[int], elements: Sequence[Element]) -> tuple[Space, Recorder]:
+    """Split dimensions until nothing is gained, and see what memory is touched."""
+    space = Space(e.source, dims)
+    for _ in range(8):
+        recorder = Recorder(e.source, e.leaves, e.rules)
+        for element in elements:
+            element(recorder, space.index, ())
+        if not space.split_for([a.offset for a in recorder.accesses] + recorder.uses):
+            break
+    return space, recorder
 
 
 def merge(variables: Sequence[LoopVar], offsets: Iterable[Expr], uses: Iterable[Expr]) -> list[list[LoopVar]]:
@@ -108,7 +119,7 @@ def group_size(group: Sequence[LoopVar]) -> int:
     return total
 
 
-def bind_group(e: Emitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
+def bind_group(e: ElementEmitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:
     """The group's last variable counts for all of it, the others stay 0."""
     zero = Val((constant(I64, 0),), e.entry)
     for v in group[:-1]:
@@ -123,3 +134,11 @@ def counter_of(group: Sequence[LoopVar]) -> Expr:
         total = total + Expr.of(v) * stride
         stride *= v.size
     return total
+
+
+def reads_across(offset: Expr, across: LoopVar, lane: LoopVar) -> bool:
+    """Is an access contiguous across, and strided along the lanes?"""
+    if offset.coefficient(across) != 1 or offset.coefficient(lane) in (0, 1):
+        return False
+    made = (bases(Expr.of(v)) for v in offset.variables() if not isinstance(v, LoopVar))
+    return not any(across in b or lane in b for b in made)

@@ -8,11 +8,11 @@ from typing import Any
 from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.call.schedule import check_schedule
 from shardc.compiler.cache.cache import module_key
+from shardc.compiler.emit.schedule_of import schedule_of
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable, HostArray, HostCall
 from shardc.compiler.lower.buffers.linearise import array_leaves
 from shardc.compiler.lower.expand.canonicalise_collectives import reduction_of
 from shardc.compiler.lower.lowered import Collective, Kernel, Lowered, memory_analysis
-from shardc.compiler.schedule_of import schedule_of
 from shardc.hlo.ir.callbacks import title_of
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES

@@ -1,0 +1,1 @@
+"""Elementwise arithmetic on LLVM values. Start with `elementwise`; `registers` says what values are."""

@@ -1,0 +1,69 @@
+"""Compile for a CPU: a per-device module to an `Executable` whose step is one native function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from shardc.compiler.clock import Clock, cores
+from shardc.compiler.emit.interface import described
+from shardc.compiler.emit.kernels import EmitKernel, Parts
+from shardc.compiler.emit.native_kernel import emit_kernel
+from shardc.compiler.emit.probe import Probe
+from shardc.compiler.emit.step import SYMBOL, emit_step
+from shardc.compiler.executable import Executable
+from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
+from shardc.compiler.measured import program_key
+from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.hlo.config import Config
+from shardc.hlo.ir.custom_calls import need_computable
+from shardc.hlo.ir.ir import Module
+from shardc.native.llvm.jit import Compilation, new_module
+from shardc.native.llvm.target import Target
+
+__all__ = ["build_executable"]
+
+
+def build_executable(
+    module: Module,
+    config: Config,
+    machine: Target,
+    *,
+    kernels: EmitKernel | None = None,
+    fold: bool = True,
+    symbol: str = SYMBOL,
+    profile: bool = False,
+    tuning: Tuning = DEFAULT,
+    whole: bool = False,
+) -> Executable:
+    """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
+    nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
+    says how the program is cut into kernels. ``whole``: in one object, however large."""
+    need_computable(module, config.custom_calls)
+    clock = Clock()
+    lowered = lower(module, config, passes=tuned_passes(PASSES if fold else WITHOUT_FOLDING, tuning))
+    clock.mark("lower")
+    probe = Probe(lowered) if profile else None
+    with Compilation(machine, config.num_threads or cores()) as compilation:
+        first = new_module(module.name, machine)
+        parts = Parts(first, lambda: new_module(module.name, machine), compilation.add)
+        emit_step(
+            first, lowered, kernels or partial(emit_kernel, target=machine), symbol, probe, None if whole else parts
+        )
+        parts.close()
+        compilation.add(first)
+        clock.mark("emit")
+        objects = compilation.objects()
+    recorded = None if probe is None else replace(probe.plan(), program=program_key(module))
+    clock.mark("native")
+    return described(
+        module,
+        lowered,
+        target=str(machine),
+        objects=objects,
+        symbol=symbol,
+        arena_bytes=lowered.plan.arena_bytes if recorded is None else recorded.offset + recorded.nbytes,
+        seconds=clock.seconds,
+        features=machine.features,
+        profile=recorded,
+    )
