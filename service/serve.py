@@ -1,4 +1,4 @@
-"""The server, put together: workers, store, desk and the HTTP interface, from the first to the last."""
+"""The server, put together: workers, store, scheduler and the HTTP interface, from the first to the last."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def _serve_with(
     stack: ExitStack,
 ) -> None:
     from shardc.service.api.app import create_app
+    from shardc.service.api.context import ApiSettings, Ending
     from shardc.service.api.guard import is_loopback
-    from shardc.service.api.parts import ApiSettings, Ending
     from shardc.service.api.web import listen, run_web, url_of
     from shardc.service.scheduler.journal import Journal
-    from shardc.service.scheduler.scheduler import Desk
+    from shardc.service.scheduler.scheduler import Scheduler
     from shardc.service.store.server_key import server_key
     from shardc.service.store.store import Store
 
@@ -105,8 +105,8 @@ def _serve_with(
     listening = stack.enter_context(listen(settings.host, settings.port))
     key = server_key(state)
     store = stack.enter_context(closing(Store(settings.store, state, settings.store_bytes, key)))
-    desk = Desk(store, workers, Journal(state), settings.limits, queue=settings.queue)
-    stack.callback(desk.close, 0.0)
+    scheduler = Scheduler(store, workers, Journal(state), settings.limits, queue_limit=settings.queue)
+    stack.callback(scheduler.close, 0.0)
     api = ApiSettings(
         tokens=tokens,
         max_upload=settings.max_upload,
@@ -121,15 +121,15 @@ def _serve_with(
     known = Serving(url_of(listening), os.getpid(), settings.store, workers.count, workers.kind)
 
     def end_jobs(hurry: bool) -> None:
-        if not hurry and desk.statistics().running:
+        if not hurry and scheduler.statistics().running:
             say(f"shardc: ending; running jobs have {settings.grace:g} s, a second signal ends them now")
-        desk.close(0.0 if hurry else settings.grace)
+        scheduler.close(0.0 if hurry else settings.grace)
 
     def begin() -> None:
         say(f"shardc: serving on {known.url}")
         ready(known)
 
-    run_web(create_app(desk, store, api, ending), listening, ending, end_jobs, begin)
+    run_web(create_app(scheduler, store, api, ending), listening, ending, end_jobs, begin)
 
 
 def _harmless(tell: Callable[[str], None]) -> Callable[[str], None]:

@@ -9,33 +9,33 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
 
 from shardc.service.api.artifacts import add_artifact_routes
-from shardc.service.api.bodies import Room
+from shardc.service.api.bodies import BodyBudget
+from shardc.service.api.context import ApiContext, ApiSettings, Ending
 from shardc.service.api.description import describe
 from shardc.service.api.guard import Guard, Watch
 from shardc.service.api.jobs import add_job_routes
 from shardc.service.api.lists import add_list_routes
 from shardc.service.api.metrics import Metrics
 from shardc.service.api.pages import add_page_routes
-from shardc.service.api.parts import ApiSettings, Ending, Parts
 from shardc.service.api.problems import handle_errors
 from shardc.service.api.programs import add_program_routes
 
 if TYPE_CHECKING:
-    from shardc.service.scheduler.scheduler import Desk
+    from shardc.service.scheduler.scheduler import Scheduler
     from shardc.service.store.store import Store
 
 __all__ = ["create_app"]
 
 
-def create_app(desk: Desk, store: Store, settings: ApiSettings, ending: Ending | None = None) -> FastAPI:
-    """The service's HTTP interface over ``desk`` and ``store``; ``ending`` is how its end is said.
+def create_app(scheduler: Scheduler, store: Store, settings: ApiSettings, ending: Ending | None = None) -> FastAPI:
+    """The service's HTTP interface over ``scheduler`` and ``store``; ``ending`` is how its end is said.
 
-    Example: ``uvicorn.run(create_app(desk, store, ApiSettings()))``.
+    Example: ``uvicorn.run(create_app(scheduler, store, ApiSettings()))``.
     """
     app = FastAPI(title="shardc", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    metrics = Metrics(desk, store)
-    app.state.parts = Parts(
-        desk, store, settings, metrics, ending or Ending(), Room(settings.uploads * settings.max_upload)
+    metrics = Metrics(scheduler, store)
+    app.state.context = ApiContext(
+        scheduler, store, settings, metrics, ending or Ending(), BodyBudget(settings.uploads * settings.max_upload)
     )
     for add in (add_program_routes, add_job_routes, add_artifact_routes, add_list_routes, add_page_routes):
         add(app)

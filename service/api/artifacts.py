@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from shardc.hlo.errors import InputError
 from shardc.service.api.answers import EntryAnswer, entry_answer
-from shardc.service.api.parts import Parts, PartsHere
+from shardc.service.api.context import ApiContext, InjectedContext
 from shardc.service.api.problems import Answers, Refusal, responses
 from shardc.service.api.programs import Digest
 from shardc.service.api.tags import is_known
@@ -62,17 +62,17 @@ def add_artifact_routes(app: FastAPI) -> None:
     )
 
 
-async def manifest(key: Digest, parts: PartsHere) -> Response:
+async def manifest(key: Digest, context: InjectedContext) -> Response:
     """The files that an order made, with their checksums, signed."""
-    entry = await run_in_threadpool(_entry, parts, key)
+    entry = await run_in_threadpool(_entry, context, key)
     return JSONResponse(entry_answer(entry))
 
 
-async def file(key: Digest, name: _Name, request: Request, parts: PartsHere) -> Response:
+async def file(key: Digest, name: _Name, request: Request, context: InjectedContext) -> Response:
     """A file. What has a key never changes, so it may be kept for ever."""
-    found = parts.store.at_hand(key, name)
+    found = context.store.find_cached(key, name)
     if found is None:
-        found = await run_in_threadpool(_read, parts, key, name, request)
+        found = await run_in_threadpool(_read, context, key, name, request)
     entry, artifact, data = found
     headers = {
         "ETag": f'"{artifact.sha256}"',
@@ -99,24 +99,24 @@ def _parts(data: bytes) -> Iterator[memoryview]:
         yield view[start : start + _PART]
 
 
-def _entry(parts: Parts, key: str) -> Entry:
-    entry = parts.store.find(key)
+def _entry(context: ApiContext, key: str) -> Entry:
+    entry = context.store.find(key)
     if entry is None:
         raise _unknown(key)
     return entry
 
 
-def _read(parts: Parts, key: str, name: str, request: Request) -> tuple[Entry, Artifact, bytes | None]:
+def _read(context: ApiContext, key: str, name: str, request: Request) -> tuple[Entry, Artifact, bytes | None]:
     """The manifest, a file's line in it, and its bytes; None for those that whoever asks has already."""
-    with parts.store.using(key):
-        entry = _entry(parts, key)
+    with context.store.using(key):
+        entry = _entry(context, key)
         artifact = next((a for a in entry.artifacts if a.name == name), None)
         if artifact is None:
             raise _unknown(f"{key}/{name}")
         if is_known(request, f'"{artifact.sha256}"'):
             return entry, artifact, None
         try:
-            return entry, artifact, parts.store.read(key, name)
+            return entry, artifact, context.store.read(key, name)
         except NotStored:  # found to be damaged, and removed
             raise _unknown(f"{key}/{name}") from None
 

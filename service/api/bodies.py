@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from shardc.hlo.errors import InputError, RunError
 from shardc.service.api.problems import Refusal
 
-__all__ = ["Room", "body_of", "content_type"]
+__all__ = ["BodyBudget", "body_of", "content_type"]
 
 #: Bytes of a body that have to come in the time that is left to it.
 _PACE = 1024
@@ -29,19 +29,19 @@ def content_type(request: Request, *allowed: str) -> str:
     return given
 
 
-class Room:
-    """Memory for bodies that come in, however many requests share it: ``left`` bytes are."""
+class BodyBudget:
+    """Memory for the bodies of all requests together: ``left`` bytes of it are free."""
 
     def __init__(self, total: int) -> None:
         self.left = total
 
 
 @asynccontextmanager
-async def body_of(request: Request, limit: int, stall_seconds: float, room: Room) -> AsyncIterator[bytes]:
+async def body_of(request: Request, limit: int, stall_seconds: float, budget: BodyBudget) -> AsyncIterator[bytes]:
     """The whole body, within the block.
 
     Refused with 413 as soon as it is longer than ``limit`` bytes, whatever its length is said to be, with 408 when
-    nothing comes for ``stall_seconds``, and with 503 when all bodies together need more than there is ``room``.
+    nothing comes for ``stall_seconds``, and with 503 when all bodies together need more than ``budget`` has.
     """
     said = request.headers.get("content-length", "")
     if said.isdigit() and len(said) < 20 and int(said) > limit:
@@ -50,15 +50,15 @@ async def body_of(request: Request, limit: int, stall_seconds: float, room: Room
     try:
         async for part in _parts(request, stall_seconds):
             data += part
-            room.left -= len(part)
+            budget.left -= len(part)
             if len(data) > limit:
                 raise _too_large(limit)
-            if room.left < 0:
+            if budget.left < 0:
                 error = RunError("too much is being uploaded at a time", fix="try again in a moment")
                 raise Refusal(503, error, {"Retry-After": "1"})
         yield bytes(data)
     finally:
-        room.left += len(data)
+        budget.left += len(data)
 
 
 async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]:

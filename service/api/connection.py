@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from shardc.hlo.errors import InputError, RunError
 from shardc.service.api.problems import problem_response
 
-__all__ = ["PatientConnection", "Together"]
+__all__ = ["BufferedTransport", "TimedConnection"]
 
 #: Bytes that are not held back for more.
 _PACKET = 1 << 16
@@ -27,7 +27,7 @@ _FOLDED = re.compile(rb"\r?\n[ \t]")
 _HEAD_END = re.compile(rb"\n\r?\n")
 
 
-class Together:
+class BufferedTransport:
     """A transport that sends what is written in one turn of the loop at once: an answer's head and a short body are one
     packet, for which the other side wakes once."""
 
@@ -55,7 +55,7 @@ class Together:
         return getattr(self._transport, name)
 
 
-class PatientConnection(H11Protocol):
+class TimedConnection(H11Protocol):
     """Ends when a request's head takes longer than ``head_seconds``, from its first byte or the connection's beginning,
     or when what was written last is not taken within ``read_seconds``. While there are ``most_connections`` or more,
     requests are told to come again."""
@@ -99,7 +99,7 @@ class PatientConnection(H11Protocol):
         self.transport.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Together(transport, self.loop))  # type: ignore[arg-type]  # all that it asks of one
+        super().connection_made(BufferedTransport(transport, self.loop))  # type: ignore[arg-type]  # all that it asks of one
         self._await_head()
 
     def data_received(self, data: bytes) -> None:

@@ -12,8 +12,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardc.hlo.errors import InputError
+from shardc.service.api.context import ApiSettings
 from shardc.service.api.metrics import Metrics
-from shardc.service.api.parts import ApiSettings
 from shardc.service.api.problems import Refusal
 
 __all__ = ["Guard", "Watch", "is_loopback"]

@@ -15,8 +15,8 @@ from shardc.hlo.codec.plain import read_json
 from shardc.hlo.errors import InputError
 from shardc.service.api.answers import JobAnswer, JobsAnswer, job_answer
 from shardc.service.api.bodies import body_of, content_type
-from shardc.service.api.following import follow
-from shardc.service.api.parts import Parts, PartsHere
+from shardc.service.api.context import ApiContext, InjectedContext
+from shardc.service.api.job_updates import follow
 from shardc.service.api.problems import Answers, Refusal, responses
 from shardc.service.jobs import Job
 from shardc.service.orders import order_of
@@ -59,17 +59,17 @@ def add_job_routes(app: FastAPI) -> None:
     )
 
 
-async def submit(request: Request, parts: PartsHere) -> Response:
+async def submit(request: Request, context: InjectedContext) -> Response:
     """Hand in an order. The same order again is the same work: it is done once, however many ask for it."""
-    settings = parts.settings
+    settings = context.settings
     content_type(request, "application/json")
-    async with body_of(request, settings.max_order, settings.stall_seconds, parts.room) as body:
-        found = await run_in_threadpool(_submit, parts, body)
+    async with body_of(request, settings.max_order, settings.stall_seconds, context.body_budget) as body:
+        found = await run_in_threadpool(_submit, context, body)
     return JSONResponse(job_answer(found), 200 if found.state == "done" else 202, {"Location": f"/v1/jobs/{found.id}"})
 
 
-def _submit(parts: Parts, body: bytes) -> Job:
-    if parts.ending.draining:
+def _submit(context: ApiContext, body: bytes) -> Job:
+    if context.ending.draining:
         raise Closing
     try:
         data = read_json(body, "order")
@@ -77,20 +77,22 @@ def _submit(parts: Parts, body: bytes) -> Job:
         raise Refusal(400, error) from None
     order = order_of(data)
     try:
-        return parts.desk.submit(order)
+        return context.scheduler.submit(order)
     except MissingPrograms as error:
         raise Refusal(404, error, missing=list(error.missing)) from None
     except QueueFull as error:
         raise Refusal(429, error, {"Retry-After": str(error.retry_after)}) from None
 
 
-async def jobs(parts: PartsHere, limit: _Limit = 100) -> Response:
+async def jobs(context: InjectedContext, limit: _Limit = 100) -> Response:
     """The jobs that the service remembers, newest first."""
-    return await run_in_threadpool(lambda: JSONResponse({"jobs": [job_answer(j) for j in parts.desk.jobs(limit)]}))
+    return await run_in_threadpool(
+        lambda: JSONResponse({"jobs": [job_answer(j) for j in context.scheduler.jobs(limit)]})
+    )
 
 
-async def _existing(job_id: _Id, parts: PartsHere) -> Job:
-    found = await run_in_threadpool(parts.desk.job, job_id)
+async def _existing(job_id: _Id, context: InjectedContext) -> Job:
+    found = await run_in_threadpool(context.scheduler.job, job_id)
     if found is None:
         raise Refusal(404, NoSuchJob(job_id))
     return found
@@ -99,27 +101,27 @@ async def _existing(job_id: _Id, parts: PartsHere) -> Job:
 _Existing = Annotated[Job, Depends(_existing)]
 
 
-async def job(found: _Existing, parts: PartsHere, wait: _Wait = 0.0) -> Response:
+async def job(found: _Existing, context: InjectedContext, wait: _Wait = 0.0) -> Response:
     """A job as it is; with ``wait`` as soon as it is over, or when the time is."""
     if wait and not found.over:
         end = time.monotonic() + wait
-        async with follow(parts, found.id) as following:
-            while not found.over and (changed := await following.change(end - time.monotonic())) is not None:
+        async with follow(context, found.id) as updates:
+            while not found.over and (changed := await updates.next_change(end - time.monotonic())) is not None:
                 found = changed
     return JSONResponse(job_answer(found))
 
 
-async def events(found: _Existing, parts: PartsHere) -> AsyncIterator[ServerSentEvent]:
+async def events(found: _Existing, context: InjectedContext) -> AsyncIterator[ServerSentEvent]:
     """An event ``job`` with the job at each change, until it is over."""
-    with parts.metrics.streams.track_inprogress():
-        async with follow(parts, found.id) as following:
-            while (changed := await following.change()) is not None:
+    with context.metrics.streams.track_inprogress():
+        async with follow(context, found.id) as updates:
+            while (changed := await updates.next_change()) is not None:
                 yield ServerSentEvent(data=job_answer(changed), event="job")
                 if changed.over:
                     return
 
 
-async def cancel(found: _Existing, parts: PartsHere) -> Response:
+async def cancel(found: _Existing, context: InjectedContext) -> Response:
     """Give a job up; its work is stopped unless somebody else waits for it. A job that is over stays as it is."""
-    ended = await run_in_threadpool(parts.desk.cancel, found.id)
+    ended = await run_in_threadpool(context.scheduler.cancel, found.id)
     return JSONResponse(job_answer(ended or found))

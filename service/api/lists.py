@@ -21,8 +21,8 @@ from shardc.service.api.answers import (
     NamedCpu,
     TargetsAnswer,
 )
+from shardc.service.api.context import InjectedContext
 from shardc.service.api.metrics import METRICS_TYPE
-from shardc.service.api.parts import PartsHere
 from shardc.service.api.problems import Answers, responses
 
 __all__ = ["add_list_routes"]
@@ -55,34 +55,34 @@ async def targets() -> Response:
     return JSONResponse(asdict(await run_in_threadpool(_targets)))
 
 
-async def key(parts: PartsHere) -> Response:
+async def key(context: InjectedContext) -> Response:
     """What the signatures of entries are checked with. Over a network that is not trusted, hand it over otherwise."""
-    return JSONResponse({"key": parts.settings.key.hex()})
+    return JSONResponse({"key": context.settings.key.hex()})
 
 
-async def info(parts: PartsHere) -> Response:
+async def info(context: InjectedContext) -> Response:
     """Version, workers, limits."""
     from shardc.compiler.cache.cache import content_key
     from shardc.hlo.version import VERSION
 
-    settings = parts.settings
+    settings = context.settings
     limits = LimitsAnswer(
         settings.max_upload, settings.max_order, settings.limits.seconds, settings.limits.memory_bytes, settings.queue
     )
     cpu = await run_in_threadpool(_cpu)
     build = (await run_in_threadpool(content_key, "build"))[:16]
-    found = InfoAnswer(VERSION, build, settings.executor, settings.workers, limits, cpu, parts.ending.draining)
+    found = InfoAnswer(VERSION, build, settings.executor, settings.workers, limits, cpu, context.ending.draining)
     return JSONResponse(asdict(found))
 
 
-async def health(parts: PartsHere) -> Response:
+async def health(context: InjectedContext) -> Response:
     """A sign of life, for whoever watches the service."""
-    return JSONResponse({"status": "draining" if parts.ending.draining else "ok"})
+    return JSONResponse({"status": "draining" if context.ending.draining else "ok"})
 
 
-async def metrics(parts: PartsHere) -> Response:
+async def metrics(context: InjectedContext) -> Response:
     """Figures for monitors."""
-    return Response(await run_in_threadpool(parts.metrics.text), headers={"Content-Type": METRICS_TYPE})
+    return Response(await run_in_threadpool(context.metrics.text), headers={"Content-Type": METRICS_TYPE})
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Figures for monitors, in Prometheus' form: requests counted here, the rest asked of desk and store when read."""
+"""Figures for monitors, in Prometheus' form: requests counted here, the rest asked of scheduler and store when read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from shardc.service.scheduler.scheduler import Desk
+    from shardc.service.scheduler.scheduler import Scheduler
     from shardc.service.store.store import Store
 
 __all__ = ["METRICS_TYPE", "Metrics"]
@@ -25,7 +25,7 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 class Metrics:
     """A registry of its own, so that several applications in one process do not add up."""
 
-    def __init__(self, desk: Desk, store: Store) -> None:
+    def __init__(self, scheduler: Scheduler, store: Store) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "shardc_http_requests",
@@ -41,7 +41,7 @@ class Metrics:
             registry=self._registry,
         )
         self.streams = Gauge("shardc_http_streams", "Event streams that are open.", registry=self._registry)
-        self._registry.register(_Parts(desk, store))
+        self._registry.register(_Figures(scheduler, store))
 
     def count(self, route: str, method: str, status: int, seconds: float) -> None:
         """A request was answered; ``route`` is the path's pattern, so that there are few of them."""
@@ -53,23 +53,23 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Parts(Collector):
-    """What desk and store count, as metrics."""
+class _Figures(Collector):
+    """What scheduler and store count, as metrics."""
 
-    def __init__(self, desk: Desk, store: Store) -> None:
-        self._desk, self._store = desk, store
+    def __init__(self, scheduler: Scheduler, store: Store) -> None:
+        self._scheduler, self._store = scheduler, store
 
     def describe(self) -> list[Metric]:
-        return []  # or else registering would ask desk and store
+        return []  # or else registering would ask scheduler and store
 
     def collect(self) -> Iterator[Metric]:
-        counted = self._desk.statistics()
+        counted = self._scheduler.statistics()
         now = {"queued": counted.queued, "running": counted.running, "elsewhere": counted.elsewhere}
         for state, number in now.items():
             yield GaugeMetricFamily(f"shardc_jobs_{state}", f"Jobs that are {state}.", number)
         yield GaugeMetricFamily("shardc_queue_oldest_seconds", "How long the first of the queue waits.", counted.oldest)
         tables = (
-            ("makings", "Orders handed to a worker.", counted.makings),
+            ("makings", "Orders handed to a worker.", counted.tasks),
             ("making_seconds", "Seconds that workers took.", counted.seconds),
             ("jobs_cached", "Jobs whose result was there already.", counted.cached),
         )

@@ -12,7 +12,7 @@ from shardc.frontends.load import content_kind
 from shardc.hlo.errors import EnvironmentProblem, InputError, ParseError
 from shardc.service.api.answers import ProgramAnswer
 from shardc.service.api.bodies import body_of, content_type
-from shardc.service.api.parts import Parts, PartsHere
+from shardc.service.api.context import ApiContext, InjectedContext
 from shardc.service.api.problems import Refusal, responses
 
 __all__ = ["DIGEST", "Digest", "add_program_routes"]
@@ -50,37 +50,37 @@ def add_program_routes(app: FastAPI) -> None:
     app.add_api_route(path, is_there, methods=["HEAD"], response_class=Response, responses=responses(404))
 
 
-async def upload(request: Request, parts: PartsHere) -> Response:
+async def upload(request: Request, context: InjectedContext) -> Response:
     """Keep a program; it is named by the SHA-256 of its bytes, and uploading it again changes nothing."""
-    settings = parts.settings
+    settings = context.settings
     content_type(request, *_TYPES)
-    async with body_of(request, settings.max_upload, settings.stall_seconds, parts.room) as data:
-        program, kind = await run_in_threadpool(_keep, parts, data)
+    async with body_of(request, settings.max_upload, settings.stall_seconds, context.body_budget) as data:
+        program, kind = await run_in_threadpool(_keep, context, data)
         return JSONResponse({"program": program, "bytes": len(data), "kind": kind}, 201)
 
 
-def _keep(parts: Parts, data: bytes) -> tuple[str, str]:
+def _keep(context: ApiContext, data: bytes) -> tuple[str, str]:
     """The name of a program that is stored now, and what it is."""
     if not data[:4096].strip() and not data.strip():
         raise ParseError("the program is empty", where="body")
     kind = content_kind(data, "body")
     try:
-        return parts.store.put_program(data, {"kind": kind}), kind
+        return context.store.put_program(data, {"kind": kind}), kind
     except EnvironmentProblem as error:
         raise Refusal(507, error) from None
 
 
-async def describe(program: Digest, parts: PartsHere) -> Response:
+async def describe(program: Digest, context: InjectedContext) -> Response:
     """Size and kind of an uploaded program."""
-    entry = await run_in_threadpool(parts.store.program_entry, program)
+    entry = await run_in_threadpool(context.store.program_entry, program)
     if entry is None:
         raise _unknown(program)
     return JSONResponse({"program": program, "bytes": entry.artifacts[0].bytes, "kind": entry.facts["kind"]})
 
 
-async def is_there(program: Digest, parts: PartsHere) -> Response:
+async def is_there(program: Digest, context: InjectedContext) -> Response:
     """Whether a program has been uploaded."""
-    if not await run_in_threadpool(parts.store.has_program, program):
+    if not await run_in_threadpool(context.store.has_program, program):
         raise _unknown(program)
     return Response()
 

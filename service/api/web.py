@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.service.api.connection import PatientConnection
-from shardc.service.api.parts import Ending
+from shardc.service.api.connection import TimedConnection
+from shardc.service.api.context import Ending
 
 __all__ = ["listen", "run_web", "url_of"]
 
@@ -72,7 +72,7 @@ def run_web(
     """
     config = uvicorn.Config(
         app,
-        http=PatientConnection,
+        http=TimedConnection,
         loop="asyncio",
         ws="none",
         lifespan="off",

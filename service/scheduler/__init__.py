@@ -1,1 +1,4 @@
-"""The desk: takes orders, has each carried out once, and knows what became of every job."""
+"""The scheduler of the compile service: a durable queue of orders, each carried out once, and the state of every job.
+
+`scheduler.py` is its interface, `open_jobs.py` has every change of a job's state, `journal.py` what is on disk.
+"""

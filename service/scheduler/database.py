@@ -20,7 +20,7 @@ OPEN = "state IN ('queued', 'running')"
 
 #: ``job`` is all that a `Job` says, as JSON; the columns beside are what is asked for. ``task`` is the text of its
 #: order until it is over, ``server`` has the job ('': nobody does), ``downs`` counts servers that went down while they
-#: made it. ``claims`` says who makes what, ``servers`` who is there.
+#: made it. ``claims`` has the server that makes each key, ``servers`` those that have the journal open.
 _SCHEMA = (
     """CREATE TABLE jobs (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL,

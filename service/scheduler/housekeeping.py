@@ -1,4 +1,4 @@
-"""What a server does now and then: takes over the jobs of servers that went down, hears what others did, tidies up."""
+"""Housekeeping: takes over the jobs of servers that went down, follows what other servers did, forgets old jobs."""
 
 from __future__ import annotations
 
@@ -12,43 +12,46 @@ from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
 from shardc.launcher.executors.problems import from_problem
 from shardc.service.jobs import Job
 from shardc.service.orders import from_json, order_key
-from shardc.service.scheduler.journal import Adopted
-from shardc.service.scheduler.open_jobs import OpenJobs, Outcome
+from shardc.service.scheduler.journal import AdoptedJob
+from shardc.service.scheduler.open_jobs import OpenJobs, TaskOutcome
 from shardc.service.scheduler.run_task import failure_of, programs_of
-from shardc.service.scheduler.worker_threads import Hands
+from shardc.service.scheduler.worker_threads import WorkerThreads
 from shardc.service.store.store import Store
 
-__all__ = ["Keeping", "Rounds"]
+__all__ = ["Housekeeping", "Retention"]
 
 log = logging.getLogger("shardc")
 
 #: How many servers may go down while they make a job, before it is taken for the cause.
 _MOST_DOWNS = 3
-#: Seconds between two looks for jobs to forget, and by which clocks and commits of servers may be apart.
-_FORGETTING, _APART = 60.0, 30.0
+#: Seconds between two searches for jobs to forget, and by which clocks and commits of servers may differ.
+_FORGETTING, _CLOCK_SKEW = 60.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class Retention:
     """Jobs that are over are forgotten after ``seconds``, or when there are more than ``jobs``."""
 
     seconds: float = 86_400.0
     jobs: int = 10_000
 
 
-class Rounds:
-    """A round every ``pause`` seconds in a thread of its own, from `start` to `stop`."""
+class Housekeeping:
+    """Repeats its duties every ``pause`` seconds in a thread of its own, from `start` to `stop`."""
 
-    def __init__(self, jobs: OpenJobs, store: Store, hands: Hands, keeping: Keeping, pause: float) -> None:
-        self._jobs, self._store, self._hands, self._keeping, self._pause = jobs, store, hands, keeping, pause
+    def __init__(
+        self, jobs: OpenJobs, store: Store, threads: WorkerThreads, retention: Retention, pause: float
+    ) -> None:
+        self._jobs, self._store, self._worker_threads = jobs, store, threads
+        self._retention, self._pause = retention, pause
         self._journal = jobs.journal
-        self._heard, self._forgot, self._ended = time.time(), float("-inf"), 0
-        self._shown: dict[str, Job] = {}
+        self._followed, self._forgot, self._ended = time.time(), float("-inf"), 0
+        self._published: dict[str, Job] = {}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="shardc-desk-rounds", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shardc-scheduler-housekeeping", daemon=True)
 
     def start(self) -> None:
-        """The first look for jobs to take over is done when this returns."""
+        """Take over jobs of servers that are gone, then start the thread."""
         self.adopt()
         self._thread.start()
 
@@ -57,15 +60,15 @@ class Rounds:
         self._thread.join(seconds)
 
     def adopt(self) -> None:
-        """The jobs of servers that are gone are this one's."""
+        """Take over the jobs of servers that are gone."""
         for adopted in self._journal.adopt():
             try:
-                self._enter(adopted)
+                self._requeue(adopted)
             except Exception as e:
                 self._jobs.end([replace(adopted.job, state="failed", problem=failure_of(e))])
 
-    def _enter(self, adopted: Adopted) -> None:
-        self._jobs.tally.requeued += 1
+    def _requeue(self, adopted: AdoptedJob) -> None:
+        self._jobs.counters.requeued += 1
         order = from_json(adopted.order)
         if adopted.downs >= _MOST_DOWNS:
             what = f"the service went down {adopted.downs} times while it made this, and does not try again"
@@ -73,13 +76,21 @@ class Rounds:
         with ExitStack() as leases:
             programs = programs_of(order)
             leases.enter_context(self._store.using(*programs))
-            # Another version of shardc may have written the order down; its key says what this one makes of it.
+            # Another version of shardc may have written the order; the key has to be this version's.
             job = replace(adopted.job, key=order_key(order))
             self._journal.note([job])
-            self._jobs.enter(job, programs, leases)
+            self._jobs.attach(job, programs, leases)
 
-    def _go(self) -> None:
-        duties = (self._jobs.save, self.adopt, self._hands.hire, self._hear, self._bring_back, self._show, self._forget)
+    def _run(self) -> None:
+        duties = (
+            self._jobs.save,
+            self.adopt,
+            self._worker_threads.start_missing,
+            self._follow_others,
+            self._put_back,
+            self._publish_progress,
+            self._forget,
+        )
         while not self._over.wait(self._pause):
             for duty in duties:
                 try:
@@ -89,51 +100,51 @@ class Rounds:
                 except Exception as e:  # a fault in one duty is no reason to leave the others undone
                     log.error("a fault of the service", exc_info=e)
 
-    def _hear(self) -> None:
-        """Other servers have cancelled jobs of ours, or got on with jobs that are watched here."""
+    def _follow_others(self) -> None:
+        """Stop jobs that other servers have cancelled; tell watchers of the progress of other servers' jobs."""
         if not self._journal.changed():
             return
-        heard, self._heard = self._heard, time.time()
-        for job in self._journal.cancelled(heard - _APART):
-            if self._jobs.making_of(job.id) is not None:
+        since, self._followed = self._followed, time.time()
+        for job in self._journal.cancelled(since - _CLOCK_SKEW):
+            if self._jobs.task_of(job.id) is not None:
                 _, abandoned = self._jobs.cancel(job.id)
                 if abandoned is not None:
-                    self._hands.stop([abandoned])
-        for job_id in self._jobs.watchers.watched():
+                    self._worker_threads.stop([abandoned])
+        for job_id in self._jobs.watchers.job_ids():
             with self._jobs.lock:
-                seen = self._jobs.find(job_id)
-                if seen is not None:
-                    self._jobs.watchers.tell(seen)
+                job_now = self._jobs.find(job_id)
+                if job_now is not None:
+                    self._jobs.watchers.notify(job_now)
 
-    def _bring_back(self) -> None:
-        """Another server is through with what it made, is gone, or hangs."""
+    def _put_back(self) -> None:
+        """Finish or put back tasks that waited for another server, when that has ended its work, is gone, or hangs."""
         with self._jobs.lock:
-            elsewhere = [making for making in self._jobs.line if making.stage == "elsewhere"]
-        for making in elsewhere:
-            if time.monotonic() < making.waits_until and self._journal.claimed_elsewhere(making.key):
+            waiting = [task for task in self._jobs.queue if task.stage == "other_server"]
+        for task in waiting:
+            if time.monotonic() < task.waits_until and self._journal.claimed_elsewhere(task.key):
                 continue
-            entry = self._store.find(making.key)
-            problem = None if entry else self._journal.failure(making.key, making.place)
+            entry = self._store.find(task.key)
+            problem = None if entry else self._journal.failure(task.key, task.arrived)
             if entry is not None:
-                self._jobs.finish(making, Outcome(entry, cached=True))
+                self._jobs.finish(task, TaskOutcome(entry, cached=True))
             elif problem is not None and not isinstance(from_problem(problem), EnvironmentProblem):
-                self._jobs.finish(making, Outcome(problem=problem))
+                self._jobs.finish(task, TaskOutcome(problem=problem))
             else:
-                self._jobs.bring_back(making)
+                self._jobs.put_back(task)
 
-    def _show(self) -> None:
-        """How far running jobs are, for those who ask other servers."""
+    def _publish_progress(self) -> None:
+        """Write the progress of running jobs into the journal, for clients of other servers."""
         if not self._journal.others():
             return
         with self._jobs.lock:
-            running = {j.id: j for m in self._jobs.line if m.stage == "running" for j in m.jobs.values()}
-            news = [job for job in running.values() if self._shown.get(job.id) != job]
+            running = {j.id: j for task in self._jobs.queue if task.stage == "running" for j in task.jobs.values()}
+            news = [job for job in running.values() if self._published.get(job.id) != job]
             if news:
                 self._journal.note(news)
-            self._shown = running
+            self._published = running
 
     def _forget(self) -> None:
-        ended = sum(self._jobs.tally.ended.values())
-        if time.monotonic() - self._forgot > _FORGETTING or ended - self._ended > self._keeping.jobs // 4:
+        ended = sum(self._jobs.counters.ended.values())
+        if time.monotonic() - self._forgot > _FORGETTING or ended - self._ended > self._retention.jobs // 4:
             self._forgot, self._ended = time.monotonic(), ended
-            self._journal.forget(time.time() - self._keeping.seconds, self._keeping.jobs)
+            self._journal.forget(time.time() - self._retention.seconds, self._retention.jobs)

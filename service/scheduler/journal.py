@@ -19,15 +19,15 @@ from shardc.hlo.codec import plain
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.service.jobs import Job
 from shardc.service.scheduler.database import OPEN, open_database
-from shardc.service.scheduler.live_servers import Presence
+from shardc.service.scheduler.live_servers import LiveServers
 from shardc.service.scheduler.refusals import Closing
 from shardc.service.sqlite_file import transaction
 
-__all__ = ["Adopted", "Journal"]
+__all__ = ["AdoptedJob", "Journal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class AdoptedJob:
     """A job of a server that is gone, the text of its order, and how many servers went down while they made it."""
 
     job: Job
@@ -49,30 +49,30 @@ class Journal:
         self._seen, self._closed = -1, False
         with _told(self.path), ExitStack() as opened:
             state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._presence = opened.enter_context(closing(Presence(state / "servers")))
+            self._live_servers = opened.enter_context(closing(LiveServers(state / "servers")))
             self._database = opened.enter_context(closing(open_database(self.path)))
             self._database.execute("INSERT INTO servers (name) VALUES (?)", (self.server,))
             opened.pop_all()
 
     @property
     def server(self) -> str:
-        """What this server is called in the journal."""
-        return self._presence.name
+        """This server's name in the journal."""
+        return self._live_servers.name
 
     def add(self, job: Job, order: str = "") -> None:
-        """Write down a new job of this server, if it is new. The text of its order is kept until it is over."""
+        """Insert a job of this server, unless it is there. The text of its order is kept until the job is over."""
         row = (job.id, job.key, job.state, job.finished, plain.to_json(job), order or None, self.server)
         with self._writing() as database:
             columns = "id, key, state, finished, job, task, server"
             database.execute(f"INSERT OR IGNORE INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def note(self, jobs: Iterable[Job]) -> list[Job]:
-        """Write down what became of ``jobs``. As they are now: those that were over before are as they were."""
+        """Update ``jobs`` and return their present states: those that were over before stay as they were."""
         with self._writing() as database:
             return [job if _write(database, job) else _read(database, job.id) or job for job in jobs]
 
     def cancel(self, job_id: str) -> Job | None:
-        """The job after it is cancelled, unless it was over before."""
+        """Cancel the job unless it is over; returns its state then."""
         with self._writing() as database:
             job = _read(database, job_id)
             if job is None or job.over:
@@ -117,13 +117,13 @@ class Journal:
         return None if row is None else plain.from_json(Job, row[0]).problem
 
     def changed(self) -> bool:
-        """Has another server written since this was asked last? (Nearly free.)"""
+        """Whether another server has written since the last call. (Nearly free.)"""
         with self._reading() as database:
             seen, self._seen = self._seen, database.execute("PRAGMA data_version").fetchone()[0]
             return bool(seen != self._seen)
 
     def claim(self, key: str) -> bool:
-        """May this server make ``key``? Then nobody else may until `release`; no: another one does."""
+        """Whether this server may make ``key``: if so, no other may until `release`; if not, another one does."""
         with self._writing() as database:
             database.execute("INSERT OR IGNORE INTO claims (key, server) VALUES (?, ?)", (key, self.server))
             return _claimant(database, key) == self.server
@@ -137,31 +137,31 @@ class Journal:
             database.execute("DELETE FROM claims WHERE key = ? AND server = ?", (key, self.server))
 
     def others(self) -> list[str]:
-        """The other servers that have opened this journal and not closed it: alive, or not yet buried."""
+        """The other servers that have opened this journal and not closed it: alive, or not taken over yet."""
         with self._reading() as database:
             rows = database.execute("SELECT name FROM servers WHERE name != ?", (self.server,)).fetchall()
         return [name for (name,) in rows]
 
-    def adopt(self) -> Iterator[Adopted]:
-        """The open jobs of servers that are gone; they are queued, and this server's, when they come out here."""
+    def adopt(self) -> Iterator[AdoptedJob]:
+        """Take over the open jobs of servers that are gone: they come out queued, as jobs of this server."""
         with self._reading() as database:
             left = database.execute(f"SELECT 1 FROM jobs WHERE server = '' AND {OPEN} LIMIT 1").fetchone()
         if left:
             yield from self._take("")
         for name in self.others():
-            with _told(self.path), self._presence.taking_over(name) as gone:
+            with _told(self.path), self._live_servers.take_over(name) as gone:
                 if gone:
                     yield from self._take(name)
 
     def forget(self, before: float, most: int) -> None:
-        """Drop the jobs that ended ``before`` that time, and all that are over but the newest ``most``."""
+        """Delete the jobs that ended ``before`` that time, and of those that are over all but the newest ``most``."""
         with self._writing() as database:
             database.execute(f"DELETE FROM jobs WHERE finished > 0 AND finished < ? AND NOT {OPEN}", (before,))
             kept = "SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?"
             database.execute(f"DELETE FROM jobs WHERE seq <= ({kept}) AND NOT {OPEN}", (most,))
 
     def close(self) -> None:
-        """Leave the journal. What is still open is for whoever comes next, and this end was no fault of the jobs'."""
+        """Close the journal. Open jobs stay for the next server, and this end does not count as a crash."""
         with self._lock:
             try:
                 with self._writing() as database:
@@ -171,17 +171,17 @@ class Journal:
             finally:
                 self._closed = True
                 self._database.close()
-                self._presence.close()
+                self._live_servers.close()
 
-    def _take(self, server: str) -> list[Adopted]:
-        """The open jobs of ``server``, which is gone; its name and its claims go."""
+    def _take(self, server: str) -> list[AdoptedJob]:
+        """Take over the open jobs of ``server``, which is gone; its name and its claims are removed."""
         taken = []
         with self._writing() as database:
             for job, order, downs in _open_jobs(database, server):
                 down = int(job.state == "running")
                 fresh = _fresh(job)
                 _write(database, fresh, server=self.server, downs=down)
-                taken.append(Adopted(fresh, order, downs + down))
+                taken.append(AdoptedJob(fresh, order, downs + down))
             if server:
                 _forget_server(database, server)
         return taken
@@ -204,7 +204,7 @@ class Journal:
 
 
 def _write(database: sqlite3.Connection, job: Job, server: str | None = None, downs: int = 0) -> bool:
-    """Write down how ``job`` is now, and whose (None: as before); False when it was over before."""
+    """Update ``job``, and its server unless that is None; False when the job was over before."""
     changed = database.execute(
         "UPDATE jobs SET key = ?, state = ?, finished = ?, job = ?, task = CASE WHEN ? THEN NULL ELSE task END,"
         f" server = COALESCE(?, server), downs = downs + ? WHERE id = ? AND {OPEN}",
@@ -226,7 +226,7 @@ def _open_jobs(database: sqlite3.Connection, server: str) -> list[tuple[Job, str
 
 
 def _fresh(job: Job) -> Job:
-    """Nobody has begun with it."""
+    """``job`` as it was before anybody began with it."""
     return replace(job, state="queued", started=0.0, progress={})
 
 

@@ -1,7 +1,7 @@
-"""Which servers of a state folder live: each holds the lock of a file while it does.
+"""Which servers of a state folder are alive: each holds the lock of a file while it runs.
 
 The kernel frees the lock when a process ends, however it ends. So a server that was killed is known to be dead at
-once, and one that is merely slow is never taken for dead.
+once, and a slow one is never taken for dead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 
 import filelock
 
-__all__ = ["Presence"]
+__all__ = ["LiveServers"]
 
 
-class Presence:
-    """This server among the others of ``folder``; ``name`` is new each time. Raises OSError where locks fail."""
+class LiveServers:
+    """This server's lock in ``folder``, and tests of the others'; ``name`` is new each time. Raises OSError where locks
+    fail."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -27,8 +28,9 @@ class Presence:
         self._lock.acquire(blocking=False)
 
     @contextmanager
-    def taking_over(self, name: str) -> Iterator[bool]:
-        """Is the server ``name`` dead? Then nobody else finds that out while the block runs, and its file goes."""
+    def take_over(self, name: str) -> Iterator[bool]:
+        """Yield whether the server ``name`` is dead. If so, no other server learns it within the block, and the file of
+        the dead one is removed at its end."""
         lock = _lock_file(self._path(name))
         try:
             lock.acquire(blocking=False)
@@ -50,5 +52,5 @@ class Presence:
 
 
 def _lock_file(path: Path) -> filelock.BaseFileLock:
-    """One that any thread may release: whoever closes the desk is not always who opened it."""
+    """A lock that any thread may release: the scheduler may be closed by another thread than opened it."""
     return filelock.FileLock(path, mode=0o600, thread_local=False)

@@ -1,7 +1,7 @@
-"""The jobs of a server that are not over, and what they wait for: whatever becomes of a job happens here.
+"""The open jobs of a server and the tasks that they wait for: every change of a job's state happens here.
 
-A change is written into the journal, then made, then told to those who watch, all under one lock; so that everybody
-sees the same order of things.
+A change is written into the journal, then applied, then told to the watchers, all under one lock, so that journal and
+watchers see the changes in the same order.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from shardc.hlo.errors import ShardcError
 from shardc.service.jobs import Entry, Job
 from shardc.service.scheduler.journal import Journal
-from shardc.service.scheduler.queue import Line, Making
+from shardc.service.scheduler.queue import TaskInFlight, TaskQueue
 from shardc.service.scheduler.refusals import Closing
-from shardc.service.scheduler.shared_orders import Shared
-from shardc.service.scheduler.statistics import Statistics, Tally
+from shardc.service.scheduler.shared_orders import SharedOrder
+from shardc.service.scheduler.statistics import Counters, SchedulerStatistics
 from shardc.service.scheduler.watchers import Watchers
 from shardc.service.workers.pieces import Piece
 
-__all__ = ["OpenJobs", "Outcome"]
+__all__ = ["OpenJobs", "TaskOutcome"]
 
 log = logging.getLogger("shardc")
 
@@ -33,8 +33,8 @@ _MOST_UNSAVED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a making ended in: an entry (``cached``: that was there already), or a problem."""
+class TaskOutcome:
+    """The result of a task: an entry (``cached``: the store had it already), or a problem."""
 
     entry: Entry | None = None
     problem: Mapping[str, Any] | None = None
@@ -42,73 +42,71 @@ class Outcome:
 
 
 class OpenJobs:
-    """Who does several things in one go holds ``lock``; ``turn`` is notified when the line or what runs changes."""
+    """Several calls that belong together need ``lock``; ``changed`` is notified when the queue or what runs changes."""
 
     def __init__(self, journal: Journal) -> None:
         self.lock = threading.RLock()
-        self.turn = threading.Condition(self.lock)
+        self.changed = threading.Condition(self.lock)
         self.journal = journal
-        self.line = Line()
+        self.queue = TaskQueue()
         self.watchers = Watchers(self.lock)
-        self.tally = Tally()
+        self.counters = Counters()
         self.closing = False
-        self._shared: list[Shared] = []
-        self._makings: dict[str, Making] = {}
+        self._shared: list[SharedOrder] = []
+        self._tasks: dict[str, TaskInFlight] = {}
         self._unsaved: dict[str, Job] = {}
         self._unreleased: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._makings)
+        return len(self._tasks)
 
-    def making_of(self, job_id: str) -> Making | None:
-        """What the job waits for; None for jobs that are over, and other servers'."""
-        return self._makings.get(job_id)
+    def task_of(self, job_id: str) -> TaskInFlight | None:
+        """The task that the job waits for; None for jobs that are over and for other servers' jobs."""
+        return self._tasks.get(job_id)
 
     def find(self, job_id: str) -> Job | None:
-        """The job as it is now; None when no server of this state knows it."""
+        """The job in its present state; None when no server of this state knows it."""
         with self.lock:
-            making = self._makings.get(job_id)
-            if making is not None:
-                return self.shown(making, making.jobs[job_id])
+            task = self._tasks.get(job_id)
+            if task is not None:
+                return self.with_position(task, task.jobs[job_id])
             return self._unsaved.get(job_id) or self.journal.job(job_id)
 
     def newest(self, limit: int) -> list[Job]:
-        """Newest first."""
+        """The newest ``limit`` jobs of all servers of this state, newest first."""
         written = {job.id: job for job in self.journal.jobs(limit)}
         with self.lock:
             found = written | self._unsaved
-            places = self.line.places()
-            for job_id in self._makings.keys() & found.keys():
-                making = self._makings[job_id]
-                found[job_id] = replace(making.jobs[job_id], position=places.get(making.key, 0))
+            positions = self.queue.positions()
+            for job_id in self._tasks.keys() & found.keys():
+                task = self._tasks[job_id]
+                found[job_id] = replace(task.jobs[job_id], position=positions.get(task.key, 0))
             return sorted(found.values(), key=lambda job: job.created, reverse=True)[:limit]
 
-    def shown(self, making: Making, job: Job) -> Job:
-        """With its position in the line."""
-        return replace(job, position=self.line.position(making))
+    def with_position(self, task: TaskInFlight, job: Job) -> Job:
+        """``job`` with its position in the queue."""
+        return replace(job, position=self.queue.position(task))
 
-    # Jobs come.
-
-    def enter(self, job: Job, programs: tuple[str, ...], leases: ExitStack) -> Job:
-        """Have ``job``, which is in the journal, wait for what is under way, or for a new making at its place in the
-        line, which keeps the ``leases`` of its ``programs``."""
+    def attach(self, job: Job, programs: tuple[str, ...], leases: ExitStack) -> Job:
+        """Have ``job``, which is in the journal, wait for the task in flight of its key. A new task enters the queue by
+        the job's time and keeps the ``leases`` of its ``programs``."""
         with self.lock:
-            making = self.line.find(job.key)
-            if making is None:
-                making = Making(job.key, job.kind, programs, job.created, leases=leases.pop_all())
-                self.line.add(making)
-                self.turn.notify_all()
+            task = self.queue.find(job.key)
+            if task is None:
+                task = TaskInFlight(job.key, job.kind, programs, job.created, leases=leases.pop_all())
+                self.queue.add(task)
+                self.changed.notify_all()
             else:
-                self.tally.joined += 1
-                if making.stage == "running":
+                self.counters.joined += 1
+                if task.stage == "running":
                     job = replace(job, state="running", started=time.time())
                     self.journal.note([job])
-            making.jobs[job.id] = job
-            self._makings[job.id] = making
-            return self.shown(making, job)
+            task.jobs[job.id] = job
+            self._tasks[job.id] = task
+            return self.with_position(task, job)
 
-    def enter_over(self, job: Job) -> None:
-        """A new job that is over already. It needs nothing any more, so a disk that refuses it is no obstacle."""
+    def add_finished(self, job: Job) -> None:
+        """Record a job that the store has answered. A disk that refuses to write it down does not fail it."""
         with self.lock:
             try:
                 self.journal.add(job)
@@ -116,105 +114,101 @@ class OpenJobs:
                 raise
             except ShardcError as e:
                 self._save_later([job], e)
-            self.tally.over(job)
+            self.counters.add_ended(job)
 
-    # They go on.
-
-    def next(self) -> Making | tuple[Shared, Piece] | None:
-        """What a hand does next, once there is something: the first of the line, or else a piece of the order that has
-        the fewest hands. None at the end."""
-        with self.turn:
+    def next(self) -> TaskInFlight | tuple[SharedOrder, Piece] | None:
+        """Wait for work of a worker thread: the first task of the queue, or else a piece of the shared order that the
+        fewest threads work on. None when the server ends."""
+        with self.changed:
             while not self.closing or self._shared:
-                making = None if self.closing else self.line.next()
-                if making is not None:
-                    self._tell_waiting()
-                    return making
-                for shared in sorted(self._shared, key=lambda s: s.going):
+                task = None if self.closing else self.queue.next()
+                if task is not None:
+                    self._notify_waiting()
+                    return task
+                for shared in sorted(self._shared, key=lambda s: s.in_progress):
                     piece = shared.take()
                     if piece is not None:
                         return shared, piece
-                self.turn.wait()
+                self.changed.wait()
             return None
 
     @contextmanager
-    def sharing(self, shared: Shared) -> Iterator[None]:
-        """While this goes on, all hands may take its pieces."""
-        with self.turn:
+    def share_pieces(self, shared: SharedOrder) -> Iterator[None]:
+        """Within the block all worker threads may take pieces of ``shared``."""
+        with self.changed:
             self._shared.append(shared)
         try:
             yield
         finally:
-            with self.turn:
+            with self.changed:
                 self._shared.remove(shared)
-                self.turn.notify_all()
+                self.changed.notify_all()
 
-    def put_aside(self, making: Making, seconds: float) -> None:
-        """Another server makes it, and may take so many seconds."""
+    def wait_for_other_server(self, task: TaskInFlight, seconds: float) -> None:
+        """Another server makes the same; it may take that many seconds."""
         with self.lock:
-            if not making.unwanted:
-                making.waits_until = min(making.waits_until, time.monotonic() + seconds)
-                self.line.put_aside(making)
-                self._change(making, progress={"stage": "elsewhere"})
+            if not task.unwanted:
+                task.waits_until = min(task.waits_until, time.monotonic() + seconds)
+                self.queue.wait_for_other_server(task)
+                self._update_jobs(task, progress={"stage": "elsewhere"})
                 return
-        making.let_go()
+        task.release_leases()
 
-    def bring_back(self, making: Making) -> None:
-        """The other server has not made it."""
+    def put_back(self, task: TaskInFlight) -> None:
+        """The other server has ended without a result: the task goes back into the queue."""
         with self.lock:
-            if making.stage == "elsewhere" and not making.unwanted:
-                self.line.bring_back(making)
-                self._change(making, progress={})
-                self.turn.notify_all()
+            if task.stage == "other_server" and not task.unwanted:
+                self.queue.put_back(task)
+                self._update_jobs(task, progress={})
+                self.changed.notify_all()
 
-    def begin(self, making: Making) -> str:
-        """A worker will have it: the text of the order, empty when nobody wants it any more."""
+    def start(self, task: TaskInFlight) -> str:
+        """A worker takes the task: returns the text of its order, empty when nobody wants it any more."""
         with self.lock:
-            if making.unwanted:
+            if task.unwanted:
                 return ""
-            begun: dict[str, Any] = {"state": "running", "started": time.time(), "progress": {}}
-            self.journal.note(replace(job, **begun) for job in making.jobs.values())
-            self._change(making, **begun)
-            return self.journal.order(making.key)
+            changes: dict[str, Any] = {"state": "running", "started": time.time(), "progress": {}}
+            self.journal.note(replace(job, **changes) for job in task.jobs.values())
+            self._update_jobs(task, **changes)
+            return self.journal.order(task.key)
 
-    def hear(self, making: Making, news: Mapping[str, Any]) -> None:
-        """A worker tells how far it is."""
+    def note_progress(self, task: TaskInFlight, progress: Mapping[str, Any]) -> None:
+        """Record what a worker said of its progress."""
         with self.lock:
-            self._change(making, progress=dict(news))
+            self._update_jobs(task, progress=dict(progress))
 
-    # They end.
+    def finish(self, task: TaskInFlight, outcome: TaskOutcome) -> None:
+        """End all jobs that still wait for ``task``."""
+        with self.changed:
+            if not task.unwanted:
+                self.end([_end_job(job, outcome) for job in task.jobs.values()])
+                self.queue.remove(task)
+            if self.queue.find(task.key) is None:
+                self._release(task.key)
+            self.changed.notify_all()
+        task.release_leases()
 
-    def finish(self, making: Making, outcome: Outcome) -> None:
-        """``making`` is over, for all who still wait for it."""
-        with self.turn:
-            if not making.unwanted:
-                self.end([_ended(job, outcome) for job in making.jobs.values()])
-                self.line.drop(making)
-            if self.line.find(making.key) is None:
-                self._release(making.key)
-            self.turn.notify_all()
-        making.let_go()
-
-    def cancel(self, job_id: str) -> tuple[Job | None, Making | None]:
-        """The job after nobody wants it any more, or as it was when it was over; and a making for nobody, to be
+    def cancel(self, job_id: str) -> tuple[Job | None, TaskInFlight | None]:
+        """Cancel a job that is not over. Returns the job, and its task if no other job waits for that: it is to be
         stopped."""
-        with self.turn:
-            making = self._makings.get(job_id)
-            if making is None:
+        with self.changed:
+            task = self._tasks.get(job_id)
+            if task is None:
                 job = self._unsaved.get(job_id) or self.journal.cancel(job_id)
                 if job is not None:
-                    self.watchers.tell(job)
+                    self.watchers.notify(job)
                 return job, None
-            (job,) = self.end([replace(making.jobs[job_id], state="cancelled")])
-            if making.jobs or making.unwanted:
+            (job,) = self.end([replace(task.jobs[job_id], state="cancelled")])
+            if task.jobs or task.unwanted:
                 return job, None
-            making.unwanted = True
-            self.line.drop(making)
-            self._tell_waiting()
-            self.turn.notify_all()
-            return job, making
+            task.unwanted = True
+            self.queue.remove(task)
+            self._notify_waiting()
+            self.changed.notify_all()
+            return job, task
 
     def end(self, jobs: Iterable[Job]) -> list[Job]:
-        """``jobs`` are over; as they are then, for another server may have cancelled them before."""
+        """End ``jobs``; returns their final states, for another server may have cancelled them before."""
         with self.lock:
             over = [replace(job, finished=time.time(), position=0) for job in jobs]
             try:
@@ -222,66 +216,64 @@ class OpenJobs:
             except ShardcError as e:
                 self._save_later(over, e)
             for job in over:
-                making = self._makings.pop(job.id, None)
-                if making is not None:
-                    making.jobs.pop(job.id, None)
-                self.tally.over(job)
-                self.watchers.tell(job)
+                task = self._tasks.pop(job.id, None)
+                if task is not None:
+                    task.jobs.pop(job.id, None)
+                self.counters.add_ended(job)
+                self.watchers.notify(job)
             return over
 
     def save(self) -> None:
-        """Write down what the disk refused before."""
+        """Write what the disk refused before."""
         with self.lock:
             for job in list(self._unsaved.values()):
                 self.journal.add(job)
                 self.journal.note([job])
                 del self._unsaved[job.id]
             for key in list(self._unreleased):
-                if self.line.find(key) is None:
+                if self.queue.find(key) is None:
                     self.journal.release(key)
                 self._unreleased.discard(key)
 
-    # All of them.
-
     def requeue(self) -> None:
-        """Leave all that is open to whoever opens the journal next."""
+        """Leave all open jobs to the server that opens the journal next."""
         with self.lock:
-            for making in self.line:
-                making.let_go()
-                self._change(making, state="queued", started=0.0, progress={})
+            for task in self.queue:
+                task.release_leases()
+                self._update_jobs(task, state="queued", started=0.0, progress={})
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> SchedulerStatistics:
         with self.lock:
-            stages = [(making.stage, len(making.jobs)) for making in self.line]
-            first, tally = self.line.first(), self.tally
-            return Statistics(
+            stages = [(task.stage, len(task.jobs)) for task in self.queue]
+            first, counters = self.queue.first(), self.counters
+            return SchedulerStatistics(
                 queued=sum(n for stage, n in stages if stage == "waiting"),
                 running=sum(n for stage, n in stages if stage == "running"),
-                elsewhere=sum(n for stage, n in stages if stage == "elsewhere"),
-                oldest=0.0 if first is None else max(0.0, time.time() - first.place),
-                makings=dict(tally.makings),
-                seconds=dict(tally.seconds),
-                ended=dict(tally.ended),
-                cached=dict(tally.cached),
-                joined=tally.joined,
-                requeued=tally.requeued,
+                elsewhere=sum(n for stage, n in stages if stage == "other_server"),
+                oldest=0.0 if first is None else max(0.0, time.time() - first.arrived),
+                tasks=dict(counters.tasks),
+                seconds=dict(counters.seconds),
+                ended=dict(counters.ended),
+                cached=dict(counters.cached),
+                joined=counters.joined,
+                requeued=counters.requeued,
             )
 
-    def _change(self, making: Making, **changes: Any) -> None:
-        for job in list(making.jobs.values()):
-            making.jobs[job.id] = replace(job, **changes)
-            self.watchers.tell(self.shown(making, making.jobs[job.id]))
+    def _update_jobs(self, task: TaskInFlight, **changes: Any) -> None:
+        for job in list(task.jobs.values()):
+            task.jobs[job.id] = replace(job, **changes)
+            self.watchers.notify(self.with_position(task, task.jobs[job.id]))
 
-    def _tell_waiting(self) -> None:
-        """Those who wait have moved up."""
-        places = self.line.places()
-        for job_id in self.watchers.watched():
-            making = self._makings.get(job_id)
-            if making is not None:
-                self.watchers.tell(replace(making.jobs[job_id], position=places.get(making.key, 0)))
+    def _notify_waiting(self) -> None:
+        """Tell watchers of queued jobs their new positions."""
+        positions = self.queue.positions()
+        for job_id in self.watchers.job_ids():
+            task = self._tasks.get(job_id)
+            if task is not None:
+                self.watchers.notify(replace(task.jobs[job_id], position=positions.get(task.key, 0)))
 
     def _release(self, key: str) -> None:
-        """Other servers may make ``key``."""
+        """Give up the claim on ``key``: other servers may make it."""
         try:
             self.journal.release(key)
         except ShardcError as e:
@@ -295,7 +287,7 @@ class OpenJobs:
             del self._unsaved[next(iter(self._unsaved))]
 
 
-def _ended(job: Job, outcome: Outcome) -> Job:
+def _end_job(job: Job, outcome: TaskOutcome) -> Job:
     return replace(
         job,
         state="failed" if outcome.entry is None else "done",

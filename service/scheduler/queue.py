@@ -1,4 +1,4 @@
-"""Makings: orders under way, each for all the jobs that asked for the same; and the line in which they stand."""
+"""Tasks in flight, each for all jobs that asked for the same order, and the queue of those that wait for a worker."""
 
 from __future__ import annotations
 
@@ -14,100 +14,100 @@ from shardc.hlo.errors import ShardcError
 from shardc.launcher.executors.running import Running
 from shardc.service.jobs import Job
 
-__all__ = ["Line", "Making"]
+__all__ = ["TaskInFlight", "TaskQueue"]
 
 log = logging.getLogger("shardc")
 
 
 @dataclass(slots=True, eq=False)
-class Making:
-    """One order that is being carried out, or will be, for ``jobs`` (by id, as they are now). The journal has its text.
+class TaskInFlight:
+    """One order that waits for a worker or that workers carry out, for ``jobs`` (by id, in their present state).
 
-    ``programs`` are those that it names, and ``leases`` keep them in the store. ``place`` is the time of its first job.
-    ``stage``: it waits in the line, for another server that makes the same, or workers have it (``running`` is what
-    they do for it just now). It waits for others until ``waits_until`` of `time.monotonic`. ``unwanted``: its end
-    concerns nobody.
+    The journal has the order's text. ``programs`` are those that it names, and ``leases`` keep them in the store.
+    ``arrived`` is the time of its first job. ``stage``: it waits in the queue, it waits for another server that makes
+    the same, or workers have it (``running`` is what they do for it now). It waits for other servers until
+    ``waits_until`` of `time.monotonic`. ``unwanted``: nobody waits for its end.
     """
 
     key: str
     kind: str
     programs: tuple[str, ...]
-    place: float
+    arrived: float
     jobs: dict[str, Job] = field(default_factory=dict)
-    stage: Literal["waiting", "elsewhere", "running"] = "waiting"
+    stage: Literal["waiting", "other_server", "running"] = "waiting"
     running: list[Running] = field(default_factory=list)
     waits_until: float = math.inf
     unwanted: bool = False
     leases: ExitStack = field(default_factory=ExitStack)
 
-    def let_go(self) -> None:
-        """Its programs are not needed any more."""
+    def release_leases(self) -> None:
+        """Give its programs' leases back."""
         try:
             self.leases.close()
-        except ShardcError as e:  # they run out by themselves
+        except ShardcError as e:  # they expire
             log.warning("%s", e)
 
 
-class Line:
-    """Makings by key and first come, first served. For one thread at a time.
+class TaskQueue:
+    """Tasks in flight by key; those that wait are served in the order of their first job. For one thread at a time.
 
-    There is at most one making of a key. Example: ``line.add(making)``; ``line.next() is making``, and then its stage
-    is "running" until ``line.drop(making)``.
+    There is at most one task of a key. Example: ``queue.add(task)``; then ``queue.next() is task``, and its stage is
+    "running" until ``queue.remove(task)``.
     """
 
     def __init__(self) -> None:
-        self._makings: dict[str, Making] = {}
-        self._waiting: list[Making] = []
+        self._tasks: dict[str, TaskInFlight] = {}
+        self._waiting: list[TaskInFlight] = []
 
-    def __iter__(self) -> Iterator[Making]:
-        return iter(list(self._makings.values()))
+    def __iter__(self) -> Iterator[TaskInFlight]:
+        return iter(list(self._tasks.values()))
 
     def __len__(self) -> int:
-        return len(self._makings)
+        return len(self._tasks)
 
-    def find(self, key: str) -> Making | None:
-        return self._makings.get(key)
+    def find(self, key: str) -> TaskInFlight | None:
+        return self._tasks.get(key)
 
-    def add(self, making: Making) -> None:
-        """Put it into the line, behind those that came before it."""
-        assert making.key not in self._makings
-        self._makings[making.key] = making
-        self._enter(making)
+    def add(self, task: TaskInFlight) -> None:
+        """Insert a new task behind those that arrived before it."""
+        assert task.key not in self._tasks
+        self._tasks[task.key] = task
+        self._enqueue(task)
 
-    def next(self) -> Making | None:
-        """The first of the line, which leaves it for a worker; None when nobody waits."""
+    def next(self) -> TaskInFlight | None:
+        """Take the first waiting task for a worker; None when none waits."""
         if not self._waiting:
             return None
-        making = self._waiting.pop(0)
-        making.stage = "running"
-        return making
+        task = self._waiting.pop(0)
+        task.stage = "running"
+        return task
 
-    def put_aside(self, making: Making) -> None:
-        """Another server makes it: the one that was next waits beside the line."""
-        making.stage = "elsewhere"
+    def wait_for_other_server(self, task: TaskInFlight) -> None:
+        """Another server makes what `next` returned."""
+        task.stage = "other_server"
 
-    def bring_back(self, making: Making) -> None:
-        """The other server is through, or gone: to its place in the line."""
-        self._enter(making)
+    def put_back(self, task: TaskInFlight) -> None:
+        """The other server has ended: the task waits again, where it stood."""
+        self._enqueue(task)
 
-    def drop(self, making: Making) -> None:
-        """It is over, or nobody wants it. Without effect when it is not here (any more)."""
-        if self._makings.get(making.key) is making:
-            del self._makings[making.key]
-        if making in self._waiting:
-            self._waiting.remove(making)
+    def remove(self, task: TaskInFlight) -> None:
+        """The task is over, or nobody wants it. Without effect when it was removed before."""
+        if self._tasks.get(task.key) is task:
+            del self._tasks[task.key]
+        if task in self._waiting:
+            self._waiting.remove(task)
 
-    def position(self, making: Making) -> int:
-        """Counts from 1; 0 when it does not wait in the line."""
-        return self._waiting.index(making) + 1 if making.stage == "waiting" else 0
+    def position(self, task: TaskInFlight) -> int:
+        """The task's position among those that wait, from 1; 0 when it does not wait."""
+        return self._waiting.index(task) + 1 if task.stage == "waiting" else 0
 
-    def places(self) -> dict[str, int]:
+    def positions(self) -> dict[str, int]:
         """All positions by key, at once."""
-        return {making.key: place for place, making in enumerate(self._waiting, 1)}
+        return {task.key: position for position, task in enumerate(self._waiting, 1)}
 
-    def first(self) -> Making | None:
+    def first(self) -> TaskInFlight | None:
         return self._waiting[0] if self._waiting else None
 
-    def _enter(self, making: Making) -> None:
-        making.stage = "waiting"
-        insort(self._waiting, making, key=lambda m: m.place)
+    def _enqueue(self, task: TaskInFlight) -> None:
+        task.stage = "waiting"
+        insort(self._waiting, task, key=lambda t: t.arrived)

@@ -1,4 +1,4 @@
-"""Why the desk does not take an order: the queue is full, the service ends, a program was never uploaded."""
+"""Why the scheduler does not take an order: the queue is full, the service ends, a program was never uploaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One order carried out: programs from the store to a worker, files from the worker into the store."""
+"""What the task of an order gets, and the problem that its failure is told as."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ log = logging.getLogger("shardc")
 
 
 def kind_of(order: Order) -> str:
-    """As `ORDERS` calls it."""
+    """The kind of ``order``, as `ORDERS` names it."""
     return next(kind for kind, cls in ORDERS.items() if type(order) is cls)
 
 
 def programs_of(order: Order) -> tuple[str, ...]:
-    """The programs that ``order`` names, each once."""
+    """The digests of the programs that ``order`` names, each once."""
     further = order.programs if isinstance(order, SweepOrder) else ()
     return tuple(dict.fromkeys((order.program, *further)))
 
 
 def payload_of(order: str, programs: Iterable[str], store: Store, part: Part) -> bytes:
-    """What a worker gets for the task "order": the text of the order, which part of it is to be done, and programs.
+    """The payload of the task "order": the order's text, the part of it that is to be done, and its programs.
     Raises `MissingPrograms`."""
     files = {ORDER_FILE: order.encode()}
     if part != Part():
@@ -46,8 +46,8 @@ def payload_of(order: str, programs: Iterable[str], store: Store, part: Part) ->
 
 
 def failure_of(error: Exception) -> Mapping[str, Any]:
-    """The problem that a job ends in for ``error``. What is not of our family is a fault of the service: it is logged
-    with its traceback, and the client hears of it in general."""
+    """The problem that a job fails with for ``error``. What is no `ShardcError` is a fault of the service: it is logged
+    with its traceback, and the client gets its class and text alone."""
     if not isinstance(error, ShardcError):
         log.error("a job fails by a fault of the service", exc_info=error)
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]

@@ -1,4 +1,4 @@
-"""Orders that several hands carry out together: which pieces wait, and what came of the others."""
+"""Orders that several worker threads carry out together: which pieces wait, and the results of the others."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.launcher.executors.problems import to_problem
-from shardc.service.scheduler.queue import Making
+from shardc.service.scheduler.queue import TaskInFlight
 from shardc.service.workers.pieces import Found, Piece, Pieces
 
-__all__ = ["WEATHER", "Shared"]
+__all__ = ["TRANSIENT_ERRORS", "SharedOrder"]
 
-#: What may be otherwise another time: a worker was killed, at work or when it started.
-WEATHER = (RunError, EnvironmentProblem)
+#: Errors that a second try may not meet: a worker was killed, at work or when it started.
+TRANSIENT_ERRORS = (RunError, EnvironmentProblem)
 
 
 @dataclass(eq=False)
-class Shared:
-    """The pieces of ``making``, whose text is ``order``; it must be over at ``until`` of `time.monotonic`.
+class SharedOrder:
+    """The pieces of ``task``, whose order's text is ``order``; it must be over at ``until`` of `time.monotonic`.
 
-    A piece whose worker fails is tried once more: it may have been the weather. For one thread at a time.
+    A piece whose worker fails with one of `TRANSIENT_ERRORS` is tried once more. For one thread at a time.
     """
 
-    making: Making
+    task: TaskInFlight
     order: str
     until: float
-    going: int = 0
+    in_progress: int = 0
     error: Exception | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     _waiting: deque[Piece] = field(default_factory=deque)
@@ -36,31 +36,31 @@ class Shared:
     _failed: set[str] = field(default_factory=set)
 
     def want(self, wanted: Pieces) -> None:
-        """All of these are to be done. Raises `RunError` for pieces of programs that are not the order's."""
-        if not {piece.program for piece in wanted.pieces} <= set(self.making.programs):
+        """Add the ``wanted`` pieces. Raises `RunError` for pieces of programs that are not the order's."""
+        if not {piece.program for piece in wanted.pieces} <= set(self.task.programs):
             raise RunError("a worker's message is damaged: a piece of another order")
         self._waiting.extend(wanted.pieces)
         done = max(wanted.done, self.progress.get("done", 0))  # another worker may know less of earlier sweeps
         self.progress = {"stage": wanted.stage, "done": done, "of": max(wanted.of, done)}
 
     def take(self) -> Piece | None:
-        """A piece that nobody has, for `put` or `fail`; None when there is none, or no use in it."""
-        if self.error is not None or self.making.unwanted or not self._waiting:
+        """Take a piece that nobody works on; `put` or `fail` must follow. None: there is none, or the order ended."""
+        if self.error is not None or self.task.unwanted or not self._waiting:
             return None
-        self.going += 1
+        self.in_progress += 1
         return self._waiting.popleft()
 
     def put(self, piece: Piece, found: Found) -> None:
-        """A worker has ``found`` this, or will not find anything."""
-        self.going -= 1
+        """Record a piece's result, which may be a problem."""
+        self.in_progress -= 1
         self._found[piece.text] = found
         done = self.progress["done"] + 1
         self.progress = {**self.progress, "done": done, "of": max(self.progress["of"], done)}
 
     def fail(self, piece: Piece, error: Exception) -> None:
-        """No worker has done it. What is no fault of the worker, the whole order fails with."""
-        if isinstance(error, WEATHER) and piece.text not in self._failed:
-            self.going -= 1
+        """A worker failed with ``error``. Errors of the input fail the whole order."""
+        if isinstance(error, TRANSIENT_ERRORS) and piece.text not in self._failed:
+            self.in_progress -= 1
             self._failed.add(piece.text)
             self._waiting.append(piece)
         elif isinstance(error, RunError):
@@ -69,10 +69,10 @@ class Shared:
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        """The order fails: a piece that somebody had is not done, others are not to be begun."""
-        self.going -= 1
+        """Fail the order: a piece in progress has no result, and no other is begun."""
+        self.in_progress -= 1
         self.error = self.error or error
 
     def found(self, wanted: Pieces) -> dict[str, Found]:
-        """What came of pieces that are done, in their order."""
+        """The results of pieces that are done, in their order."""
         return {piece.text: self._found[piece.text] for piece in wanted.pieces}

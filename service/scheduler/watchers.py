@@ -1,4 +1,4 @@
-"""Who wants to hear what becomes of a job."""
+"""Callbacks that are told of a job's changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Callback", "Watchers"]
 
 log = logging.getLogger("shardc")
 
-#: Hears of a job. It must return at once; one that raises is not called again.
+#: Gets a job after each change. It must return at once; one that raises is not called again.
 Callback = Callable[[Job], None]
 
 
 class Watchers:
-    """Callbacks by job, called in the order of what happens: ``lock`` is held by whoever lets it happen."""
+    """Callbacks by job, called in the order of the changes: whoever changes a job holds ``lock``."""
 
     def __init__(self, lock: RLock) -> None:
         self._lock = lock
@@ -25,23 +25,23 @@ class Watchers:
         self._told: dict[str, Job] = {}
 
     def add(self, job: Job, callback: Callback) -> Callable[[], None]:
-        """Have ``callback`` hear of ``job`` as it is, and of each change until what this returns is called."""
+        """Call ``callback`` with ``job`` now and after each change, until the function that this returns is called."""
         with self._lock:
             self._callbacks.setdefault(job.id, []).append(callback)
             self._told.setdefault(job.id, job)
             self._call(callback, job)
         return lambda: self._remove(job.id, callback)
 
-    def tell(self, job: Job) -> None:
-        """``job`` is like this now. Those who know that already hear nothing."""
+    def notify(self, job: Job) -> None:
+        """Call the callbacks of ``job``, unless they know this state already."""
         with self._lock:
             if self._told.get(job.id, job) != job:
                 self._told[job.id] = job
                 for callback in list(self._callbacks[job.id]):
                     self._call(callback, job)
 
-    def watched(self) -> set[str]:
-        """The ids of jobs that somebody watches."""
+    def job_ids(self) -> set[str]:
+        """The ids of jobs that have callbacks."""
         with self._lock:
             return set(self._callbacks)
 

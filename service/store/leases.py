@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.service.store.storage_backend import Medium
+from shardc.service.store.storage_backend import StorageBackend
 
 __all__ = ["Leases"]
 
@@ -47,8 +47,8 @@ class _Held:
 class Leases:
     """The leases of one server. Safe to use from several threads."""
 
-    def __init__(self, medium: Medium) -> None:
-        self._medium = medium
+    def __init__(self, backend: StorageBackend) -> None:
+        self._backend = backend
         self._server = secrets.token_hex(8)
         self._numbers = itertools.count()
         self._held: dict[str, _Held] = {}
@@ -74,7 +74,7 @@ class Leases:
             held = self._held[key]
             held.count -= 1
             held.idle = time.monotonic()
-            over = [self._held.pop(key).name] if not held.count and self._medium.near else []
+            over = [self._held.pop(key).name] if not held.count and self._backend.near else []
         self._remove(over)
 
     def since(self, key: str) -> float | None:
@@ -94,7 +94,7 @@ class Leases:
             yield lambda key: key in free and time.time() < until - _WARNING / 4
         finally:
             for key in warned:
-                self._medium.remove(f"evicting/{key}")
+                self._backend.remove(f"evicting/{key}")
 
     def in_use(self, wanted: Collection[str], *, end: bool = False) -> set[str]:
         """Those of ``wanted`` that some server uses. With ``end`` this server's next use of the others begins a new
@@ -102,7 +102,7 @@ class Leases:
         others: set[str] = set()
         expired = []
         now = time.time()
-        for name in self._medium.names("leases"):
+        for name in self._backend.names("leases"):
             key, server, expiry = _parse(name)
             if now > expiry + _SECONDS:
                 expired.append(name)
@@ -142,7 +142,7 @@ class Leases:
     def _publish(self, key: str) -> _Held:
         expiry = time.time() + _SECONDS
         name = f"{key}.{self._server}.{next(self._numbers)}.{int(1000 * expiry)}"
-        self._medium.mark(f"leases/{name}")
+        self._backend.mark(f"leases/{name}")
         while self._warned(key):
             time.sleep(_POLL)
         return _Held(name, expiry, time.monotonic())
@@ -150,16 +150,16 @@ class Leases:
     def _warn(self, key: str, until: float) -> bool:
         """Put up a warning; False where another server's stands. One of a dead server is replaced."""
         path, text = f"evicting/{key}", str(int(1000 * until)).encode()
-        if self._medium.create(path, text):
+        if self._backend.create(path, text):
             return True
         if self._warned(key):
             return False
-        self._medium.remove(path)
-        return self._medium.create(path, text)
+        self._backend.remove(path)
+        return self._backend.create(path, text)
 
     def _warned(self, key: str) -> bool:
         try:
-            until = self._medium.read(f"evicting/{key}")
+            until = self._backend.read(f"evicting/{key}")
         except FileNotFoundError:
             return False
         return until.isdigit() and time.time() < int(until) / 1000
@@ -167,7 +167,7 @@ class Leases:
     def _remove(self, names: Collection[str]) -> None:
         for name in names:
             with suppress(EnvironmentProblem):  # it ends by itself
-                self._medium.remove(f"leases/{name}")
+                self._backend.remove(f"leases/{name}")
 
 
 def _extend(held: _Held, fresh: _Held) -> str:

@@ -1,7 +1,7 @@
-"""A shelf: things of one kind by key, each a few files that are checked before anybody sees them.
+"""A table of objects of one kind by key, each a manifest and a few files, checked before anybody reads them.
 
-Nothing is trusted because it is there. A thing is read and checked in full when this process first sees it, and again
-when its files look changed; what fails is removed and counts as absent, so whoever wants it makes it again.
+An object is read and checked in full when this process first sees it, and again when its files look changed. One that
+fails the check is removed and counts as absent, so whoever wants it makes it again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from shardc.service.jobs import Artifact, Entry
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import DIGEST, Damaged, Manifest, manifest_path, read_manifest
 from shardc.service.store.media_types import media_type
-from shardc.service.store.quota import Room
+from shardc.service.store.quota import Quota
 from shardc.service.store.recent import Recent
-from shardc.service.store.storage_backend import Full, Medium
+from shardc.service.store.storage_backend import StorageBackend, StorageFull
 
-__all__ = ["NotStored", "Shelf"]
+__all__ = ["NotStored", "ObjectTable"]
+
+#: Raises `Damaged` for an entry that is not to be trusted.
+Check = Callable[[Entry], None]
 
 #: Bytes of files, and number of manifests, that are kept in memory; larger files are read each time.
 _MEMORY, _MANIFESTS = 64 << 20, 4096
 
-#: How often something may change while it is looked at before it counts as absent.
+#: How often an object may change while it is read before it counts as absent.
 _TRIES = 3
 
 
@@ -37,7 +40,7 @@ class NotStored(InputError):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Checked:
     """A manifest that was checked with its files when they had ``versions``, last at ``checked`` (`time.monotonic`)."""
 
     manifest: Manifest
@@ -45,46 +48,46 @@ class _Seen:
     checked: float
 
 
-class Shelf:
-    """Things below ``folder``. ``check`` raises when a manifest is not to be trusted. Safe in several threads."""
+class ObjectTable:
+    """Objects below ``folder``. ``check`` raises `Damaged` when a manifest is not to be trusted. Thread-safe."""
 
-    def __init__(self, folder: str, medium: Medium, leases: Leases, room: Room, check: Callable[[Entry], None]) -> None:
+    def __init__(self, folder: str, backend: StorageBackend, leases: Leases, quota: Quota, check: Check) -> None:
         self.damaged = 0
         self._folder = folder
-        self._medium = medium
+        self._backend = backend
         self._leases = leases
-        self._room = room
+        self._quota = quota
         self._check = check
-        self._seen: Recent[_Seen] = Recent(_MANIFESTS, lambda seen: 1)
+        self._seen: Recent[_Checked] = Recent(_MANIFESTS, lambda seen: 1)
         self._files: Recent[bytes] = Recent(_MEMORY, len)
         self._writing = tuple(threading.Lock() for _ in range(64))
 
     def find(self, key: str) -> Manifest | None:
-        """What is under ``key``; None for nothing and for what can be no key."""
+        """The manifest under ``key``; None where there is none and for strings that are no keys."""
         if not DIGEST.fullmatch(key):
             return None
         place = self._place(key)
         seen = self._seen.get(place)
-        if not seen or not self._still(seen):
-            seen = self._look(place)
+        if not seen or not self._is_unchanged(seen):
+            seen = self._load(place)
         if seen:
-            self._room.used(place)
+            self._quota.used(place)
         return seen.manifest if seen else None
 
-    def at_hand(self, key: str, name: str) -> tuple[Entry, Artifact, bytes] | None:
-        """The file ``name`` and whose it is, where telling takes no longer than a system call: it was checked, is
-        unchanged, and in memory. None says nothing."""
+    def find_cached(self, key: str, name: str) -> tuple[Entry, Artifact, bytes] | None:
+        """The file ``name`` with its entry, if it was checked, is unchanged and in memory: takes a system call at most.
+        None: it may be there all the same."""
         place = self._place(key)
-        seen = self._seen.get(place) if self._medium.near else None
-        part = seen.manifest.part(name) if seen and self._still(seen) else None
+        seen = self._seen.get(place) if self._backend.near else None
+        part = seen.manifest.part(name) if seen and self._is_unchanged(seen) else None
         data = self._files.get(part[0].sha256) if part else None
         if seen is None or part is None or data is None:
             return None
-        self._room.used(place)
+        self._quota.used(place)
         return seen.manifest.entry, part[0], data
 
     def read(self, key: str, name: str) -> bytes:
-        """The file ``name`` of what is under ``key``. Raises `NotStored`."""
+        """The file ``name`` of the object under ``key``. Raises `NotStored`."""
         for _ in range(_TRIES):
             manifest = self.find(key)
             part = manifest.part(name) if manifest else None
@@ -95,17 +98,17 @@ class Shelf:
             if data is not None:
                 return data
             with suppress(FileNotFoundError):
-                data = self._medium.read(manifest.files_path, start, start + artifact.bytes)
+                data = self._backend.read(manifest.files_path, start, start + artifact.bytes)
                 if hashlib.sha256(data).hexdigest() == artifact.sha256:
                     self._files.put(artifact.sha256, data)
                     return data
-            self._suspect(manifest.place, manifest)
+            self._remove_damaged(manifest.place, manifest)
         raise NotStored("the store does not have it", where=f"{name} of {key}", fix="submit the order again")
 
     def put(self, key: str, files: Mapping[str, bytes], finish: Callable[[tuple[Artifact, ...]], Entry]) -> Manifest:
-        """Keep ``files`` under ``key``, unless something is there already; returns what is there then.
+        """Store ``files`` under ``key`` unless there is an object already; returns the manifest that is there then.
 
-        ``finish`` makes the entry of the artifacts. Raises `EnvironmentProblem` when there is no room; then nothing
+        ``finish`` makes the entry of the artifacts. Raises `EnvironmentProblem` when there is no space; then nothing
         of it stays.
         """
         if not DIGEST.fullmatch(key):
@@ -127,36 +130,36 @@ class Shelf:
         data = Manifest(place, secrets.token_hex(8), finish(artifacts)).to_bytes()
         manifest = read_manifest(place, data)  # what could not be read again is not written
         size = manifest.files_bytes + len(data)
-        self._room.reserve(place, size)
+        self._quota.reserve(place, size)
         try:
             self._write_files(manifest, [files[n] for n in names])
             there = self._publish(manifest, data)
             if there.token != manifest.token:
-                self._medium.remove(manifest.files_path)
+                self._backend.remove(manifest.files_path)
                 return there
         except BaseException:
             with suppress(EnvironmentProblem):  # the first one is told
-                self._medium.remove(manifest.files_path)
-                self._room.release(place)
+                self._backend.remove(manifest.files_path)
+                self._quota.release(place)
             raise
-        self._room.added(place, size)
+        self._quota.added(place, size)
         return manifest
 
     def _write_files(self, manifest: Manifest, pieces: list[bytes]) -> None:
-        """Where the disk is full before the limit is reached, what was used long ago gives way, once."""
+        """Write the files; where the disk is full before the limit is reached, evict old objects and try once more."""
         try:
-            self._medium.write(manifest.files_path, pieces)
-        except Full:
-            if not self._room.give_way(manifest.files_bytes):
+            self._backend.write(manifest.files_path, pieces)
+        except StorageFull:
+            if not self._quota.evict_bytes(manifest.files_bytes):
                 raise
-            self._medium.write(manifest.files_path, pieces)
+            self._backend.write(manifest.files_path, pieces)
 
     def _publish(self, manifest: Manifest, data: bytes) -> Manifest:
-        """Write the manifest, unless another server was quicker: then its own, if that is sound."""
+        """Write the manifest. Returns it, or that of another server which was quicker, if that is sound."""
         for _ in range(_TRIES):
-            if self._medium.create(manifest.path, data):
+            if self._backend.create(manifest.path, data):
                 return manifest
-            there = self._look(manifest.place)
+            there = self._load(manifest.place)
             if there:
                 return there.manifest
         raise EnvironmentProblem("the store cannot be written: another server keeps damaging it", where=manifest.path)
@@ -164,42 +167,43 @@ class Shelf:
     def _place(self, key: str) -> str:
         return f"{self._folder}/{key[:2]}/{key}"
 
-    def _version_of_files(self, manifest: Manifest) -> tuple[str, ...]:
-        """Far away only the manifest is asked about: its files go after it, and object storage keeps them sound."""
-        return (self._medium.version(manifest.files_path),) if self._medium.near else ()
+    def _file_versions(self, manifest: Manifest) -> tuple[str, ...]:
+        """Versions of the manifest's files. In object storage none: files are removed after their manifest, and the
+        storage keeps them sound."""
+        return (self._backend.version(manifest.files_path),) if self._backend.near else ()
 
-    def _still(self, seen: _Seen) -> bool:
-        """Is what was seen there, unchanged? Nobody has evicted what this server has been using since."""
+    def _is_unchanged(self, seen: _Checked) -> bool:
+        """Whether the object is there and unchanged. Nobody evicts what this server holds a lease on."""
         since = self._leases.since(seen.manifest.entry.key)
-        if not self._medium.near and since is not None and seen.checked >= since:
+        if not self._backend.near and since is not None and seen.checked >= since:
             return True
         now = time.monotonic()
         try:
-            versions = (self._medium.version(seen.manifest.path), *self._version_of_files(seen.manifest))
+            versions = (self._backend.version(seen.manifest.path), *self._file_versions(seen.manifest))
         except FileNotFoundError:
             return False
         seen.checked = now
         return versions == seen.versions
 
-    def _look(self, place: str) -> _Seen | None:
-        """Read and check what is at ``place``, in full."""
+    def _load(self, place: str) -> _Checked | None:
+        """Read the object at ``place`` and check it in full."""
         for _ in range(_TRIES):
             now = time.monotonic()
             try:
-                version = self._medium.version(manifest_path(place))
-                data = self._medium.read(manifest_path(place))
+                version = self._backend.version(manifest_path(place))
+                data = self._backend.read(manifest_path(place))
             except FileNotFoundError:
                 break
             manifest = None
             try:
                 manifest = read_manifest(place, data)
                 self._check(manifest.entry)
-                versions = (version, *self._version_of_files(manifest))
+                versions = (version, *self._file_versions(manifest))
                 self._check_files(manifest)
             except (Damaged, FileNotFoundError):
-                self._suspect(place, manifest)
+                self._remove_damaged(place, manifest)
                 continue
-            seen = _Seen(manifest, versions, now)
+            seen = _Checked(manifest, versions, now)
             self._seen.put(place, seen)
             return seen
         self._seen.drop(place)
@@ -211,7 +215,7 @@ class Shelf:
             end = start + artifact.bytes
             digest = hashlib.sha256()
             pieces = []
-            for piece in self._medium.pieces(manifest.files_path, start, end):
+            for piece in self._backend.pieces(manifest.files_path, start, end):
                 digest.update(piece)
                 pieces = [piece]
             if digest.hexdigest() != artifact.sha256:
@@ -220,11 +224,11 @@ class Shelf:
                 self._files.put(artifact.sha256, pieces[0])
             start = end
 
-    def _suspect(self, place: str, manifest: Manifest | None) -> None:
-        """Something was wrong at ``place``: remove it, unless somebody has replaced it meanwhile."""
+    def _remove_damaged(self, place: str, manifest: Manifest | None) -> None:
+        """Remove the object at ``place`` whose ``manifest`` failed a check, unless it was replaced meanwhile."""
         self._seen.drop(place)
         try:
-            there: Manifest | None = read_manifest(place, self._medium.read(manifest_path(place)))
+            there: Manifest | None = read_manifest(place, self._backend.read(manifest_path(place)))
         except FileNotFoundError:
             return
         except Damaged:
@@ -232,7 +236,7 @@ class Shelf:
         if (there and there.token) != (manifest and manifest.token):
             return
         self.damaged += 1
-        self._room.release(place)  # first: afterwards somebody else may put it again
-        self._medium.remove(manifest_path(place))
+        self._quota.release(place)  # first: afterwards another server may put it again
+        self._backend.remove(manifest_path(place))
         if manifest:
-            self._medium.remove(manifest.files_path)
+            self._backend.remove(manifest.files_path)

@@ -1,4 +1,4 @@
-"""Room: the store keeps its size. What was not used for longest goes first, and never what is in use."""
+"""The store's quota: evicts the least recently used objects (LRU), but none that is in use."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from shardc.hlo.errors import EnvironmentProblem
 from shardc.service.store.index import Index
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import Damaged, manifest_path, read_manifest
-from shardc.service.store.storage_backend import Medium
+from shardc.service.store.storage_backend import StorageBackend
 
-__all__ = ["Evicted", "Room"]
+__all__ = ["Evicted", "Quota"]
 
-#: What counts, and may go.
+#: Folders whose files count and may be evicted.
 _FOLDERS = ("entries", "programs")
 
 #: Seconds after which a file that no manifest names belongs to nobody: its writer has died.
 _LEFT_OVER = 3600.0
 
-#: How many things go before it is looked again.
+#: Objects that are evicted before sizes are asked again.
 _AT_ONCE = 32
 
 
@@ -33,19 +33,19 @@ _File = tuple[str, int, float]
 
 @dataclass(slots=True)
 class Evicted:
-    """What went so far."""
+    """What was evicted so far."""
 
     number: int = 0
     bytes: int = 0
 
 
-class Room:
-    """Keeps what is in ``medium`` within ``limit`` bytes (0: no limit). Safe to use from several threads."""
+class Quota:
+    """Keeps the objects in ``backend`` within ``limit`` bytes (0: no limit). Thread-safe."""
 
-    def __init__(self, medium: Medium, index: Index, leases: Leases, limit: int) -> None:
+    def __init__(self, backend: StorageBackend, index: Index, leases: Leases, limit: int) -> None:
         self.evicted = Evicted()
         self.limit = limit
-        self._medium = medium
+        self._backend = backend
         self._index = index
         self._leases = leases
         self._lock = threading.Lock()
@@ -53,21 +53,21 @@ class Room:
         self._used_lock = threading.Lock()
 
     def used(self, place: str) -> None:
-        """Note that a thing was used; the index hears of it soon (`note`)."""
+        """Note the use of an object; `note` writes it into the index."""
         with self._used_lock:
             self._used[place] = self._index.now()
 
     def note(self) -> None:
-        """Write down what was used."""
+        """Write noted uses into the index."""
         with self._used_lock:
             used, self._used = self._used, {}
         if used:
             self._index.use(used)
 
     def reserve(self, place: str, size: int) -> None:
-        """Make room for ``size`` bytes at ``place`` and count them from now on.
+        """Evict until ``size`` bytes at ``place`` fit, and count them from now on.
 
-        Raises `EnvironmentProblem` when there is none, because of the limit or because everything is in use.
+        Raises `EnvironmentProblem` when they do not fit, because of the limit or because everything is in use.
         """
         with self._lock:
             if self.limit:
@@ -77,19 +77,19 @@ class Room:
             self._index.add(place, size)
 
     def added(self, place: str, size: int) -> None:
-        """What was reserved is there now; a listing in between may have missed it."""
+        """The object that was reserved is there now; a listing in between may have missed it."""
         with suppress(EnvironmentProblem):  # the next listing puts it right
             self._index.add(place, size)
 
     def release(self, place: str) -> None:
-        """``place`` has nothing (any more)."""
+        """``place`` has no object (any more)."""
         with suppress(EnvironmentProblem):  # the next listing puts it right
             self._index.remove([place])
 
-    def give_way(self, size: int) -> bool:
-        """Evict ``size`` bytes, because the disk is full before the limit is reached; tells whether anything went.
+    def evict_bytes(self, size: int) -> bool:
+        """Evict ``size`` bytes, because the disk is full before the limit is reached; returns whether anything went.
 
-        Nothing goes for what is larger than half of everything: that alone would not help.
+        Evicts nothing for more than half of all bytes: that alone would not help.
         """
         with self._lock:
             before = self._index.total()
@@ -99,19 +99,19 @@ class Room:
             return self._index.total() < before
 
     def evict(self) -> Evicted:
-        """Bring the store back within its limit, as far as things are not in use; returns what went."""
+        """Bring the store within its limit, as far as objects are not in use; returns what was evicted."""
         before = Evicted(self.evicted.number, self.evicted.bytes)
         with self._lock:
             if self.limit:
                 self._evict(self.limit)
         return Evicted(self.evicted.number - before.number, self.evicted.bytes - before.bytes)
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """List the store, put the index right, and remove what writers who died have left."""
         began = time.time()
         groups: dict[str, list[_File]] = defaultdict(list)
         for folder in _FOLDERS:
-            for found in self._medium.files_below(folder):
+            for found in self._backend.files_below(folder):
                 groups[_place(found[0])].append(found)
         whole = {place: files for place, files in groups.items() if any(f[0] == manifest_path(place) for f in files)}
         sizes = {p: (sum(size for _, size, _ in f), max(changed for _, _, changed in f)) for p, f in whole.items()}
@@ -126,22 +126,22 @@ class Room:
         for place, paths in left.items():
             if _key(place) not in busy:
                 for path in set(paths) - self._wanted(place):
-                    self._medium.remove(path)
+                    self._backend.remove(path)
 
     def _wanted(self, place: str) -> set[str]:
         """The files that the manifest at ``place`` names, and itself."""
         path = manifest_path(place)
         try:
-            manifest = read_manifest(place, self._medium.read(path))
+            manifest = read_manifest(place, self._backend.read(path))
         except (FileNotFoundError, Damaged):
             return {path}
         return {path, manifest.files_path}
 
     def _evict(self, target: int) -> None:
-        """Until at most ``target`` bytes are left, or only what is in use."""
+        """Evict until at most ``target`` bytes are left, or only what is in use."""
         self.note()
         if self._index.fresh:
-            self.look()
+            self.rescan()
         tried: set[str] = set()
         while (over := self._index.total() - target) > 0:
             oldest = [(place, size) for place, size in self._index.oldest() if place not in tried]
@@ -162,12 +162,12 @@ class Room:
     def _remove(self, place: str, size: int) -> None:
         path = manifest_path(place)
         with suppress(FileNotFoundError):  # somebody else has removed it
-            manifest = self._medium.read(path)
-            self._medium.remove(path)
+            manifest = self._backend.read(path)
+            self._backend.remove(path)
             self.evicted.number += 1
             self.evicted.bytes += size
-            with suppress(Damaged):  # then its files are left over, see `look`
-                self._medium.remove(read_manifest(place, manifest).files_path)
+            with suppress(Damaged):  # then its files are left over, see `rescan`
+                self._backend.remove(read_manifest(place, manifest).files_path)
         self._index.remove([place])
 
     def _full(self, size: int) -> EnvironmentProblem:
@@ -177,12 +177,12 @@ class Room:
         else:
             what += f"{self._index.total():,} of {self.limit:,} are in use"
         return EnvironmentProblem(
-            what, where=self._medium.where, fix="try again later, or let it be larger: --store-size"
+            what, where=self._backend.where, fix="try again later, or let it be larger: --store-size"
         )
 
 
 def _place(path: str) -> str:
-    """What a file belongs to; also a file that is being written, ``.KEY.json.x.part``."""
+    """The object that a file belongs to; also of a file that is being written, ``.KEY.json.x.part``."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{name.lstrip('.').partition('.')[0]}"
 

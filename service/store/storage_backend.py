@@ -1,7 +1,7 @@
-"""Where the store's files are: a folder, or object storage by an fsspec URL. Nothing here knows what they mean.
+"""Storage backends: a folder, or object storage by an fsspec URL.
 
-In folders a file appears whole or not at all, and is on the disk before its name is; object storage promises the same
-of its own. Files are their owner's alone: programs are not everybody's business.
+In folders a file appears whole or not at all, and its data is on the disk before its name; object storage promises the
+same. Only their owner may read the files: programs are private.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 from shardc.hlo.errors import EnvironmentProblem, ShardcError
 from shardc.hlo.files import replacing
 
-__all__ = ["Full", "Medium"]
+__all__ = ["StorageBackend", "StorageFull"]
 
 #: Bytes that are read at a time.
 _PIECE = 8 << 20
 
 
-class Full(EnvironmentProblem):
-    """The storage has no more room, though the store's own limit may allow it."""
+class StorageFull(EnvironmentProblem):
+    """The storage has no more quota, though the store's own limit may allow it."""
 
 
-class Medium:
+class StorageBackend:
     """Files below ``url``, by paths with ``/``. What is not there is `FileNotFoundError`; all else that goes wrong
     is `EnvironmentProblem`. Safe to use from several threads.
 
@@ -53,7 +53,7 @@ class Medium:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, path: str, pieces: Sequence[bytes]) -> None:
-        """Put a file there that has ``pieces`` one behind the other, whole or not at all."""
+        """Write a file of ``pieces`` one after the other, whole or not at all."""
         with self._problems("written"):
             if self._folder:
                 target = self._folder / path
@@ -64,8 +64,8 @@ class Medium:
                 self._fs.pipe_file(self._at(path), b"".join(pieces))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Put a file there, whole, unless there is one; tells whether. Where storage cannot do that in one step, the
-        last of several writers at the same time wins."""
+        """Write a whole file unless there is one; returns whether it did. Where the storage cannot do that in one step,
+        the last of several writers at the same time wins."""
         with self._problems("written"):
             try:
                 if self._folder:
@@ -79,7 +79,7 @@ class Medium:
         return True
 
     def mark(self, path: str) -> None:
-        """Put an empty file there. Unlike `write` it may be gone after a power cut."""
+        """Write an empty file. Unlike that of `write` it may be lost in a power failure."""
         with self._problems("written"):
             if self._folder:
                 target = self._folder / path
@@ -143,7 +143,7 @@ class Medium:
 
     @contextmanager
     def _problems(self, done: str) -> Iterator[None]:
-        """What goes wrong with the storage, as our error; each kind of storage has errors of its own."""
+        """Raise errors of the storage, which differ by its kind, as `EnvironmentProblem`."""
         try:
             yield
         except ShardcError:
@@ -152,8 +152,8 @@ class Medium:
             if isinstance(e, FileNotFoundError) and done in ("read", "changed"):
                 raise
             if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
-                fix = "make room, or bound the store: --store-size"
-                raise Full("the store's disk is full", where=self.where, fix=fix) from e
+                fix = "make quota, or bound the store: --store-size"
+                raise StorageFull("the store's disk is full", where=self.where, fix=fix) from e
             problem = (e.strerror if isinstance(e, OSError) else None) or str(e) or type(e).__name__
             raise EnvironmentProblem(
                 f"the store cannot be {done}: {problem}",
@@ -175,7 +175,7 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def _changed(about: Mapping[str, Any]) -> float:
-    """Each kind of storage has its own word for it."""
+    """The time of the last change; each kind of storage has its own field for it."""
     for word in ("mtime", "LastModified", "last_modified", "updated", "created"):
         value = about.get(word)
         if isinstance(value, datetime):

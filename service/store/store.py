@@ -27,21 +27,21 @@ from shardc.service.jobs import Artifact, Entry
 from shardc.service.store.index import Index
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import DIGEST, Damaged
-from shardc.service.store.object_table import NotStored, Shelf
-from shardc.service.store.quota import Evicted, Room
+from shardc.service.store.object_table import NotStored, ObjectTable
+from shardc.service.store.quota import Evicted, Quota
 from shardc.service.store.signature import check_signature, key_name, sign
-from shardc.service.store.storage_backend import Medium
+from shardc.service.store.storage_backend import StorageBackend
 
-__all__ = ["NotStored", "Statistics", "Store"]
+__all__ = ["NotStored", "Store", "StoreStatistics"]
 
-#: Seconds between two rounds of the housekeeper, and between two of its looks at the whole store.
-_ROUND, _LOOK = 2.0, 300.0
+#: Seconds between two runs of housekeeping, and between two of its listings of the whole store.
+_PAUSE, _RESCAN = 2.0, 300.0
 
 _PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class StoreStatistics:
     """``bytes`` of everything in the store, ``in_use``: keys that this server holds; the rest since it was opened.
 
     ``problem``: what went wrong last in housekeeping, empty when nothing does.
@@ -75,28 +75,28 @@ class Store:
 
     def __init__(self, url: str, state: Path, limit_bytes: int, key: bytes) -> None:
         self._key = key
-        self._medium = Medium(url)
+        self._backend = StorageBackend(url)
         probe = f"probe.{secrets.token_hex(8)}"
-        self._medium.mark(probe)
-        self._medium.remove(probe)
-        self._leases = Leases(self._medium)
+        self._backend.mark(probe)
+        self._backend.remove(probe)
+        self._leases = Leases(self._backend)
         self._index = Index(state / f"store-{hashlib.sha256(url.encode()).hexdigest()[:12]}.sqlite")
-        self._room = Room(self._medium, self._index, self._leases, limit_bytes)
-        parts = (self._medium, self._leases, self._room)
-        self._entries = Shelf(f"entries/{key_name(key)}", *parts, self._check_entry)
-        self._programs = Shelf("programs", *parts, _check_program)
+        self._quota = Quota(self._backend, self._index, self._leases, limit_bytes)
+        parts = (self._backend, self._leases, self._quota)
+        self._entries = ObjectTable(f"entries/{key_name(key)}", *parts, self._check_entry)
+        self._programs = ObjectTable("programs", *parts, _check_program)
         self._hits = self._misses = 0
         self._counting = threading.Lock()
         self._problem = ""
         self._closed = threading.Event()
-        self._housekeeper = threading.Thread(target=self._keep_house, name="shardc store", daemon=True)
+        self._housekeeping = threading.Thread(target=self._run_housekeeping, name="shardc store", daemon=True)
         try:
             if self._index.fresh:
-                self._room.look()
+                self._quota.rescan()
         except BaseException:
             self._index.close()
             raise
-        self._housekeeper.start()
+        self._housekeeping.start()
 
     def put_program(self, data: bytes, facts: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Keep an uploaded program; returns its key. ``facts`` are told by `program_entry`."""
@@ -127,7 +127,7 @@ class Store:
     def put(self, key: str, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> Entry:
         """Keep an order's ``files`` with ``facts`` (plain data); what is there already stays, and is returned.
 
-        Raises `EnvironmentProblem` when there is no room, on the disk or within the limit.
+        Raises `EnvironmentProblem` when there is no quota, on the disk or within the limit.
         """
 
         def finish(artifacts: tuple[Artifact, ...]) -> Entry:
@@ -139,10 +139,10 @@ class Store:
         """A file of an entry, checked. Raises `NotStored`."""
         return self._entries.read(key, name)
 
-    def at_hand(self, key: str, name: str) -> tuple[Entry, Artifact, bytes | None] | None:
-        """A file of an entry, with both, if it can be had at once: for threads that must not wait. None: it may be
-        there all the same."""
-        found = self._entries.at_hand(key, name)
+    def find_cached(self, key: str, name: str) -> tuple[Entry, Artifact, bytes | None] | None:
+        """A file of an entry, with both, if it is in memory: for threads that must not wait. None: it may be there all
+        the same."""
+        found = self._entries.find_cached(key, name)
         with self._counting:
             self._hits += found is not None
         return found
@@ -158,16 +158,16 @@ class Store:
             yield
 
     def evict(self) -> Evicted:
-        """Bring the store within its limit now, as `put` does by itself; returns what went."""
-        return self._room.evict()
+        """Bring the store within its limit now, as `put` does by itself; returns what was evicted."""
+        return self._quota.evict()
 
-    def statistics(self) -> Statistics:
-        evicted = self._room.evicted
-        return Statistics(
+    def statistics(self) -> StoreStatistics:
+        evicted = self._quota.evicted
+        return StoreStatistics(
             entries=self._index.count("entries/"),
             programs=self._index.count("programs/"),
             bytes=self._index.total(),
-            limit_bytes=self._room.limit,
+            limit_bytes=self._quota.limit,
             in_use=self._leases.count(),
             hits=self._hits,
             misses=self._misses,
@@ -182,9 +182,9 @@ class Store:
         if self._closed.is_set():
             return
         self._closed.set()
-        self._housekeeper.join()
+        self._housekeeping.join()
         with suppress(EnvironmentProblem):  # last uses are worth no failure
-            self._room.note()
+            self._quota.note()
         self._leases.close()
         self._index.close()
 
@@ -194,20 +194,20 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _keep_house(self) -> None:
-        looked = float("-inf")
+    def _run_housekeeping(self) -> None:
+        scanned = float("-inf")
         while not self._closed.is_set():
             try:
                 self._leases.keep()
-                self._room.note()
-                if self._index.fresh or time.monotonic() - looked > _LOOK:
-                    self._room.look()
-                    looked = time.monotonic()
-                self._room.evict()
+                self._quota.note()
+                if self._index.fresh or time.monotonic() - scanned > _RESCAN:
+                    self._quota.rescan()
+                    scanned = time.monotonic()
+                self._quota.evict()
                 self._problem = ""
             except EnvironmentProblem as e:
                 self._problem = str(e)
-            self._closed.wait(_ROUND)
+            self._closed.wait(_PAUSE)
 
     def _check_entry(self, entry: Entry) -> None:
         try:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: The token of every service here. It is 32 characters long, as those that the service makes itself are at least.
 TOKEN = "a-token-of-the-tests-0123456789abcdef"
 #: Nothing here takes as long on any machine; it keeps a test that waits from waiting for ever.
-PATIENCE = 120.0
+DEADLINE = 120.0
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Service:
         assert self.process is not None
         self.process.terminate()
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(DEADLINE)
         finally:
             self.kill()
 
@@ -115,7 +115,7 @@ class Service:
         assert self.process is not None
         left = children(self.process.pid)
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(DEADLINE)
         self.process = None
         try:
             eventually(lambda: not any(_alive(pid) for pid in left), "the workers to end with their server", 20.0)
@@ -132,7 +132,7 @@ class Service:
     @contextlib.contextmanager
     def caller(self, token: str = TOKEN) -> Iterator[Caller]:
         """Somebody who asks it."""
-        with httpx.Client(base_url=self.url, headers=_bearer(token), timeout=PATIENCE, trust_env=False) as http:
+        with httpx.Client(base_url=self.url, headers=_bearer(token), timeout=DEADLINE, trust_env=False) as http:
             yield Caller(http)
 
 
@@ -161,9 +161,9 @@ class Caller:
 
     def over(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """The same job, when it has ended in whatever way."""
-        found, end = dict(job), time.monotonic() + PATIENCE
+        found, end = dict(job), time.monotonic() + DEADLINE
         while found["state"] in ("queued", "running"):
-            assert time.monotonic() < end, f"the job is not over after {PATIENCE} s: {found}"
+            assert time.monotonic() < end, f"the job is not over after {DEADLINE} s: {found}"
             found = self.job(str(job["id"]), wait=30.0)
         return found
 
@@ -216,7 +216,7 @@ def _told(answer: httpx.Response) -> dict[str, Any]:
     return said
 
 
-def eventually(ask: Any, what: str, patience: float = PATIENCE) -> Any:
+def eventually(ask: Any, what: str, patience: float = DEADLINE) -> Any:
     """What ``ask()`` answers as soon as that is true; an `AssertionError` after a while."""
     end = time.monotonic() + patience
     while not (answer := ask()):

@@ -1,4 +1,4 @@
-"""A desk that makes nothing, for tests of the interface alone: jobs end when the test says so."""
+"""A scheduler that makes nothing, for tests of the interface alone: jobs end when the test says so."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 import httpx
 
 from shardc.service.api.app import create_app
-from shardc.service.api.parts import ApiSettings, Ending
+from shardc.service.api.context import ApiSettings, Ending
 from shardc.service.jobs import Job
 from shardc.service.orders import CompileOrder, Order, order_key
 from shardc.service.scheduler.refusals import MissingPrograms, NoSuchJob, QueueFull
-from shardc.service.scheduler.statistics import Statistics
+from shardc.service.scheduler.statistics import SchedulerStatistics
 from shardc.service.store.store import Store
 
 PROGRAM = b"HloModule m\n\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
 
 
-class FakeDesk:
-    """As `shardc.service.scheduler.scheduler.Desk`, without workers; `change` says how a job goes on."""
+class FakeScheduler:
+    """As `shardc.service.scheduler.scheduler.Scheduler`, without workers; `change` says how a job goes on."""
 
-    def __init__(self, store: Store, room: int = 3) -> None:
-        self.store, self.room = store, room
+    def __init__(self, store: Store, queue_limit: int = 3) -> None:
+        self.store, self.queue_limit = store, queue_limit
         self.held: dict[str, Job] = {}
         self.watching: dict[str, list[Callable[[Job], None]]] = {}
         self._names = (f"job-{n}" for n in itertools.count(1))
@@ -39,8 +39,8 @@ class FakeDesk:
         if not self.store.has_program(order.program):
             raise MissingPrograms([order.program])
         key = order_key(replace(order, cpu=None) if isinstance(order, CompileOrder) else order)
-        if sum(not job.over for job in self.held.values()) >= self.room:
-            raise QueueFull(self.room, 7)
+        if sum(not job.over for job in self.held.values()) >= self.queue_limit:
+            raise QueueFull(self.queue_limit, 7)
         entry = self.store.find(key)
         state: Any = "queued" if entry is None else "done"
         job = Job(next(self._names), key, order.kind, order.name, state, time.time(), entry=entry)  # type: ignore[attr-defined]
@@ -72,18 +72,18 @@ class FakeDesk:
                 callback(job)
         return job
 
-    def statistics(self) -> Statistics:
-        return Statistics(1, 0, 0, 0.0, {"inspect": 2}, {"inspect": 0.5}, {("inspect", "done"): 2}, {}, 0, 0)
+    def statistics(self) -> SchedulerStatistics:
+        return SchedulerStatistics(1, 0, 0, 0.0, {"inspect": 2}, {"inspect": 0.5}, {("inspect", "done"): 2}, {}, 0, 0)
 
 
 class Api:
-    """An application over a fake desk and a real store, and a client in the same process."""
+    """An application over a fake scheduler and a real store, and a client in the same process."""
 
     def __init__(self, folder: Path, settings: ApiSettings, headers: Mapping[str, str]) -> None:
         self.store = Store(str(folder / "store"), folder / "state", 10**9, b"k" * 32)
-        self.desk = FakeDesk(self.store)
+        self.scheduler = FakeScheduler(self.store)
         self.ending = Ending()
-        self.app = create_app(self.desk, self.store, settings, self.ending)  # type: ignore[arg-type]
+        self.app = create_app(self.scheduler, self.store, settings, self.ending)  # type: ignore[arg-type]
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=headers)
 

@@ -10,8 +10,8 @@ import pytest
 from api_fakes import Api, opened
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.service.api.context import ApiSettings
 from shardc.service.api.guard import is_loopback
-from shardc.service.api.parts import ApiSettings
 from shardc.service.api.tokens import TokenFile, Tokens, open_tokens
 
 TOKEN = "correct-horse-battery-staple"

@@ -12,8 +12,8 @@ from api_fakes import PROGRAM, Api, opened
 
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.executors.problems import from_problem
-from shardc.service.api.following import follow
-from shardc.service.api.parts import ApiSettings
+from shardc.service.api.context import ApiSettings
+from shardc.service.api.job_updates import follow
 
 NOWHERE = "0" * 64
 
@@ -235,10 +235,10 @@ def test_waiting_ends_with_the_job_or_the_time(tmp_path):
         assert early.json()["state"] == "queued"
         waiting = asyncio.ensure_future(api.client.get(f"{job['href']}?wait=50"))
         await asyncio.sleep(0.05)
-        api.desk.change(job["id"], state="running", progress={"stage": "read"})
+        api.scheduler.change(job["id"], state="running", progress={"stage": "read"})
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        api.desk.change(job["id"], state="done", finished=1.0)
+        api.scheduler.change(job["id"], state="done", finished=1.0)
         assert (await waiting).json()["state"] == "done"
         await nobody_watches(api)
 
@@ -246,7 +246,7 @@ def test_waiting_ends_with_the_job_or_the_time(tmp_path):
 
 
 async def nobody_watches(api: Api) -> None:
-    while any(api.desk.watching.values()):
+    while any(api.scheduler.watching.values()):
         await asyncio.sleep(0.01)
 
 
@@ -261,12 +261,12 @@ def events_of(text: str):
 def test_a_client_that_vanishes_is_forgotten(tmp_path):
     async def scenario(api: Api):
         job = (await api.submit(program=await api.upload())).json()
-        for pause in (0.0, 0.001, 0.05):  # while the desk is asked, and while nothing happens
-            following = asyncio.ensure_future(listen_once(api, job["id"]))
+        for pause in (0.0, 0.001, 0.05):  # while the scheduler is asked, and while nothing happens
+            updates = asyncio.ensure_future(listen_once(api, job["id"]))
             await asyncio.sleep(pause)
-            following.cancel()
+            updates.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await following
+                await updates
         await asyncio.sleep(0.05)
         await nobody_watches(api)
 
@@ -274,19 +274,19 @@ def test_a_client_that_vanishes_is_forgotten(tmp_path):
 
 
 async def listen_once(api: Api, name: str) -> None:
-    async with follow(api.app.state.parts, name) as following:
-        while await following.change() is not None:
+    async with follow(api.app.state.context, name) as updates:
+        while await updates.next_change() is not None:
             pass
 
 
 def test_events_follow_a_job_to_its_end(tmp_path):
     async def scenario(api: Api):
         job = (await api.submit(program=await api.upload())).json()
-        following = asyncio.ensure_future(api.client.get(f"{job['href']}/events"))
+        updates = asyncio.ensure_future(api.client.get(f"{job['href']}/events"))
         for fields in ({"state": "running"}, {"progress": {"stage": "compile"}}, {"state": "failed", "problem": {}}):
             await asyncio.sleep(0.05)
-            api.desk.change(job["id"], **fields)
-        answer = await following
+            api.scheduler.change(job["id"], **fields)
+        answer = await updates
         assert answer.headers["content-type"].startswith("text/event-stream")
         states = [(e["state"], e["progress"]) for e in events_of(answer.text)]
         stage = {"stage": "compile"}
@@ -354,7 +354,7 @@ def test_refusals_are_problems(tmp_path, method, path, status):
 
 def test_a_fault_of_the_server_is_a_problem_without_its_details(tmp_path):
     async def scenario(api: Api):
-        api.desk.jobs = lambda limit: 1 / 0  # type: ignore[method-assign]
+        api.scheduler.jobs = lambda limit: 1 / 0  # type: ignore[method-assign]
         answer = await api.client.get("/v1/jobs")
         assert answer.status_code == 500
         assert "division" not in answer.text

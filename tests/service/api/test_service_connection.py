@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from shardc.service.api.connection import Together
+from shardc.service.api.connection import BufferedTransport
 
 
 class Sent:
@@ -29,7 +29,7 @@ class Sent:
 def test_one_turn_is_one_packet() -> None:
     async def turns() -> Sent:
         sent = Sent()
-        together = Together(cast(Any, sent), asyncio.get_running_loop())
+        together = BufferedTransport(cast(Any, sent), asyncio.get_running_loop())
         for part in (b"head", b"", b"body"):
             together.write(part)
         assert sent.parts == []
@@ -46,7 +46,7 @@ def test_one_turn_is_one_packet() -> None:
 def test_what_is_large_goes_at_once_and_the_end_leaves_nothing() -> None:
     async def turns() -> Sent:
         sent = Sent()
-        together = Together(cast(Any, sent), asyncio.get_running_loop())
+        together = BufferedTransport(cast(Any, sent), asyncio.get_running_loop())
         together.write(b"head")
         together.write(bytes(1 << 20))
         assert [len(part) for part in sent.parts] == [4 + (1 << 20)]

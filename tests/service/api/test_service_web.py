@@ -18,14 +18,14 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
-from api_fakes import PROGRAM, FakeDesk
+from api_fakes import PROGRAM, FakeScheduler
 
 from shardc.cli.app import main
 from shardc.cli.commands.serve import parse_size
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.service.api.app import create_app
-from shardc.service.api.connection import PatientConnection
-from shardc.service.api.parts import ApiSettings, Ending
+from shardc.service.api.connection import TimedConnection
+from shardc.service.api.context import ApiSettings, Ending
 from shardc.service.api.web import listen, run_web, url_of
 from shardc.service.folders import default_state
 from shardc.service.serve import ServeSettings, serve
@@ -33,14 +33,14 @@ from shardc.service.store.store import Store
 from tests.service.service_harness import ROOT, Service
 
 
-class Impatient(PatientConnection):
+class Impatient(TimedConnection):
     head_seconds = read_seconds = 0.3
 
 
 @pytest.fixture
 def app(tmp_path):
     store = Store(str(tmp_path / "store"), tmp_path / "state", 10**9, b"k" * 32)
-    yield create_app(FakeDesk(store), store, ApiSettings(stall_seconds=0.3))  # type: ignore[arg-type]
+    yield create_app(FakeScheduler(store), store, ApiSettings(stall_seconds=0.3))  # type: ignore[arg-type]
     store.close()
 
 
@@ -112,7 +112,7 @@ def test_requests_one_after_the_other_keep_their_connection(app):
 
 def test_an_answer_that_nobody_reads_is_given_up(app):
     data = bytes(30_000_000)
-    app.state.parts.store.put("0" * 64, {"executable.shardc": data}, {})
+    app.state.context.store.put("0" * 64, {"executable.shardc": data}, {})
 
     async def scenario():
         async with served(app) as port:
@@ -248,10 +248,10 @@ def test_a_signal_ends_jobs_before_connections(app):
     before = signal.getsignal(signal.SIGTERM)
     with listen("127.0.0.1", 0) as listening:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
-        run_web(app, listening, app.state.parts.ending, ended.append, timer.start)
+        run_web(app, listening, app.state.context.ending, ended.append, timer.start)
         timer.join()
     assert signal.getsignal(signal.SIGTERM) is before
-    assert (ended, app.state.parts.ending.draining) == ([False], True)
+    assert (ended, app.state.context.ending.draining) == ([False], True)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
@@ -286,7 +286,7 @@ def test_a_second_signal_hurries(app):
 
     with listen("127.0.0.1", 0) as listening:
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
-        run_web(app, listening, app.state.parts.ending, end_jobs, timer.start)
+        run_web(app, listening, app.state.context.ending, end_jobs, timer.start)
         timer.join()
     assert ended == [False, True]
 

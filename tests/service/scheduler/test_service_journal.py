@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from desk_parts import HandWorkers, Task, a_desk, a_store, an_order, over, until
+from scheduler_support import ManualWorkers, Task, a_scheduler, a_store, an_order, over, until
 
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.service.jobs import Artifact, Entry, Job
@@ -110,39 +110,39 @@ def refuse(journal: Journal, refused: bool) -> None:
 
 
 def test_a_full_disk_refuses_new_work_and_loses_no_end(tmp_path: Path) -> None:
-    workers = HandWorkers()
-    with a_store(tmp_path) as store, a_desk(tmp_path, workers, store) as desk:
-        job = desk.submit(an_order())
+    workers = ManualWorkers()
+    with a_store(tmp_path) as store, a_scheduler(tmp_path, workers, store) as scheduler:
+        job = scheduler.submit(an_order())
         task = workers.task(0)
-        journal = desk._jobs.journal
+        journal = scheduler._jobs.journal
         refuse(journal, True)
         with pytest.raises(EnvironmentProblem, match="cannot be used"):
             for number in range(1, 200):
-                desk.submit(an_order(number))
+                scheduler.submit(an_order(number))
         task.succeed(b" " * 10)
-        assert over(desk, job).state == "done"
-        cached = [desk.submit(an_order()) for _ in range(200)]
-        assert all(job.cached and desk.job(job.id) == job for job in cached)
+        assert over(scheduler, job).state == "done"
+        cached = [scheduler.submit(an_order()) for _ in range(200)]
+        assert all(job.cached and scheduler.job(job.id) == job for job in cached)
         refuse(journal, False)
         until(lambda: all(journal.job(job.id) == job for job in cached))
-        assert over(desk, job) == journal.job(job.id)
+        assert over(scheduler, job) == journal.job(job.id)
 
 
 def test_what_is_over_is_forgotten_by_the_desk(tmp_path: Path) -> None:
-    workers = HandWorkers(answer=Task.succeed)
+    workers = ManualWorkers(answer=Task.succeed)
     with a_store(tmp_path) as store:
-        with a_desk(tmp_path, workers, store) as desk:
-            job = over(desk, desk.submit(an_order()))
+        with a_scheduler(tmp_path, workers, store) as scheduler:
+            job = over(scheduler, scheduler.submit(an_order()))
         journal = Journal(tmp_path)
         journal.add(replace(job, id="old", finished=time.time() - 90_000))
         journal.close()
-        with a_desk(tmp_path, workers, store) as desk:
-            until(lambda: desk.job("old") is None)
-            assert desk.job(job.id) == job
+        with a_scheduler(tmp_path, workers, store) as scheduler:
+            until(lambda: scheduler.job("old") is None)
+            assert scheduler.job(job.id) == job
 
 
 def test_a_claim_that_could_not_be_given_back_is_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = HandWorkers()
+    workers = ManualWorkers()
     refused = []
 
     def release(journal: Journal, key: str) -> None:
@@ -154,10 +154,10 @@ def test_a_claim_that_could_not_be_given_back_is_later(tmp_path: Path, monkeypat
     released = Journal.release
     monkeypatch.setattr(Journal, "release", release)
     other = Journal(tmp_path)
-    with a_desk(tmp_path, workers) as desk:
-        job = desk.submit(an_order())
+    with a_scheduler(tmp_path, workers) as scheduler:
+        job = scheduler.submit(an_order())
         workers.task(0).succeed()
-        assert over(desk, job).state == "done"
+        assert over(scheduler, job).state == "done"
         until(lambda: not other.claimed_elsewhere(job.key))
         assert refused == [job.key]
     other.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk_parts import a_desk, a_store, over, until
+from scheduler_support import a_scheduler, a_store, over, until
 
 from shardc.analysis.sweep.run import sweep
 from shardc.hlo.codec import plain
@@ -26,7 +26,7 @@ from shardc.launcher.executors.open_executor import open_executor
 from shardc.launcher.executors.running import Running, Workers
 from shardc.service.jobs import Job
 from shardc.service.orders import SweepOrder, SweepSet, to_json
-from shardc.service.scheduler.scheduler import Desk
+from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.store.store import Store
 from shardc.service.workers.package import unpack
 from shardc.service.workers.pieces import PART_FILE, Part
@@ -79,27 +79,27 @@ class Watched:
 
 
 @contextmanager
-def a_service(folder: Path, limits: Limits | None = None, **where: Any) -> Iterator[tuple[Desk, Store, Watched]]:
-    """A desk with real workers, who keep what they find in a cache of their own."""
+def a_service(folder: Path, limits: Limits | None = None, **where: Any) -> Iterator[tuple[Scheduler, Store, Watched]]:
+    """A scheduler with real workers, who keep what they find in a cache of their own."""
     with ExitStack() as stack:
         environment = {"SHARDC_CACHE_DIR": str(folder / "cache")}
         workers = stack.enter_context(open_executor(**where, mpi=False, environment=environment))
         assert workers is not None
         store, watched = stack.enter_context(a_store(folder)), Watched(workers)
         store.put_program(LAYER.encode())
-        yield stack.enter_context(a_desk(folder, watched, store, limits=limits)), store, watched
+        yield stack.enter_context(a_scheduler(folder, watched, store, limits=limits)), store, watched
 
 
-def made(desk: Desk, store: Store, job: Job) -> bytes:
+def made(scheduler: Scheduler, store: Store, job: Job) -> bytes:
     """The result of a job that ends well."""
-    ended = over(desk, job)
+    ended = over(scheduler, job)
     assert ended.state == "done", ended.problem
     return store.read(job.key, "sweep.json")
 
 
-def far(desk: Desk, job: Job, done: int) -> bool:
+def far(scheduler: Scheduler, job: Job, done: int) -> bool:
     """Is ``job`` as far as that?"""
-    now = desk.job(job.id)
+    now = scheduler.job(job.id)
     return now is not None and now.progress.get("done", 0) >= done
 
 
@@ -114,12 +114,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_one_and_three_workers_find_what_this_process_does(tmp_path: Path, alone: bytes) -> None:
     for count in (1, 3):
-        with a_service(tmp_path / str(count), workers=count) as (desk, store, watched):
-            assert made(desk, store, desk.submit(ORDER)) == alone
+        with a_service(tmp_path / str(count), workers=count) as (scheduler, store, watched):
+            assert made(scheduler, store, scheduler.submit(ORDER)) == alone
             assert watched.most == count
             pieces = [part.piece for part in watched.parts if part.piece]
             assert len(pieces) == len(set(pieces)) == (0 if count == 1 else 25)
-            assert desk.statistics().makings == {"sweep": 1}
+            assert scheduler.statistics().tasks == {"sweep": 1}
 
 
 def test_a_cluster_finds_what_this_process_does(tmp_path: Path, alone: bytes) -> None:
@@ -127,38 +127,38 @@ def test_a_cluster_finds_what_this_process_does(tmp_path: Path, alone: bytes) ->
     where = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None}
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, silence_logs=50, **where) as used,
-        a_service(tmp_path, dask=used.scheduler_address) as (desk, store, watched),
+        a_service(tmp_path, dask=used.scheduler_address) as (scheduler, store, watched),
     ):
-        assert made(desk, store, desk.submit(ORDER)) == alone
+        assert made(scheduler, store, scheduler.submit(ORDER)) == alone
         assert watched.most == 2
 
 
 @LINUX
 def test_workers_killed_in_the_middle_cost_nothing(tmp_path: Path, alone: bytes) -> None:
-    with a_service(tmp_path, workers=2) as (desk, store, _):
-        job = desk.submit(ORDER)
-        until(lambda: far(desk, job, 3))
+    with a_service(tmp_path, workers=2) as (scheduler, store, _):
+        job = scheduler.submit(ORDER)
+        until(lambda: far(scheduler, job, 3))
         for pid in children(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        assert made(desk, store, job) == alone
+        assert made(scheduler, store, job) == alone
 
 
 @LINUX
 def test_cancelling_ends_the_pieces_where_they_run(tmp_path: Path) -> None:
-    with a_service(tmp_path, workers=2) as (desk, store, watched):
-        job = desk.submit(LONG)
-        until(lambda: far(desk, job, 3) and watched.going == 2)
-        desk.cancel(job.id)
+    with a_service(tmp_path, workers=2) as (scheduler, store, watched):
+        job = scheduler.submit(LONG)
+        until(lambda: far(scheduler, job, 3) and watched.going == 2)
+        scheduler.cancel(job.id)
         until(lambda: watched.going == 0)
         number = len(watched.parts)
-        made(desk, store, desk.submit(replace(ORDER, devices=(4,), sets=ORDER.sets[:1])))
+        made(scheduler, store, scheduler.submit(replace(ORDER, devices=(4,), sets=ORDER.sets[:1])))
         assert len(watched.parts) == number + 1
 
 
 def test_time_runs_out_for_the_order_and_not_for_each_piece(tmp_path: Path) -> None:
-    with a_service(tmp_path, Limits(seconds=6), workers=2) as (desk, _, watched):
-        job = over(desk, desk.submit(LONG))
+    with a_service(tmp_path, Limits(seconds=6), workers=2) as (scheduler, _, watched):
+        job = over(scheduler, scheduler.submit(LONG))
         assert job.problem is not None
         assert job.problem["what"] == "'order' took longer than the 6 s that it may take, and was ended"
         assert job.finished - job.started < 60

@@ -30,7 +30,7 @@ class Place:
     @contextmanager
     def open(self, limit: int = 0, state: str = "state", key: bytes = KEY) -> Iterator[Store]:
         with Store(self.url, self.folder / state, limit, key) as store:
-            store._medium.near = self.kind != "far"
+            store._backend.near = self.kind != "far"
             yield store
 
     def files(self) -> list[Path]:

@@ -21,7 +21,7 @@ from shardc.hlo import files
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.service.jobs import Entry
 from shardc.service.store.signature import check_signature
-from shardc.service.store.storage_backend import Medium
+from shardc.service.store.storage_backend import StorageBackend
 from shardc.service.store.store import NotStored, Store
 
 FILES = {"report.json": b'{"a": 1}', "executable.shardc": bytes(range(256)) * 40, "empty.json": b""}
@@ -57,20 +57,20 @@ def test_what_is_put_is_found(place: Place) -> None:
 
 def test_what_is_at_hand_is_as_it_lies_there(folder: Place) -> None:
     with folder.open() as store:
-        assert store.at_hand(name(1), "report.json") is None
+        assert store.find_cached(name(1), "report.json") is None
         entry = store.put(name(1), FILES, {})
         data = store.read(name(1), "report.json")
         hits = store.statistics().hits
-        found, artifact, same = store.at_hand(name(1), "report.json") or (None, None, b"")
+        found, artifact, same = store.find_cached(name(1), "report.json") or (None, None, b"")
         assert (found, same) == (entry, data) and artifact in entry.artifacts
         assert store.statistics().hits == hits + 1
-        assert store.at_hand(name(1), "other.json") is None and store.at_hand("../key", "report.json") is None
+        assert store.find_cached(name(1), "other.json") is None and store.find_cached("../key", "report.json") is None
         (manifest,) = Path(folder.url).rglob(f"{name(1)}.json")
         kept = manifest.read_bytes()
         manifest.write_bytes(kept.replace(b'"facts"', b'"fucts"'))
-        assert store.at_hand(name(1), "report.json") is None, "it changed: it has to be checked again"
+        assert store.find_cached(name(1), "report.json") is None, "it changed: it has to be checked again"
         manifest.unlink()
-        assert store.at_hand(name(1), "report.json") is None
+        assert store.find_cached(name(1), "report.json") is None
 
 
 def test_what_is_there_stays(place: Place) -> None:
@@ -169,7 +169,7 @@ def check_absent_then_made_again(folder: Place, store: Store, program: str) -> N
     assert not store.has_program(program)
     with pytest.raises(NotStored):
         store.read(name(1), "report.json")
-    store._room.look()
+    store._quota.rescan()
     assert store.statistics().bytes == 0
     entry = store.put(name(1), FILES, {})
     store.put_program(b"HloModule m")
@@ -194,7 +194,7 @@ def test_damage_that_leaves_no_trace_is_found_when_read(folder: Place, monkeypat
     with folder.open() as store:
         store.put(name(1), FILES, {})
         assert store.find(name(1))
-        monkeypatch.setattr(Medium, "version", lambda self, path: "the same")
+        monkeypatch.setattr(StorageBackend, "version", lambda self, path: "the same")
         store.find(name(1))
         flip(next(p for p in folder.files() if p.suffix == ".files"))
         with pytest.raises(NotStored):
@@ -261,7 +261,7 @@ def test_an_index_damaged_while_in_use_is_made_again(folder: Place) -> None:
         store.put(name(2), FILES, {})
         assert store.find(name(1))
         assert store.find(name(2))
-        store._room.look()
+        store._quota.rescan()
         assert store.statistics().entries == 2
 
 
@@ -284,19 +284,19 @@ def test_what_a_dead_writer_left_is_removed_in_time(folder: Place, monkeypatch: 
     with folder.open() as store:
         entry = store.put(name(1), FILES, {})
         whole = folder.files()
-        shelf = whole[0].parent
-        (shelf / f"{name(1)}.0123456789abcdef.files").write_bytes(b"of a slower server")
-        (shelf / f".{name(1)}.json.x7_.part").write_bytes(b"half")
-        (shelf / f"{name(2)}.0123456789abcdef.files").write_bytes(b"never finished")
-        (shelf / f".{name(2)}.0123456789abcdef.files.abc.part").write_bytes(b"never finished")
-        store._room.look()
+        table = whole[0].parent
+        (table / f"{name(1)}.0123456789abcdef.files").write_bytes(b"of a slower server")
+        (table / f".{name(1)}.json.x7_.part").write_bytes(b"half")
+        (table / f"{name(2)}.0123456789abcdef.files").write_bytes(b"never finished")
+        (table / f".{name(2)}.0123456789abcdef.files.abc.part").write_bytes(b"never finished")
+        store._quota.rescan()
         assert len(folder.files()) == 6, "they may be somebody's who is writing"
         assert store.statistics().entries == 1
         monkeypatch.setattr("shardc.service.store.quota._LEFT_OVER", -1.0)
         with store.using(name(2)):
-            store._room.look()
+            store._quota.rescan()
             assert len(folder.files()) == 5
-        store._room.look()
+        store._quota.rescan()
         assert folder.files() == whole
         assert store.find(name(1)) == entry
 
@@ -329,14 +329,14 @@ def test_writers_at_the_same_time_agree(folder: Place) -> None:
 
 def test_storage_that_cannot_create_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Place("memory", tmp_path).open() as store:
-        pipe = store._medium._fs.pipe_file
+        pipe = store._backend._fs.pipe_file
 
         def pipe_file(path: str, data: bytes, mode: str = "overwrite") -> None:
             if mode == "create":
                 raise NotImplementedError
             pipe(path, data)
 
-        monkeypatch.setattr(store._medium._fs, "pipe_file", pipe_file)
+        monkeypatch.setattr(store._backend._fs, "pipe_file", pipe_file)
         entry = store.put(name(1), FILES, {})
         assert store.find(name(1)) == entry
 

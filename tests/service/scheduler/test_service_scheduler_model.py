@@ -1,4 +1,4 @@
-"""The desk against a model of it: any sequence of submitting, cancelling, ends of tasks, restarts and crashes."""
+"""The scheduler against a model of it: any sequence of submitting, cancelling, ends of tasks, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from desk_parts import HandWorkers, a_desk, a_store, an_order, copy_state, until
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -20,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from scheduler_support import ManualWorkers, a_scheduler, a_store, an_order, copy_state, until
 
 from shardc.hlo.errors import RunError
 from shardc.service.orders import order_key
@@ -40,7 +40,7 @@ class Wish:
 
 @dataclass(eq=False)
 class Flight:
-    """A making as the model has it."""
+    """A task as the model has it."""
 
     number: int
     wishes: list[Wish] = field(default_factory=list)
@@ -52,7 +52,7 @@ class DeskModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="shardc-desk-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="shardc-scheduler-"))
         self.states = 0
         self.wishes: list[Wish] = []
         self.flights: list[Flight] = []
@@ -67,9 +67,11 @@ class DeskModel(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.workers = HandWorkers(WORKERS)
+        self.workers = ManualWorkers(WORKERS)
         self.stack = ExitStack()
-        self.desk = self.stack.enter_context(a_desk(self.state, self.workers, self.store, QUEUE, pause=3600.0))
+        self.scheduler = self.stack.enter_context(
+            a_scheduler(self.state, self.workers, self.store, QUEUE, pause=3600.0)
+        )
 
     def teardown(self) -> None:
         self.stack.close()
@@ -117,9 +119,9 @@ class DeskModel(RuleBasedStateMachine):
         waiting = sum(len(f.wishes) for f in self.flights) - min(len(self.flights), WORKERS)
         if waiting >= QUEUE and number not in self.stored:
             with pytest.raises(QueueFull):
-                self.desk.submit(an_order(number))
+                self.scheduler.submit(an_order(number))
             return
-        job = self.desk.submit(an_order(number))
+        job = self.scheduler.submit(an_order(number))
         wish = Wish(job.id, number)
         self.wishes.append(wish)
         if number in self.stored:
@@ -133,7 +135,7 @@ class DeskModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         wish = data.draw(st.sampled_from(self.wishes))
-        job = self.desk.cancel(wish.id)
+        job = self.scheduler.cancel(wish.id)
         assert job is not None
         flight = next((f for f in self.flights if wish in f.wishes), None)
         if flight is not None:
@@ -174,18 +176,18 @@ class DeskModel(RuleBasedStateMachine):
     def all_is_as_the_model_has_it(self) -> None:
         flying = sorted(f"program-{f.number}" for f in self.flights if f.running)
         until(lambda: sorted(t.order.name for t in self.live()) == flying)
-        until(lambda: self.desk.statistics().running == sum(len(f.wishes) for f in self.flights if f.running))
-        until(lambda: all(self.desk.job(w.id).state == w.state for w in self.wishes))
+        until(lambda: self.scheduler.statistics().running == sum(len(f.wishes) for f in self.flights if f.running))
+        until(lambda: all(self.scheduler.job(w.id).state == w.state for w in self.wishes))
         waiting = [f for f in self.flights if not f.running]
         for place, flight in enumerate(waiting, 1):
-            assert {self.desk.job(w.id).position for w in flight.wishes} == {place}
+            assert {self.scheduler.job(w.id).position for w in flight.wishes} == {place}
         for wish in self.wishes:
-            job = self.desk.job(wish.id)
+            job = self.scheduler.job(wish.id)
             assert (job.entry is not None) == (wish.state == "done")
             assert (job.problem is not None) == (wish.state == "failed")
             assert job.key == order_key(an_order(wish.number))
         until(lambda: self.store.statistics().in_use == bool(self.flights))
-        shown = [job.id for job in reversed(self.desk.jobs(1000))]
+        shown = [job.id for job in reversed(self.scheduler.jobs(1000))]
         assert shown == [wish.id for wish in self.wishes]
 
 

@@ -1,4 +1,4 @@
-"""The desk with real children: whatever becomes of them, the job ends and the next one is done. And under a crowd."""
+"""The scheduler with real children: whatever becomes of them, jobs end and the next one is done. And with many jobs."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk_parts import HandWorkers, Task, a_desk, a_store, an_order, over, until
-from desk_tasks import TASKS
+from scheduler_support import ManualWorkers, Task, a_scheduler, a_store, an_order, over, until
+from scheduler_tasks import TASKS
 
 from shardc.launcher.executors.limits import Limits
 from shardc.launcher.executors.open_executor import open_executor
 from shardc.service.jobs import Job
 from shardc.service.orders import PartitionOrder
 from shardc.service.scheduler.journal import Journal
-from shardc.service.scheduler.scheduler import Desk
+from shardc.service.scheduler.scheduler import Scheduler
 
 
 @contextmanager
-def desk_with_children(folder: Path, seconds: float = 60.0) -> Iterator[Desk]:
+def scheduler_with_children(folder: Path, seconds: float = 60.0) -> Iterator[Scheduler]:
     with ExitStack() as stack:
         store = stack.enter_context(a_store(folder))
         workers = stack.enter_context(open_executor(workers=1, mpi=False, tasks=TASKS))
         assert workers is not None
-        desk = Desk(store, workers, Journal(folder), Limits(seconds=seconds), pause=0.05)
+        scheduler = Scheduler(store, workers, Journal(folder), Limits(seconds=seconds), pause=0.05)
         try:
-            yield desk
+            yield scheduler
         finally:
-            desk.close(grace=0)
+            scheduler.close(grace=0)
 
 
 def named(name: str) -> PartitionOrder:
     return PartitionOrder(program=an_order().program, name=name)
 
 
-def pid_of(desk: Desk, job: Job) -> int:
+def pid_of(scheduler: Scheduler, job: Job) -> int:
     """The process that has ``job``."""
-    pid: int = until(lambda: (now := desk.job(job.id)) and now.progress.get("pid"))
+    pid: int = until(lambda: (now := scheduler.job(job.id)) and now.progress.get("pid"))
     return pid
 
 
@@ -65,37 +65,39 @@ def _sees_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_sees_tasks")
 def test_crashed_killed_and_stopped_children_cost_their_job_and_nothing_else(tmp_path: Path) -> None:
-    with desk_with_children(tmp_path) as desk:
-        crash, fine, refuse, odd, sleep = (desk.submit(named(n)) for n in ("crash", "fine", "refuse", "odd", "sleep"))
-        failed = over(desk, crash)
+    with scheduler_with_children(tmp_path) as scheduler:
+        crash, fine, refuse, odd, sleep = (
+            scheduler.submit(named(n)) for n in ("crash", "fine", "refuse", "odd", "sleep")
+        )
+        failed = over(scheduler, crash)
         assert failed.problem is not None
         assert (failed.state, failed.problem["error"]) == ("failed", "RunError")
         assert "crashed (SIGABRT)" in failed.problem["what"]
-        done = over(desk, fine)
+        done = over(scheduler, fine)
         assert done.entry is not None
         assert done.entry.facts["programs"] == (f"program-{an_order().program}",)
-        refused = over(desk, refuse)
+        refused = over(scheduler, refuse)
         assert refused.problem is not None
         assert (refused.problem["error"], refused.problem["fix"]) == ("AnnotationError", "name another")
-        assert "fault of the service" in str(over(desk, odd).problem)
+        assert "fault of the service" in str(over(scheduler, odd).problem)
         assert not list(tmp_path.parent.rglob("odd.txt"))
-        os.kill(pid_of(desk, sleep), signal.SIGKILL)
-        killed = over(desk, sleep)
+        os.kill(pid_of(scheduler, sleep), signal.SIGKILL)
+        killed = over(scheduler, sleep)
         assert killed.problem is not None
         assert "was killed" in killed.problem["what"]
 
-        again = desk.submit(named("sleep"))
-        pid = pid_of(desk, again)
-        desk.cancel(again.id)
+        again = scheduler.submit(named("sleep"))
+        pid = pid_of(scheduler, again)
+        scheduler.cancel(again.id)
         ends(pid)
-        assert over(desk, desk.submit(named("finer"))).state == "done"
+        assert over(scheduler, scheduler.submit(named("finer"))).state == "done"
 
 
 @pytest.mark.usefixtures("_sees_tasks")
 def test_a_runaway_child_ends_by_the_clock(tmp_path: Path) -> None:
-    with desk_with_children(tmp_path, seconds=0.3) as desk:
-        job = desk.submit(named("sleep"))
-        failed = over(desk, job)
+    with scheduler_with_children(tmp_path, seconds=0.3) as scheduler:
+        job = scheduler.submit(named("sleep"))
+        failed = over(scheduler, job)
         assert failed.problem is not None
         assert "took longer than" in failed.problem["what"]
 
@@ -119,14 +121,14 @@ def crowd(folder: Path, threads: int, each: int) -> None:
         with suppress(InvalidStateError):  # it was stopped
             task.succeed()
 
-    desks, ended, lock = [], [], threading.Lock()
+    schedulers, ended, lock = [], [], threading.Lock()
 
     def customer(number: int) -> None:
         draw = random.Random(number)
         for _ in range(each):
-            desk = draw.choice(desks)
+            scheduler = draw.choice(schedulers)
             order = an_order(draw.randrange(20))
-            job = desk.submit(order)
+            job = scheduler.submit(order)
             heard = threading.Event()
             states: list[Job] = []
 
@@ -135,17 +137,17 @@ def crowd(folder: Path, threads: int, each: int) -> None:
                 if job.over:
                     heard.set()
 
-            end = draw.choice(desks).watch(job.id, hear)
+            end = draw.choice(schedulers).watch(job.id, hear)
             if draw.random() < 0.1:
-                desk.cancel(job.id)
+                scheduler.cancel(job.id)
             assert heard.wait(60), job
             end()
             with lock:
                 ended.append((job, states[-1], order))
 
     with a_store(folder) as store, ExitStack() as stack:
-        workers = [HandWorkers(2, answer) for _ in range(2)]
-        desks += [stack.enter_context(a_desk(folder, w, store)) for w in workers]
+        workers = [ManualWorkers(2, answer) for _ in range(2)]
+        schedulers += [stack.enter_context(a_scheduler(folder, w, store)) for w in workers]
         crew = [threading.Thread(target=customer, args=(n,)) for n in range(threads)]
         for thread in crew:
             thread.start()

@@ -1,4 +1,4 @@
-"""A job as it changes, for coroutines: the desk tells of changes in threads of its own."""
+"""A job's changes for coroutines: the scheduler tells of them in threads of its own."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from shardc.service.api.parts import Parts
+from shardc.service.api.context import ApiContext
 from shardc.service.jobs import Job
 
-__all__ = ["Following", "follow"]
+__all__ = ["JobUpdates", "follow"]
 
 
-class Following:
-    """The newest state of one job. What changes faster than it is asked for is left out, but for the end."""
+class JobUpdates:
+    """The newest state of one job. States between two calls of `next_change` are skipped, the last one never is."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ending: asyncio.Event) -> None:
         self._loop, self._ending = loop, ending
         self._newest: Job | None = None
         self._changed = asyncio.Event()
 
-    def hear(self, job: Job) -> None:
-        """From any thread."""
+    def push(self, job: Job) -> None:
+        """Deliver a state; any thread may call this."""
         with suppress(RuntimeError):  # the loop has ended, and so has whoever waited
             self._loop.call_soon_threadsafe(self._take, job)
 
@@ -29,7 +29,7 @@ class Following:
         self._newest = job
         self._changed.set()
 
-    async def change(self, seconds: float | None = None) -> Job | None:
+    async def next_change(self, seconds: float | None = None) -> Job | None:
         """The job when it has changed since the last call; None after ``seconds`` or when the server ends."""
         waiting = [asyncio.ensure_future(e.wait()) for e in (self._changed, self._ending)]
         try:
@@ -44,11 +44,11 @@ class Following:
 
 
 @asynccontextmanager
-async def follow(parts: Parts, job_id: str) -> AsyncIterator[Following]:
-    """Hear of a job's changes within the block; the first is the job as it is. `NoSuchJob` for one that is unknown."""
+async def follow(context: ApiContext, job_id: str) -> AsyncIterator[JobUpdates]:
+    """Follow a job within the block; the first change is its present state. Raises `NoSuchJob`."""
     loop = asyncio.get_running_loop()
-    following = Following(loop, parts.ending.over)
-    begun = loop.run_in_executor(None, parts.desk.watch, job_id, following.hear)
+    updates = JobUpdates(loop, context.ending.over)
+    begun = loop.run_in_executor(None, context.scheduler.watch, job_id, updates.push)
 
     def stop(begun: asyncio.Future[Callable[[], None]]) -> None:
         if begun.exception() is None:
@@ -56,6 +56,6 @@ async def follow(parts: Parts, job_id: str) -> AsyncIterator[Following]:
 
     try:
         await asyncio.shield(begun)
-        yield following
-    finally:  # also when this task was cancelled while the desk was still asked
+        yield updates
+    finally:  # also when this task was cancelled while the scheduler was still asked
         begun.add_done_callback(stop)

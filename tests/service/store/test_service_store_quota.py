@@ -24,7 +24,7 @@ from store_support import KINDS, Place, name
 
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.service.store import leases as leases_module
-from shardc.service.store.storage_backend import Medium
+from shardc.service.store.storage_backend import StorageBackend
 from shardc.service.store.store import NotStored, Store
 
 #: Bytes of a manifest in these tests, at most.
@@ -42,7 +42,7 @@ def put(store: Store, number: int, size: int = 10_000) -> None:
 
 def there(store: Store, numbers: range) -> list[int]:
     """Which are stored, without using them."""
-    return [n for n in numbers if any(name(n) in f[0] for f in store._medium.files_below("entries"))]
+    return [n for n in numbers if any(name(n) in f[0] for f in store._backend.files_below("entries"))]
 
 
 def test_the_oldest_goes_first(place: Place) -> None:
@@ -78,7 +78,7 @@ def test_what_another_server_uses_stays(place: Place, states: tuple[str, str]) -
         put(other, 0)
         program = other.put_program(bytes(100))
         with other.using(name(0), program):
-            store._room.look()
+            store._quota.rescan()
             put(store, 1)
             put(store, 2)
             assert there(store, range(3)) == [0, 2]
@@ -100,24 +100,24 @@ def test_a_lease_that_lingers_is_used_again_and_ends(tmp_path: Path, monkeypatch
     with place.open() as store:
         put(store, 0)
         marks = []
-        mark = Medium.mark
-        monkeypatch.setattr(Medium, "mark", lambda self, path: (marks.append(path), mark(self, path))[1])
+        mark = StorageBackend.mark
+        monkeypatch.setattr(StorageBackend, "mark", lambda self, path: (marks.append(path), mark(self, path))[1])
         for _ in range(20):
             with store.using(name(0)):
                 assert store.find(name(0))
         assert marks == [], "the lease of putting it lingers"
-        assert len(store._medium.names("leases")) == 1
+        assert len(store._backend.names("leases")) == 1
         assert store.statistics().in_use == 0
         monkeypatch.setattr(leases_module, "_LINGER", 0.0)
         store._leases.keep()
-        assert store._medium.names("leases") == []
+        assert store._backend.names("leases") == []
 
 
 def test_what_is_leased_is_not_asked_for_again_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place("far", tmp_path)
     asked = []
-    version = Medium.version
-    monkeypatch.setattr(Medium, "version", lambda self, path: (asked.append(path), version(self, path))[1])
+    version = StorageBackend.version
+    monkeypatch.setattr(StorageBackend, "version", lambda self, path: (asked.append(path), version(self, path))[1])
     with place.open() as store, place.open(state="other", limit=1) as other:
         put(store, 0)
         with store.using(name(0)):
@@ -126,7 +126,7 @@ def test_what_is_leased_is_not_asked_for_again_far_away(tmp_path: Path, monkeypa
             assert all(store.find(name(0)) for _ in range(5))
             assert asked == []
         store._leases.close()
-        other._room.look()
+        other._quota.rescan()
         other.evict()
         assert store.find(name(0)) is None
         with store.using(name(0)):
@@ -148,7 +148,7 @@ def test_leases_that_lingered_or_ran_out_promise_nothing(tmp_path: Path, monkeyp
         with store.using(name(1)):
             assert store.find(name(1))
             time.sleep(0.3)  # as if this computer had slept for minutes
-            other._room.look()
+            other._quota.rescan()
             other.evict()
             with store.using(name(1)):
                 assert store.find(name(1)) is None
@@ -159,13 +159,13 @@ def test_a_lease_is_renewed_while_it_is_used(place: Place, monkeypatch: pytest.M
     with place.open() as store, place.open(limit=1, state="other") as other:
         put(store, 0)
         with store.using(name(0)):
-            (first,) = store._medium.names("leases")
+            (first,) = store._backend.names("leases")
             until = time.monotonic() + 0.8
             while time.monotonic() < until:
                 store._leases.keep()
                 assert other._leases.in_use([name(0)]) == {name(0)}
                 time.sleep(0.02)
-            (last,) = store._medium.names("leases")
+            (last,) = store._backend.names("leases")
             assert first != last
         assert store._leases.count() == 0
 
@@ -174,13 +174,13 @@ def test_leases_of_a_dead_server_end(place: Place, monkeypatch: pytest.MonkeyPat
     with place.open() as store:
         put(store, 0)
         for name_of_file in (f"{name(0)}.dead.0.{int(1000 * time.time()) - 1000}", "no lease"):
-            store._medium.mark(f"leases/{name_of_file}")
+            store._backend.mark(f"leases/{name_of_file}")
         assert store._leases.in_use([name(0)]) == set()
-        store._medium.mark(f"leases/{name(0)}.dead.1.{int(1000 * time.time()) + 100_000}")
+        store._backend.mark(f"leases/{name(0)}.dead.1.{int(1000 * time.time()) + 100_000}")
         assert store._leases.in_use([name(0)]) == {name(0)}
         monkeypatch.setattr(leases_module, "_SECONDS", 0.0)
         store._leases.in_use([])
-        assert len([n for n in store._medium.names("leases") if "dead.0" in n]) == 0
+        assert len([n for n in store._backend.names("leases") if "dead.0" in n]) == 0
 
 
 def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +188,8 @@ def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place, monkeypatch
     with place.open(state="other") as other, place.open(limit=11_000) as store, ExitStack() as uses:
         put(other, 0)
         other._leases.close()
-        store._room.look()
-        create = store._medium.create
+        store._quota.rescan()
+        create = store._backend.create
         found = []
 
         def hook(path: str, data: bytes) -> bool:
@@ -198,14 +198,14 @@ def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place, monkeypatch
                 found.append(other.find(name(0)))
             return create(path, data)
 
-        monkeypatch.setattr(store._medium, "create", hook)
+        monkeypatch.setattr(store._backend, "create", hook)
         with pytest.raises(EnvironmentProblem, match="are in use"):
             put(store, 1)
         assert len(found) == 1
         assert found[0] is not None
         assert other.read(name(0), "report.json") == bytes(10_000)
         assert store.statistics().evicted == 0
-        assert store._medium.names("evicting") == []
+        assert store._backend.names("evicting") == []
 
 
 def test_who_is_later_waits_until_it_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +213,9 @@ def test_who_is_later_waits_until_it_is_gone(place: Place, monkeypatch: pytest.M
     with place.open(state="other") as other, place.open(limit=11_000) as store:
         put(other, 0)
         other._leases.close()
-        store._room.look()
+        store._quota.rescan()
         found: list[object] = []
-        remove = store._medium.remove
+        remove = store._backend.remove
 
         def use() -> None:
             with other.using(name(0)):
@@ -232,7 +232,7 @@ def test_who_is_later_waits_until_it_is_gone(place: Place, monkeypatch: pytest.M
             remove(path)
 
         user = threading.Thread(target=use)
-        monkeypatch.setattr(store._medium, "remove", hook)
+        monkeypatch.setattr(store._backend, "remove", hook)
         put(store, 1)
         user.join(60)
         assert found[0] is None
@@ -243,7 +243,7 @@ def test_who_is_later_waits_until_it_is_gone(place: Place, monkeypatch: pytest.M
 def test_warnings_of_a_dead_server_end(place: Place) -> None:
     with place.open(limit=11_000) as store:
         put(store, 0)
-        store._medium.create(f"evicting/{name(0)}", str(int(1000 * time.time()) - 1).encode())
+        store._backend.create(f"evicting/{name(0)}", str(int(1000 * time.time()) - 1).encode())
         with store.using(name(0)):
             assert store.find(name(0))
         put(store, 1)
@@ -254,7 +254,7 @@ def test_nothing_goes_when_nobody_knows_what_is_in_use(place: Place, monkeypatch
     """The network fails just after the warning was put up."""
     with place.open(limit=11_000) as store:
         put(store, 0)
-        names, asked = store._medium.names, []
+        names, asked = store._backend.names, []
 
         def fail(folder: str) -> list[str]:
             asked.append(folder)
@@ -262,9 +262,9 @@ def test_nothing_goes_when_nobody_knows_what_is_in_use(place: Place, monkeypatch
                 raise EnvironmentProblem("the network is away")
             return names(folder)
 
-        monkeypatch.setattr(store._medium, "names", fail)
-        monkeypatch.setattr(store._room, "evict", lambda: None)
-        monkeypatch.setattr(store._room, "look", lambda: None)
+        monkeypatch.setattr(store._backend, "names", fail)
+        monkeypatch.setattr(store._quota, "evict", lambda: None)
+        monkeypatch.setattr(store._quota, "rescan", lambda: None)
         with pytest.raises(EnvironmentProblem, match="away"):
             put(store, 1)
         assert store.read(name(0), "report.json") == bytes(10_000)
@@ -296,11 +296,11 @@ def test_a_smaller_limit_is_kept_from_the_start(place: Place) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=40), st.integers(1, 6))
-def test_it_is_a_cache_of_the_last_used(steps: list[tuple[int, bool]], room: int) -> None:
+def test_it_is_a_cache_of_the_last_used(steps: list[tuple[int, bool]], fit: int) -> None:
     """Against a dictionary in the order of last uses, with things of equal size."""
     with TemporaryDirectory() as folder:
         kept: OrderedDict[int, None] = OrderedDict()
-        with Place("memory", Path(folder)).open(limit=room * (2_000 + MANIFEST)) as store:
+        with Place("memory", Path(folder)).open(limit=fit * (2_000 + MANIFEST)) as store:
             for number, wanted in steps:
                 if wanted:
                     assert (store.find(name(number)) is not None) == (number in kept)
@@ -309,7 +309,7 @@ def test_it_is_a_cache_of_the_last_used(steps: list[tuple[int, bool]], room: int
                 if number in kept or not wanted:
                     kept[number] = None
                     kept.move_to_end(number)
-                while len(kept) > room:
+                while len(kept) > fit:
                     kept.popitem(last=False)
                 assert there(store, range(8)) == sorted(kept)
 
@@ -375,7 +375,7 @@ class Servers(RuleBasedStateMachine):
     @rule(server=st.integers(0, 1))
     def keep_house(self, server: int) -> None:
         self.servers[server]._leases.keep()
-        self.servers[server]._room.look()
+        self.servers[server]._quota.rescan()
         self.servers[server].evict()
 
     @invariant()
@@ -389,7 +389,7 @@ class Servers(RuleBasedStateMachine):
         """Servers that do not share their index learn of each other's writing when they look."""
         if hasattr(self, "servers"):
             total = sum(
-                size for part in ("entries", "programs") for _, size, _ in self.servers[0]._medium.files_below(part)
+                size for part in ("entries", "programs") for _, size, _ in self.servers[0]._backend.files_below(part)
             )
             assert total <= (self.limit if self.shared else 2 * self.limit)
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from desk_parts import HandWorkers, Task, a_desk, a_store, over, until
+from scheduler_support import ManualWorkers, Task, a_scheduler, a_store, over, until
 
-SERVER = Path(__file__).with_name("desk_server.py")
+SERVER = Path(__file__).with_name("scheduler_server.py")
 
 
 def test_no_job_is_lost_when_servers_are_killed(tmp_path: Path) -> None:
@@ -44,15 +44,15 @@ def kill_servers(state: Path, kills: int) -> None:
         for server in servers:
             server.kill()
             server.wait()
-    with a_store(state) as store, a_desk(state, HandWorkers(4, Task.succeed), store) as desk:
+    with a_store(state) as store, a_scheduler(state, ManualWorkers(4, Task.succeed), store) as scheduler:
         ids = [job_id for path in lists for job_id in known(path)]
         assert len(ids) > 5 * kills
         for job_id in ids:
-            job = desk.job(job_id)
+            job = scheduler.job(job_id)
             assert job is not None
-            ended = over(desk, job)
+            ended = over(scheduler, job)
             assert ended.state in ("done", "cancelled") or "went down" in str(ended.problem)
             if ended.state == "done":
                 assert store.read(ended.key, "report.json") == b"{}"
-        assert desk._jobs.journal.others() == []
+        assert scheduler._jobs.journal.others() == []
     assert not list(state.glob("*damaged*"))

@@ -1,4 +1,4 @@
-"""The task "order" as tests of the desk have it done in real children: quickly, slowly, or not at all."""
+"""The task "order" as tests of the scheduler have it done in real children: quickly, slowly, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardc.service.workers.package import ORDER_FILE, pack, unpack
 
 __all__ = ["TASKS", "carry_out"]
 
-TASKS = {"order": "desk_tasks:carry_out"}
+TASKS = {"order": "scheduler_tasks:carry_out"}
 
 
 def carry_out(payload: bytes, progress: Progress) -> bytes:

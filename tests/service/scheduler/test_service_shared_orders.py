@@ -1,4 +1,4 @@
-"""The desk with orders in pieces: who does them, who comes first, how they fail, and their end."""
+"""The scheduler with orders in pieces: who does them, who comes first, how they fail, and their end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from desk_parts import PROGRAM, HandWorkers, Task, a_desk, a_store, an_order, copy_state, over, until
+from scheduler_support import PROGRAM, ManualWorkers, Task, a_scheduler, a_store, an_order, copy_state, over, until
 
 from shardc.hlo.errors import EnvironmentProblem, ParseError, RunError
 from shardc.launcher.executors.limits import Limits
 from shardc.service.jobs import Job
 from shardc.service.scheduler import run_order
-from shardc.service.scheduler.scheduler import Desk
+from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.workers.package import program_file
 from shardc.service.workers.pieces import Part
 
 
-def busy(workers: HandWorkers) -> list[Task]:
+def busy(workers: ManualWorkers) -> list[Task]:
     """What workers have just now."""
     return [task for task in list(workers.tasks) if not task.running.future.done()]
 
@@ -32,7 +32,7 @@ def names(tasks: list[Task]) -> list[str]:
     return sorted(task.part.piece or task.order.name for task in tasks)
 
 
-def at_work(workers: HandWorkers, *expected: str) -> dict[str, Task]:
+def at_work(workers: ManualWorkers, *expected: str) -> dict[str, Task]:
     """The tasks with these names, as soon as workers have them and no others."""
     until(lambda: names(busy(workers)) == sorted(expected))
     time.sleep(0.03)  # for what comes too much
@@ -43,18 +43,18 @@ def at_work(workers: HandWorkers, *expected: str) -> dict[str, Task]:
 
 @contextmanager
 def in_pieces(folder: Path, count: int, *pieces: str, limits: Limits | None = None) -> Iterator[Any]:
-    """A desk with an order whose pieces are wanted, its workers, and the job."""
-    workers = HandWorkers(count)
-    with a_desk(folder, workers, limits=limits) as desk:
-        job = desk.submit(an_order())
+    """A scheduler with an order whose pieces are wanted, its workers, and the job."""
+    workers = ManualWorkers(count)
+    with a_scheduler(folder, workers, limits=limits) as scheduler:
+        job = scheduler.submit(an_order())
         first = workers.task(0)
         assert first.part == Part(workers=count)
         first.want(*pieces)
-        yield desk, workers, job
+        yield scheduler, workers, job
 
 
 def test_idle_hands_help_and_the_order_goes_on_with_what_they_found(tmp_path: Path) -> None:
-    with in_pieces(tmp_path, 3, *"abcde") as (desk, workers, job):
+    with in_pieces(tmp_path, 3, *"abcde") as (scheduler, workers, job):
         found = at_work(workers, "a", "b", "c")
         assert all(list(task.files) == [program_file(task.order.program)] for task in found.values())
         assert all(task.files[program_file(task.order.program)] == PROGRAM for task in found.values())
@@ -75,17 +75,17 @@ def test_idle_hands_help_and_the_order_goes_on_with_what_they_found(tmp_path: Pa
         again = at_work(workers, "program-0")["program-0"]
         assert (again.part.notes, [*again.part.found]) == ("more", [*"abcdef"])
         again.succeed(b'{"all": 6}')
-        done = over(desk, job)
+        done = over(scheduler, job)
         assert done.state == "done"
-        counted = desk.statistics()
-        assert (counted.makings, counted.ended) == ({"partition": 1}, {("partition", "done"): 1})
+        counted = scheduler.statistics()
+        assert (counted.tasks, counted.ended) == ({"partition": 1}, {("partition", "done"): 1})
         assert list(counted.seconds) == ["partition"]
 
 
 def test_progress_grows_over_the_rounds(tmp_path: Path) -> None:
     heard: list[Job] = []
-    with in_pieces(tmp_path, 2, *"abc") as (desk, workers, job):
-        desk.watch(job.id, heard.append)
+    with in_pieces(tmp_path, 2, *"abc") as (scheduler, workers, job):
+        scheduler.watch(job.id, heard.append)
         for name in "abc":
             until(lambda name=name: name in names(busy(workers)))
             next(task for task in busy(workers) if task.part.piece == name).find()
@@ -93,7 +93,7 @@ def test_progress_grows_over_the_rounds(tmp_path: Path) -> None:
         at_work(workers, "program-0")["program-0"].want("d", done=1, of=4)
         at_work(workers, "d")["d"].find()
         at_work(workers, "program-0")["program-0"].succeed()
-        over(desk, job)
+        over(scheduler, job)
         told = [(j.progress["stage"], j.progress["done"], j.progress["of"]) for j in heard if "done" in j.progress]
         assert [stage for stage, _, _ in told] == ["trying"] * len(told)
         assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
@@ -103,9 +103,9 @@ def test_progress_grows_over_the_rounds(tmp_path: Path) -> None:
 
 def test_who_comes_into_the_line_waits_for_one_piece_only(tmp_path: Path) -> None:
     """However many pieces wait; and the order in pieces keeps one worker, however many others come."""
-    with in_pieces(tmp_path, 3, *"abcdefgh") as (desk, workers, job):
+    with in_pieces(tmp_path, 3, *"abcdefgh") as (scheduler, workers, job):
         found = at_work(workers, "a", "b", "c")
-        others = [desk.submit(an_order(n)) for n in (1, 2, 3)]
+        others = [scheduler.submit(an_order(n)) for n in (1, 2, 3)]
         assert [j.position for j in others] == [1, 2, 3]
         for name in "abc":
             found[name].find()
@@ -116,28 +116,28 @@ def test_who_comes_into_the_line_waits_for_one_piece_only(tmp_path: Path) -> Non
         found = at_work(workers, "program-2", "program-3", "e")
         for name in ("program-2", "program-3"):
             found[name].succeed()
-        assert {over(desk, j).state for j in others} == {"done"}
+        assert {over(scheduler, j).state for j in others} == {"done"}
         found = at_work(workers, "e", "f", "g")
         for task in found.values():
             task.find()
         at_work(workers, "h")["h"].find()
         at_work(workers, "program-0")["program-0"].succeed()
-        assert over(desk, job).state == "done"
+        assert over(scheduler, job).state == "done"
 
 
 def test_orders_in_pieces_share_the_workers_that_nobody_else_wants(tmp_path: Path) -> None:
-    workers = HandWorkers(4)
+    workers = ManualWorkers(4)
 
     def shares() -> list[int]:
         """How many workers each of the two orders has."""
         having = [task.order.name for task in busy(workers)]
         return [having.count(f"program-{n}") for n in (0, 1)]
 
-    with a_desk(tmp_path, workers) as desk:
-        desk.submit(an_order(0))
+    with a_scheduler(tmp_path, workers) as scheduler:
+        scheduler.submit(an_order(0))
         workers.task(0).want(*(f"a{n}" for n in range(40)))
         until(lambda: shares() == [4, 0])
-        desk.submit(an_order(1))
+        scheduler.submit(an_order(1))
         while "program-1" not in names(busy(workers)):  # one of the four stays with its order
             busy(workers)[0].find()
             until(lambda: len(busy(workers)) == 4)
@@ -153,7 +153,7 @@ def test_orders_in_pieces_share_the_workers_that_nobody_else_wants(tmp_path: Pat
 
 
 def test_a_piece_whose_worker_fails_is_tried_once_more(tmp_path: Path) -> None:
-    with in_pieces(tmp_path, 2, *"abc") as (desk, workers, job):
+    with in_pieces(tmp_path, 2, *"abc") as (scheduler, workers, job):
         found = at_work(workers, "a", "b")
         found["a"].fail(RunError("killed", where="there", fix="try again"))
         at_work(workers, "b", "c")["c"].find()
@@ -167,79 +167,79 @@ def test_a_piece_whose_worker_fails_is_tried_once_more(tmp_path: Path) -> None:
         assert (problem["error"], problem["what"], problem["where"]) == ("RunError", "crashed", "there")
         again.fail(RunError("killed"))  # nor must it all be lost now
         at_work(workers, "program-0")["program-0"].succeed()
-        assert over(desk, job).state == "done"
+        assert over(scheduler, job).state == "done"
 
 
 def test_a_machine_that_cannot_start_workers_fails_the_order(tmp_path: Path) -> None:
     """Unless it could the second time: a worker may be killed while it starts."""
-    with in_pieces(tmp_path, 2, *"abc") as (desk, workers, job):
+    with in_pieces(tmp_path, 2, *"abc") as (scheduler, workers, job):
         at_work(workers, "a", "b")["a"].fail(EnvironmentProblem("a process does not start"))
         at_work(workers, "b", "c")["c"].find()
         at_work(workers, "a", "b")["a"].find()
         at_work(workers, "b")["b"].fail(RunError("killed"))
         at_work(workers, "b")["b"].fail(EnvironmentProblem("a process does not start"))
-        failed = over(desk, job)
+        failed = over(scheduler, job)
         assert failed.problem is not None
         assert (failed.problem["error"], failed.problem["what"]) == ("EnvironmentProblem", "a process does not start")
 
 
 @pytest.mark.parametrize("error", [ParseError("an odd word"), ZeroDivisionError("oh")])
 def test_what_is_no_fault_of_a_worker_fails_the_order_and_stops_the_others(tmp_path: Path, error: Exception) -> None:
-    with in_pieces(tmp_path, 3, *"abcdefg") as (desk, workers, job):
+    with in_pieces(tmp_path, 3, *"abcdefg") as (scheduler, workers, job):
         found = at_work(workers, "a", "b", "c")
         found["b"].fail(error)
-        failed = over(desk, job)
+        failed = over(scheduler, job)
         assert failed.problem is not None
         assert str(error) in failed.problem["what"]
         assert found["a"].running.stopping()
         assert found["c"].running.stopping()
-        next_one = desk.submit(an_order(1))
+        next_one = scheduler.submit(an_order(1))
         at_work(workers, "program-1")["program-1"].succeed()
-        assert over(desk, next_one).state == "done"
+        assert over(scheduler, next_one).state == "done"
         assert len(workers.tasks) == 5
 
 
 def test_cancelling_stops_all_pieces_at_once(tmp_path: Path) -> None:
-    with in_pieces(tmp_path, 3, *"abcdefg") as (desk, workers, job):
+    with in_pieces(tmp_path, 3, *"abcdefg") as (scheduler, workers, job):
         found = at_work(workers, "a", "b", "c")
-        waiting = desk.submit(an_order(1))
-        assert desk.cancel(job.id).state == "cancelled"
+        waiting = scheduler.submit(an_order(1))
+        assert scheduler.cancel(job.id).state == "cancelled"
         assert all(task.running.stopping() for task in found.values())
         at_work(workers, "program-1")["program-1"].succeed()
-        assert over(desk, waiting).state == "done"
+        assert over(scheduler, waiting).state == "done"
         assert len(workers.tasks) == 5
 
 
 def test_cancelling_while_the_order_goes_on_alone(tmp_path: Path) -> None:
-    with in_pieces(tmp_path, 2, "a") as (desk, workers, job):
+    with in_pieces(tmp_path, 2, "a") as (scheduler, workers, job):
         at_work(workers, "a")["a"].find()
         again = at_work(workers, "program-0")["program-0"]
-        desk.cancel(job.id)
+        scheduler.cancel(job.id)
         assert again.running.stopping()
-        same = desk.submit(an_order(0))
+        same = scheduler.submit(an_order(0))
         at_work(workers, "program-0")["program-0"].succeed()
-        assert over(desk, same).state == "done"
+        assert over(scheduler, same).state == "done"
         assert len(workers.tasks) == 4
 
 
 def test_a_job_that_joins_hears_how_far_it_is_and_keeps_the_order_alive(tmp_path: Path) -> None:
-    with in_pieces(tmp_path, 2, *"abc") as (desk, workers, job):
+    with in_pieces(tmp_path, 2, *"abc") as (scheduler, workers, job):
         at_work(workers, "a", "b")["a"].find()
         found = at_work(workers, "b", "c")
-        second = desk.submit(an_order(0))
-        desk.cancel(job.id)
+        second = scheduler.submit(an_order(0))
+        scheduler.cancel(job.id)
         assert not any(task.running.stopping() for task in found.values())
         found["b"].find()
-        until(lambda: desk.job(second.id).progress.get("done") == 2)
+        until(lambda: scheduler.job(second.id).progress.get("done") == 2)
         found["c"].find()
         at_work(workers, "program-0")["program-0"].succeed()
-        assert over(desk, second).state == "done"
+        assert over(scheduler, second).state == "done"
 
 
 def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(run_order, "time", SimpleNamespace(monotonic=lambda: now))
-    with in_pieces(tmp_path, 2, *"abcd", limits=Limits(seconds=60, memory_bytes=5)) as (desk, workers, job):
+    with in_pieces(tmp_path, 2, *"abcd", limits=Limits(seconds=60, memory_bytes=5)) as (scheduler, workers, job):
         assert workers.task(0).limits == Limits(seconds=60, memory_bytes=5)
         found = at_work(workers, "a", "b")
         now += 20
@@ -248,7 +248,7 @@ def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pyte
         assert found["c"].limits == Limits(seconds=40, memory_bytes=5)
         now += 40
         found["c"].fail(RunError("'order' took longer than the 40 s that it may take"))
-        failed = over(desk, job)
+        failed = over(scheduler, job)
         assert failed.problem is not None
         assert failed.problem["what"].startswith("'order' took longer than the 60 s")
         assert found["b"].running.stopping()
@@ -256,14 +256,14 @@ def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pyte
 
 
 def test_closing_lets_all_hands_finish_what_runs(tmp_path: Path) -> None:
-    with in_pieces(tmp_path, 3, *"abcde") as (desk, workers, job):
+    with in_pieces(tmp_path, 3, *"abcde") as (scheduler, workers, job):
         heard: list[str] = []
-        desk.watch(job.id, lambda job: heard.append(job.state))
+        scheduler.watch(job.id, lambda job: heard.append(job.state))
         found = at_work(workers, "a", "b", "c")
-        desk.submit(an_order(1))
-        closing = threading.Thread(target=desk.close, args=(60,))
+        scheduler.submit(an_order(1))
+        closing = threading.Thread(target=scheduler.close, args=(60,))
         closing.start()
-        until(lambda: desk._jobs.closing)
+        until(lambda: scheduler._jobs.closing)
         for task in found.values():
             task.find()
         for task in at_work(workers, "d", "e").values():
@@ -275,54 +275,54 @@ def test_closing_lets_all_hands_finish_what_runs(tmp_path: Path) -> None:
         closing.join(30)
         assert not closing.is_alive()
         assert heard[-1] == "done"
-        assert not any(thread.name.startswith("shardc-desk") for thread in threading.enumerate())
+        assert not any(thread.name.startswith("shardc-scheduler") for thread in threading.enumerate())
 
 
 def test_closing_without_grace_requeues_it_and_it_starts_again(tmp_path: Path) -> None:
-    workers = HandWorkers(3)
+    workers = ManualWorkers(3)
     with a_store(tmp_path) as store:
-        with a_desk(tmp_path, workers, store) as desk:
-            job = desk.submit(an_order())
+        with a_scheduler(tmp_path, workers, store) as scheduler:
+            job = scheduler.submit(an_order())
             workers.task(0).want(*"abcde")
             found = at_work(workers, "a", "b", "c")
-            desk.close(0)
+            scheduler.close(0)
             assert all(task.running.stopping() for task in found.values())
-        workers = HandWorkers(2)
-        with a_desk(tmp_path, workers, store) as desk:
-            begin_again(desk, workers, job)
+        workers = ManualWorkers(2)
+        with a_scheduler(tmp_path, workers, store) as scheduler:
+            begin_again(scheduler, workers, job)
 
 
 def test_another_server_that_takes_it_over_starts_again(tmp_path: Path) -> None:
     with in_pieces(tmp_path / "one", 2, *"abc") as (_, workers, job):
         at_work(workers, "a", "b")["a"].find()
         at_work(workers, "b", "c")
-        other, later = copy_state(tmp_path / "one", tmp_path / "two"), HandWorkers(2)
-        with a_desk(other, later) as desk:
-            begin_again(desk, later, job)
+        other, later = copy_state(tmp_path / "one", tmp_path / "two"), ManualWorkers(2)
+        with a_scheduler(other, later) as scheduler:
+            begin_again(scheduler, later, job)
 
 
-def begin_again(desk: Desk, workers: HandWorkers, job: Job) -> None:
+def begin_again(scheduler: Scheduler, workers: ManualWorkers, job: Job) -> None:
     first = workers.task(0)
     assert first.part == Part(workers=2)
     assert list(first.files) == [program_file(first.order.program)]
     first.want("a")
     at_work(workers, "a")["a"].find()
     at_work(workers, "program-0")["program-0"].succeed()
-    assert over(desk, job).state == "done"
+    assert over(scheduler, job).state == "done"
 
 
 def test_answers_that_make_no_sense_fail_their_order(tmp_path: Path) -> None:
-    workers = HandWorkers(2)
-    with a_desk(tmp_path, workers) as desk:
-        odd = desk.submit(an_order())
+    workers = ManualWorkers(2)
+    with a_scheduler(tmp_path, workers) as scheduler:
+        odd = scheduler.submit(an_order())
         task = workers.task(0)
         task.order = an_order(program=b"another")
         task.want("a")
-        assert "a piece of another order" in str(over(desk, odd).problem)
-        garbled = desk.submit(an_order(1))
+        assert "a piece of another order" in str(over(scheduler, odd).problem)
+        garbled = scheduler.submit(an_order(1))
         at_work(workers, "program-1")["program-1"].want("a")
         at_work(workers, "a")["a"].succeed()
-        assert "a fault of the service" in str(over(desk, garbled).problem)
-        fine = desk.submit(an_order(2))
+        assert "a fault of the service" in str(over(scheduler, garbled).problem)
+        fine = scheduler.submit(an_order(2))
         at_work(workers, "program-2")["program-2"].succeed()
-        assert over(desk, fine).state == "done"
+        assert over(scheduler, fine).state == "done"

@@ -1,4 +1,4 @@
-"""What the HTTP interface stands on: the desk, the store, and what whoever started the server wants."""
+"""What the routes of the HTTP interface use: the scheduler, the store, and the settings of the server."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from shardc.launcher.executors.limits import Limits
-from shardc.service.api.bodies import Room
+from shardc.service.api.bodies import BodyBudget
 from shardc.service.api.metrics import Metrics
 from shardc.service.api.tokens import TokenFile, Tokens
 
 if TYPE_CHECKING:
-    from shardc.service.scheduler.scheduler import Desk
+    from shardc.service.scheduler.scheduler import Scheduler
     from shardc.service.store.store import Store
 
-__all__ = ["ApiSettings", "Ending", "Parts", "PartsHere"]
+__all__ = ["ApiContext", "ApiSettings", "Ending", "InjectedContext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,21 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ApiContext:
     """Everything that the routes use; one for each application."""
 
-    desk: Desk
+    scheduler: Scheduler
     store: Store
     settings: ApiSettings
     metrics: Metrics
     ending: Ending
-    room: Room
+    body_budget: BodyBudget
 
 
-async def _parts(request: Request) -> Parts:  # what is not async costs a thread's turn
-    parts: Parts = request.app.state.parts
-    return parts
+async def _context(request: Request) -> ApiContext:  # what is not async costs a thread's turn
+    context: ApiContext = request.app.state.context
+    return context
 
 
-#: How a route gets them.
-PartsHere = Annotated[Parts, Depends(_parts)]
+#: How a route gets it.
+InjectedContext = Annotated[ApiContext, Depends(_context)]

@@ -9,21 +9,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from desk_parts import PROGRAM, HandWorkers, a_desk, a_store, an_order, copy_state, over, until
+from scheduler_support import PROGRAM, ManualWorkers, a_scheduler, a_store, an_order, copy_state, over, until
 
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem
 from shardc.service.jobs import Job
 from shardc.service.orders import order_key
 from shardc.service.scheduler import worker_threads
 from shardc.service.scheduler.journal import Journal
-from shardc.service.scheduler.live_servers import Presence
+from shardc.service.scheduler.live_servers import LiveServers
 
 
 def test_one_making_for_jobs_of_two_servers(tmp_path: Path) -> None:
-    here, there = HandWorkers(), HandWorkers()
+    here, there = ManualWorkers(), ManualWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:
-        one = stack.enter_context(a_desk(tmp_path, here, store))
-        two = stack.enter_context(a_desk(tmp_path, there, store))
+        one = stack.enter_context(a_scheduler(tmp_path, here, store))
+        two = stack.enter_context(a_scheduler(tmp_path, there, store))
         mine = one.submit(an_order())
         here.task(0)
         theirs = two.submit(an_order())
@@ -36,10 +36,10 @@ def test_one_making_for_jobs_of_two_servers(tmp_path: Path) -> None:
 
 
 def test_what_another_server_made_while_an_order_waited_is_not_made_again(tmp_path: Path) -> None:
-    here, there = HandWorkers(), HandWorkers()
+    here, there = ManualWorkers(), ManualWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:
-        one = stack.enter_context(a_desk(tmp_path, here, store))
-        two = stack.enter_context(a_desk(tmp_path, there, store))
+        one = stack.enter_context(a_scheduler(tmp_path, here, store))
+        two = stack.enter_context(a_scheduler(tmp_path, there, store))
         two.submit(an_order(0))
         busy = there.task(0)
         waiting = two.submit(an_order(1))
@@ -52,10 +52,10 @@ def test_what_another_server_made_while_an_order_waited_is_not_made_again(tmp_pa
 
 
 def test_an_error_elsewhere_is_an_error_here_but_for_one_of_the_machine(tmp_path: Path) -> None:
-    here, there = HandWorkers(), HandWorkers()
+    here, there = ManualWorkers(), ManualWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:
-        one = stack.enter_context(a_desk(tmp_path, here, store))
-        two = stack.enter_context(a_desk(tmp_path, there, store))
+        one = stack.enter_context(a_scheduler(tmp_path, here, store))
+        two = stack.enter_context(a_scheduler(tmp_path, there, store))
         for number, error in enumerate((AnnotationError("no axis"), EnvironmentProblem("the disk is full"))):
             one.submit(an_order(number))
             task = here.task(number)
@@ -72,10 +72,10 @@ def test_an_error_elsewhere_is_an_error_here_but_for_one_of_the_machine(tmp_path
 
 
 def test_jobs_of_another_server_are_seen_watched_and_cancelled(tmp_path: Path) -> None:
-    here = HandWorkers()
+    here = ManualWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:
-        one = stack.enter_context(a_desk(tmp_path, here, store))
-        two = stack.enter_context(a_desk(tmp_path, HandWorkers(), store))
+        one = stack.enter_context(a_scheduler(tmp_path, here, store))
+        two = stack.enter_context(a_scheduler(tmp_path, ManualWorkers(), store))
         job = one.submit(an_order(0))
         task = here.task(0)
         heard: list[Job] = []
@@ -104,20 +104,20 @@ def test_a_server_that_hangs_is_waited_for_as_long_as_work_may_take(
     monkeypatch.setattr(worker_threads, "_SLACK", -599.9)  # of the 600 s that orders may take by default
     other = Journal(tmp_path)
     assert other.claim(order_key(an_order()))
-    workers = HandWorkers()
-    with a_desk(tmp_path, workers) as desk:
-        job = desk.submit(an_order())
-        until(lambda: (now := desk.job(job.id)) and now.progress == {"stage": "elsewhere"})
+    workers = ManualWorkers()
+    with a_scheduler(tmp_path, workers) as scheduler:
+        job = scheduler.submit(an_order())
+        until(lambda: (now := scheduler.job(job.id)) and now.progress == {"stage": "elsewhere"})
         workers.task(0).succeed()
-        assert over(desk, job).state == "done"
+        assert over(scheduler, job).state == "done"
     other.close()
 
 
 def test_a_result_comes_too_late_for_a_job_cancelled_elsewhere(tmp_path: Path) -> None:
-    here = HandWorkers()
+    here = ManualWorkers()
     with a_store(tmp_path) as store, ExitStack() as stack:
-        one = stack.enter_context(a_desk(tmp_path, here, store, pause=3600.0))
-        two = stack.enter_context(a_desk(tmp_path, HandWorkers(), store))
+        one = stack.enter_context(a_scheduler(tmp_path, here, store, pause=3600.0))
+        two = stack.enter_context(a_scheduler(tmp_path, ManualWorkers(), store))
         job = one.submit(an_order())
         task = here.task(0)
         two.cancel(job.id)
@@ -128,45 +128,45 @@ def test_a_result_comes_too_late_for_a_job_cancelled_elsewhere(tmp_path: Path) -
 
 
 def test_jobs_of_a_server_that_was_killed_are_taken_over_at_once(tmp_path: Path) -> None:
-    workers, state = HandWorkers(), tmp_path / "one"
-    with a_store(state) as store, a_desk(state, workers, store) as desk:
-        done = desk.submit(an_order(0))
+    workers, state = ManualWorkers(), tmp_path / "one"
+    with a_store(state) as store, a_scheduler(state, workers, store) as scheduler:
+        done = scheduler.submit(an_order(0))
         workers.task(0).succeed()
-        over(desk, done)
-        running, waiting = desk.submit(an_order(1)), desk.submit(an_order(2))
+        over(scheduler, done)
+        running, waiting = scheduler.submit(an_order(1)), scheduler.submit(an_order(2))
         workers.task(1)
         copy = copy_state(state, tmp_path / "two")
-    later = HandWorkers(count=2)
-    with a_desk(copy, later) as desk:
-        assert over(desk, done).entry is not None
+    later = ManualWorkers(count=2)
+    with a_scheduler(copy, later) as scheduler:
+        assert over(scheduler, done).entry is not None
         assert sorted(later.task(n).order.name for n in (0, 1)) == ["program-1", "program-2"]
         for task in later.tasks:
             task.succeed()
-        assert {over(desk, job).state for job in (running, waiting)} == {"done"}
-        assert desk.statistics().requeued == 2
-        assert desk._jobs.journal.others() == []
+        assert {over(scheduler, job).state for job in (running, waiting)} == {"done"}
+        assert scheduler.statistics().requeued == 2
+        assert scheduler._jobs.journal.others() == []
 
 
 def test_a_server_that_is_there_takes_over_as_well(tmp_path: Path) -> None:
     code = (
         "import sys, os; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
-        "from desk_parts import *\n"
-        "with a_desk(Path(sys.argv[1]), HandWorkers()) as desk:\n"
-        "    print(desk.submit(an_order()).id, flush=True)\n"
+        "from scheduler_support import *\n"
+        "with a_scheduler(Path(sys.argv[1]), ManualWorkers()) as scheduler:\n"
+        "    print(scheduler.submit(an_order()).id, flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    workers = HandWorkers()
-    with a_store(tmp_path) as store, a_desk(tmp_path, workers, store) as desk:
+    workers = ManualWorkers()
+    with a_store(tmp_path) as store, a_scheduler(tmp_path, workers, store) as scheduler:
         command = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout is not None
             job_id = other.stdout.readline().strip()
-            until(lambda: (job := desk.job(job_id)) and job.state == "running")
+            until(lambda: (job := scheduler.job(job_id)) and job.state == "running")
             assert workers.tasks == []
             other.kill()
         workers.task(0).succeed()
-        until(lambda: (job := desk.job(job_id)) and job.state == "done")
+        until(lambda: (job := scheduler.job(job_id)) and job.state == "done")
 
 
 def test_what_takes_three_servers_down_is_not_tried_again(tmp_path: Path) -> None:
@@ -174,48 +174,48 @@ def test_what_takes_three_servers_down_is_not_tried_again(tmp_path: Path) -> Non
     with a_store(state):
         pass
     for number in range(4):
-        workers = HandWorkers()
-        with a_desk(state, workers) as desk:
+        workers = ManualWorkers()
+        with a_scheduler(state, workers) as scheduler:
             if number == 0:
-                job, other = desk.submit(an_order(0)), desk.submit(an_order(1))
+                job, other = scheduler.submit(an_order(0)), scheduler.submit(an_order(1))
             if number < 3:
                 assert workers.task(0).order.name == "program-0"
                 state = copy_state(state, tmp_path / str(number + 1))
             else:
-                failed = over(desk, job)
+                failed = over(scheduler, job)
                 assert failed.state == "failed"
                 assert failed.problem is not None
                 assert "went down 3 times" in failed.problem["what"]
                 workers.task(0).succeed()
-                assert over(desk, other).state == "done"
+                assert over(scheduler, other).state == "done"
 
 
 def test_a_program_that_is_gone_after_a_restart_is_named(tmp_path: Path) -> None:
     state = tmp_path / "one"
-    workers = HandWorkers()
-    with a_store(state) as store, a_desk(state, workers, store) as desk:
-        desk.submit(an_order(0))
+    workers = ManualWorkers()
+    with a_store(state) as store, a_scheduler(state, workers, store) as scheduler:
+        scheduler.submit(an_order(0))
         workers.task(0)
         other = PROGRAM + b"\n"
         store.put_program(other)
-        waiting = desk.submit(an_order(1, other))
+        waiting = scheduler.submit(an_order(1, other))
         copy = copy_state(state, tmp_path / "two")
     shutil.rmtree(copy / "store" / "programs")
-    with a_desk(copy, HandWorkers(2)) as desk:
-        failed = over(desk, waiting)
+    with a_scheduler(copy, ManualWorkers(2)) as scheduler:
+        failed = over(scheduler, waiting)
         assert failed.problem is not None
         assert (failed.problem["error"], failed.problem["fix"]) == ("InputError", "upload it, then submit again")
 
 
 def test_a_server_is_dead_when_its_lock_is_free(tmp_path: Path) -> None:
-    one, two = Presence(tmp_path), Presence(tmp_path)
-    with two.taking_over(one.name) as gone:
+    one, two = LiveServers(tmp_path), LiveServers(tmp_path)
+    with two.take_over(one.name) as gone:
         assert not gone
     one.close()
-    with two.taking_over(one.name) as gone:
+    with two.take_over(one.name) as gone:
         assert gone
-        third = Presence(tmp_path)
-        with third.taking_over(one.name) as twice:
+        third = LiveServers(tmp_path)
+        with third.take_over(one.name) as twice:
             assert not twice
         third.close()
     assert [path.stem for path in tmp_path.iterdir()] == [two.name]

@@ -1,4 +1,4 @@
-"""What tests of the desk share: workers that do what the test says, stores and desks in a folder."""
+"""What tests of the scheduler share: workers that do what the test says, stores and schedulers in a folder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from shardc.launcher.executors.tasks import Progress
 from shardc.service.jobs import Job
 from shardc.service.orders import Order, PartitionOrder, from_json
 from shardc.service.scheduler.journal import Journal
-from shardc.service.scheduler.scheduler import Desk
+from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.store.store import Store
 from shardc.service.workers.package import ORDER_FILE, pack, unpack
 from shardc.service.workers.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Part, Piece, Pieces, Spent
 
 PROGRAM = b"HloModule tiny\n\nENTRY main {\n  ROOT x = f32[8,4] parameter(0)\n}\n"
 
-PATIENCE = 30.0
+DEADLINE = 30.0
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Task:
         self.running.future.set_exception(error)
 
 
-class HandWorkers:
+class ManualWorkers:
     """Workers that do nothing until the test says so; with ``answer`` they do it at once."""
 
     kind: Kind = "processes"
@@ -84,22 +84,22 @@ class HandWorkers:
     def task(self, number: int) -> Task:
         """The task with that number, once there is one; counts from 0."""
         with self._turn:
-            assert self._turn.wait_for(lambda: len(self.tasks) > number, PATIENCE), f"no task {number}"
+            assert self._turn.wait_for(lambda: len(self.tasks) > number, DEADLINE), f"no task {number}"
             return self.tasks[number]
 
 
 def until(condition: Callable[[], Any]) -> Any:
     """What ``condition`` says as soon as it is true."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + DEADLINE
     while not (said := condition()):
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.005)
     return said
 
 
-def over(desk: Desk, job: Job) -> Job:
+def over(scheduler: Scheduler, job: Job) -> Job:
     """``job`` after its end."""
-    found: Job = until(lambda: (now := desk.job(job.id)) and now.over and now)
+    found: Job = until(lambda: (now := scheduler.job(job.id)) and now.over and now)
     return found
 
 
@@ -112,21 +112,21 @@ def a_store(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def a_desk(
+def a_scheduler(
     folder: Path,
     workers: Workers,
     store: Store | None = None,
     queue: int = 1000,
     pause: float = 0.02,
     limits: Limits | None = None,
-) -> Iterator[Desk]:
-    """A desk with its state in ``folder``; at the end it is closed without grace."""
+) -> Iterator[Scheduler]:
+    """A scheduler with its state in ``folder``; at the end it is closed without grace."""
     with a_store(folder) if store is None else nullcontext(store) as used:
-        desk = Desk(used, workers, Journal(folder), limits or Limits(), queue, pause=pause)
+        scheduler = Scheduler(used, workers, Journal(folder), limits or Limits(), queue, pause=pause)
         try:
-            yield desk
+            yield scheduler
         finally:
-            desk.close(grace=0)
+            scheduler.close(grace=0)
 
 
 def an_order(number: int = 0, program: bytes = PROGRAM) -> PartitionOrder:

@@ -1,4 +1,4 @@
-"""A desk that submits and cancels until it is killed, two minutes at most: ``desk_server.py STATE FILE-FOR-IDS``."""
+"""Submits and cancels until it is killed, two minutes at most: ``scheduler_server.py STATE FILE-FOR-IDS``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from pathlib import Path
 
-from desk_parts import HandWorkers, Task, a_desk, a_store, an_order
+from scheduler_support import ManualWorkers, Task, a_scheduler, a_store, an_order
 
 
 def main(state: Path, written: Path) -> None:
@@ -23,15 +23,15 @@ def main(state: Path, written: Path) -> None:
 
     with (
         a_store(state) as store,
-        a_desk(state, HandWorkers(2, answer), store, pause=0.05) as desk,
+        a_scheduler(state, ManualWorkers(2, answer), store, pause=0.05) as scheduler,
         written.open("a", buffering=1) as ids,
     ):
         end = time.monotonic() + 120
         while time.monotonic() < end:
-            job = desk.submit(an_order(random.randrange(40) if random.random() < 0.5 else random.getrandbits(60)))
+            job = scheduler.submit(an_order(random.randrange(40) if random.random() < 0.5 else random.getrandbits(60)))
             ids.write(f"{job.id}\n")
             if random.random() < 0.1:
-                desk.cancel(random.choice(desk.jobs(20)).id)
+                scheduler.cancel(random.choice(scheduler.jobs(20)).id)
             threading.Event().wait(random.random() * 0.03)
 
 
