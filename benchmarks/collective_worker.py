@@ -3,8 +3,8 @@
 python benchmarks/collective_worker.py SECONDS [shared] OP:BYTES ...
 
 Alone the devices are virtual ones of this process, in an MPI job of four they are ranks. With ``shared`` the members
-see one result (of all-reduces and all-gathers), else each gets its own. The performer is called as the native loop over
-a step's collectives calls it.
+see one result (of all-reduces and all-gathers), else each gets its own. The collective executor is called as the native
+loop over a step's collectives calls it.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def _made(transport: Transport, config: Config, op: str, nbytes: int, *, shared:
     )
     pool = step_pool(host_target(), config)
     pool.configure(threads_per_process(config) - 1)
-    performer = transport.connect((call,), DEVICES, rows, pool, sections=sections)
-    perform = PERFORM_TYPE(performer.function)
+    executor = transport.connect((call,), DEVICES, rows, pool, sections=sections)
+    perform = PERFORM_TYPE(executor.function)
 
-    def run(keep: object = (arenas, tables, rows, performer)) -> None:
-        while (state := perform(performer.state, 0, WHOLE, 50_000_000)) == 1:
-            performer.tick()
-        assert state == 0, performer.failure(state, 0)
+    def run(keep: object = (arenas, tables, rows, executor)) -> None:
+        while (state := perform(executor.state, 0, WHOLE, 50_000_000)) == 1:
+            executor.tick()
+        assert state == 0, executor.failure(state, 0)
 
     for d, arena in zip(devices, arenas, strict=True):
         arena[PAGE:][: call.operands[0].operand.nbytes].view(np.float32)[:] = d + 1

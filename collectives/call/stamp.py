@@ -47,8 +47,8 @@ class Stamp:
 
 @runtime_checkable
 class Stamping(Protocol):
-    """A performer among processes: ``program`` is the program's number in the control table, ``told`` how messages call
-    it, and `stamp` what the next step's collectives say of it."""
+    """A collective executor among processes: ``program`` is the program's number in the control table, ``told`` how
+    messages call it, and `stamp` what the next step's collectives say of it."""
 
     program: int
     told: Told

@@ -1,4 +1,4 @@
-"""What the driver asks of a transport, and of the performer that a transport makes for a program."""
+"""What the driver asks of a transport, and of the collective executor that a transport makes for a program."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:  # importing shardc loads no LLVM
     from shardc.collectives.shared_memory.status_page import ControlTable
     from shardc.native.threads.pool import Pool, Row
 
-__all__ = ["Performer", "Transport"]
+__all__ = ["CollectiveExecutor", "Transport"]
 
 
-class Performer(Protocol):
+class CollectiveExecutor(Protocol):
     """Does the collectives of one program, on the memory of this process's devices; see
     `shardc.native.drive.drive_loop`.
 
@@ -88,7 +88,7 @@ class Transport(Protocol):
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
-    ) -> Performer:
+    ) -> CollectiveExecutor:
         """Check the collectives of a program and set up what they need, before its first step.
 
         ``rows`` are this process's devices; they and their tables stay where they are, and the tables' entries change

@@ -48,7 +48,7 @@ from shardc.native.llvm.jit import Loaded
 from shardc.native.threads.meeting import meeting_ir, meeting_object
 from shardc.native.threads.pool import PARALLEL, Pool, Row
 
-__all__ = ["Channel", "MessagesPerformer", "Planned", "described"]
+__all__ = ["Channel", "MessageExecutor", "Planned", "described"]
 
 
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
@@ -96,7 +96,7 @@ class Planned:
     meeting: Meeting | None = None
 
 
-class MessagesPerformer:
+class MessageExecutor:
     """Performs ``planned`` collectives on the devices of ``rows``; with those of the ``node`` in its memory.
 
     ``hosts`` are by rank, for messages; ``timeout`` and ``spin`` in seconds, see

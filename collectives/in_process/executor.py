@@ -1,4 +1,4 @@
-"""The performer of a program all of whose devices live in this process: see `shardc.native.collectives.virtual`."""
+"""The collective executor of virtual devices in this process: see `shardc.native.collectives.virtual`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.threads.pool import Pool, Row
 
-__all__ = ["Meeting", "VirtualPerformer"]
+__all__ = ["InProcessExecutor", "Meeting"]
 
 #: Bytes read and written that are worth a call of the pool, and those of a share.
 _PARALLEL, _SHARE = 256 << 10, 256 << 10
@@ -50,7 +50,7 @@ class Meeting:
     groups: tuple[int, ...]
 
 
-class VirtualPerformer:
+class InProcessExecutor:
     """Does ``calls`` among the devices of ``rows``, which are all there are.
 
     ``members`` are the groups (or pairs) of each call. Rows and their tables stay where they are. What lies in
@@ -110,7 +110,7 @@ class VirtualPerformer:
         return RunError(f"collective {index} failed with {code}", fix="this cannot be: please report it")
 
     def close(self) -> None:
-        """Nothing outlives the performer."""
+        """Nothing outlives the collective executor."""
 
 
 @cache

@@ -13,7 +13,7 @@ from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.membership import Ownership, check_call
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.engine.engine_calls import Keep, work_code
-from shardc.collectives.in_process.executor import VirtualPerformer
+from shardc.collectives.in_process.executor import InProcessExecutor
 from shardc.collectives.in_process.sections import VirtualSections
 from shardc.native.memory.pages import private_pages
 from shardc.native.threads.pool import Pool, Row
@@ -45,10 +45,10 @@ class LocalTransport:
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
-    ) -> VirtualPerformer:
+    ) -> InProcessExecutor:
         members = [check_call(call, num_devices) for call in calls]
         shared = VirtualSections(rows, sections, num_devices)
-        return VirtualPerformer(calls, members, rows, pool, work_code(keep=self._keep), shared)
+        return InProcessExecutor(calls, members, rows, pool, work_code(keep=self._keep), shared)
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return private_pages(nbytes) if nbytes >= _PAGES else aligned_bytes(nbytes)

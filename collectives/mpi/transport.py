@@ -28,7 +28,7 @@ from shardc.collectives.call.membership import Ownership, check_call, connected_
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.collectives.engine.engine_calls import Keep, work_code
-from shardc.collectives.engine.message_tables import Channel, MessagesPerformer, Planned
+from shardc.collectives.engine.message_tables import Channel, MessageExecutor, Planned
 from shardc.collectives.engine.plan_messages import Limits, Topology, plan_messages
 from shardc.collectives.mpi.functions import mpi_functions
 from shardc.collectives.shared_memory.executor import Node
@@ -128,7 +128,7 @@ class MpiTransport:
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
-    ) -> MessagesPerformer:
+    ) -> MessageExecutor:
         functions = mpi_functions(self._mpi)
         ownership = self.ownership(num_devices)
         owner = ownership.table()
@@ -146,7 +146,7 @@ class MpiTransport:
             together = meeting is not None
             plan = plan_messages(call, members, topology, self.process_index, self._limits, together=together)
             planned.append(Planned(call, plan, channel, meeting))
-        return MessagesPerformer(
+        return MessageExecutor(
             planned,
             rows,
             pool,

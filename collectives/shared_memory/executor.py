@@ -30,7 +30,7 @@ from shardc.native.llvm.target import Target, host_target
 from shardc.native.threads.meeting import ARRIVE, meeting_ir, meeting_object
 from shardc.native.threads.pool import Pool, Row
 
-__all__ = ["Node", "SharedCode", "SharedPerformer", "shared_code"]
+__all__ = ["Node", "SharedCode", "SharedMemoryExecutor", "shared_code"]
 
 #: Bytes that a process moves from which on the pool's threads take part; bytes of a piece of the work, about.
 _SEVERAL, _PIECE = 1 << 20, 1 << 18
@@ -42,7 +42,7 @@ _SPEED = 8
 
 @dataclass(frozen=True)
 class SharedCode:
-    """The performer's functions in this process."""
+    """The collective executor's functions in this process."""
 
     work: WorkCode
     loaded: Loaded
@@ -65,7 +65,7 @@ class SharedCode:
 
 @cache
 def shared_code(target: Target | None = None, keep: Keep | None = None) -> SharedCode:
-    """The performer's code for this process, one per ``keep``."""
+    """The collective executor's code for this process, one per ``keep``."""
     target = target or host_target()
     work = work_code(target, keep)
     meet = meeting_object(target) if keep is None else keep(meeting_ir(target), target, lambda: meeting_object(target))
@@ -108,7 +108,7 @@ class Node:
         return table
 
 
-class SharedPerformer:
+class SharedMemoryExecutor:
     """Does the collectives of one program among the processes of a node; see `shardc.collectives.call.transport`.
 
     Making one is collective. ``ownership`` is over the node's processes by position. Collectives whose operands have at

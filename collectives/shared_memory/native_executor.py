@@ -1,4 +1,4 @@
-"""The native performer of ranks of one node. ::
+"""The native collective executor of ranks of one node. ::
 
     i32 shardc_shared(ptr state, i32 index, i32 phase, i64 deadline)
 

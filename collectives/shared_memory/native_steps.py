@@ -1,4 +1,4 @@
-"""What the native performer of ranks of one node is put together from; see
+"""What the native collective executor of ranks of one node is put together from; see
 `shardc.collectives.shared_memory.native_executor`.
 
 Telling the others (``publish``), reading what they told (``collect``), the work and who does it (``work``, ``pieces``),

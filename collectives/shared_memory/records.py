@@ -1,4 +1,4 @@
-"""What the native performer of ranks of one node works on; see `shardc.collectives.shared_memory.native_executor`.
+"""The records of the native executor of ranks of one node; see `shardc.collectives.shared_memory.native_executor`.
 
 All fields are words of 8 bytes. A *channel* are the processes that a collective connects; they count its collectives,
 and number n uses slot ``n % SLOTS`` of it. A slot has three meetings (`shardc.native.threads.meeting`): who has come,
@@ -95,7 +95,7 @@ class CallRecord(ctypes.Structure):
 
     This process announced it at ``when``, the last one at ``latest``. ``transfers`` counts how often it was ``started``
     and completed, ``transfer_ns`` is how long that took, see
-    `shardc.collectives.shared_memory.executor.SharedPerformer.transfers`.
+    `shardc.collectives.shared_memory.executor.SharedMemoryExecutor.transfers`.
 
     ``at`` has the members' records of this run, ``imported`` their entries' addresses, ``width`` words for each member.
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.shared_memory.executor import Node, SharedPerformer
+from shardc.collectives.shared_memory.executor import Node, SharedMemoryExecutor
 from shardc.collectives.shared_memory.plan import SMALL
 from shardc.collectives.shared_memory.status_page import ControlTable
 from shardc.native.threads.pool import Pool, Row
@@ -56,9 +56,9 @@ class SharedTransport:
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
-    ) -> SharedPerformer:
+    ) -> SharedMemoryExecutor:
         ownership = self.ownership(num_devices)
-        return SharedPerformer(self.node, calls, ownership, rows, pool, sections, small=self._small)
+        return SharedMemoryExecutor(self.node, calls, ownership, rows, pool, sections, small=self._small)
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return self.node.heap.empty(nbytes)

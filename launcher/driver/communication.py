@@ -2,7 +2,8 @@
 
 *Exposed* is the time in which a process did nothing but a collective: all of one that is not asynchronous, and of the
 others what starting and awaiting them took. *Hidden* is the rest of the time in which a transfer was under way, as the
-transport's performer tells (`transfers()`: transfers and nanoseconds by collective); 0 where it has no such times.
+transport's collective executor tells (`transfers()`: transfers and nanoseconds by collective); 0 where it has no such
+times.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def counts(driver: Any) -> Counts:
     found: dict[int, tuple[int, int, int, int]] = dict.fromkeys(driver._calls, (0, 0, 0, 0))
     if loop is None:
         return found
-    told: Callable[[], Mapping[int, tuple[int, int]]] | None = getattr(driver._performer, "transfers", None)
+    told: Callable[[], Mapping[int, tuple[int, int]]] | None = getattr(driver._executor, "transfers", None)
     transfers = {} if told is None else told()
     for index in driver._calls:
         record = loop.records[index] if index < len(loop.records) else None

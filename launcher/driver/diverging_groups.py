@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shardc.collectives.in_process.executor import VirtualPerformer
+from shardc.collectives.in_process.executor import InProcessExecutor
 from shardc.compiler.executable import DONE
 from shardc.native.drive.drive_loop import WAIT
 
@@ -17,7 +17,7 @@ __all__ = ["finish_apart"]
 
 
 def finish_apart(
-    performer: VirtualPerformer, devices: Sequence[int], answers: Sequence[int], advance: Callable[[int], int]
+    executor: InProcessExecutor, devices: Sequence[int], answers: Sequence[int], advance: Callable[[int], int]
 ) -> list[int]:
     """Bring all ``devices`` to the end from where their ``answers`` say that they stopped.
 
@@ -29,7 +29,7 @@ def finish_apart(
     while all(s >= DONE for s in stops):
         ready = [i for i, s in enumerate(stops) if s >= 0 and s & WAIT]  # what was started has been done at once
         for index in sorted({s for s in stops if s >= 0 and not s & WAIT}):
-            ready += _met(performer, index, stops, place)
+            ready += _met(executor, index, stops, place)
         if not ready:
             break
         for i in ready:
@@ -37,12 +37,12 @@ def finish_apart(
     return stops
 
 
-def _met(performer: VirtualPerformer, index: int, stops: Sequence[int], place: Mapping[int, int]) -> list[int]:
+def _met(executor: InProcessExecutor, index: int, stops: Sequence[int], place: Mapping[int, int]) -> list[int]:
     """Do collective ``index`` for the groups that are complete; the places of their devices."""
     found: list[int] = []
-    for meeting in performer.meetings(index):
+    for meeting in executor.meetings(index):
         members = [place[d] for d in meeting.devices]
         if all(stops[i] == index for i in members):
-            performer.meet(index, meeting)
+            executor.meet(index, meeting)
             found += members
     return found

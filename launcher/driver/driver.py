@@ -1,9 +1,8 @@
 """Runs the compiled step on this process's devices, collective by collective.
 
-All devices run to their next collective, must stop at the same one, the transport's performer does it, and they go on:
-a loop in native code (`shardc.native.drive.drive_loop`), which comes back when the step is over, while it waits for
-other
-processes, and when something is wrong.
+All devices run to their next collective, must stop at the same one, the transport's collective executor does it, and
+they go on: a loop in native code (`shardc.native.drive.drive_loop`), which comes back when the step is over, while it
+waits for other processes, and when something is wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.memory import NO_MEMORY, aligned_bytes, out_of_memory
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.in_process.executor import VirtualPerformer
+from shardc.collectives.in_process.executor import InProcessExecutor
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
 from shardc.compiler.profile import Record
 from shardc.hlo.config import Config
@@ -123,7 +122,7 @@ class Driver(StepDriver):
             calls, sections = executable.collectives, executable.sections
             self._connect(calls, rows, _address_of(step), pool or process_pool(pool_object()), config, sections)
         # Threads that share cores with others sleep at once instead of watching for work.
-        busy = 1 + (0 if self._loop is None else self._performer.threads)
+        busy = 1 + (0 if self._loop is None else self._executor.threads)
         self._helpers = None if pool is None else (pool, max(0, threads - busy), SPIN if threads <= _cores() else 0)
 
     def clear_records(self) -> None:
@@ -169,8 +168,8 @@ class Driver(StepDriver):
         answers = self._drive(loop)
         if answers is None:
             return
-        if isinstance(self._performer, VirtualPerformer) and not self._writes_shared(loop):
-            answers = finish_apart(self._performer, self.devices, answers, self._advance)
+        if isinstance(self._executor, InProcessExecutor) and not self._writes_shared(loop):
+            answers = finish_apart(self._executor, self.devices, answers, self._advance)
         if set(answers) != {DONE}:
             raise self._wrong(answers)
 

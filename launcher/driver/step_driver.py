@@ -60,7 +60,7 @@ class StepDriver(ABC):
         self._neighbours: Neighbours | None = None
         #: The loop over collectives of the transport, if there is one, and who does them.
         self._loop: Prepared | None = None
-        self._performer: Any = None
+        self._executor: Any = None
         self._watchdog: Watchdog | None = None
         #: Steps run.
         self.steps = 0
@@ -111,27 +111,27 @@ class StepDriver(ABC):
         config: Config,
         sections: Sequence[SharedSection] = (),
     ) -> None:
-        """Make the loop of the function at address ``step`` over ``calls`` on ``rows``, with the performer that the
+        """Make the loop of the function at address ``step`` over ``calls`` on ``rows``, with the executor that the
         transport makes for them. All processes of the job call this together."""
         program = self.executable
-        performer = self.transport.connect(calls, program.num_devices, rows, pool, sections=sections)
-        self._performer = performer
-        weakref.finalize(self, performer.close)
+        executor = self.transport.connect(calls, program.num_devices, rows, pool, sections=sections)
+        self._executor = executor
+        weakref.finalize(self, executor.close)
         kinds = [0] * (1 + max((c.index for c in calls), default=-1))
         for call in calls:
             kinds[call.index] = 1 + START * call.asynchronous
         drive = step_drive(config)
         memory = self.transport.empty(JOB_BYTES)
-        loop = self._loop = drive.prepare(step, rows, pool, kinds, performer.function, performer.state, memory)
+        loop = self._loop = drive.prepare(step, rows, pool, kinds, executor.function, executor.state, memory)
         self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
         if self._watchdog is not None:
             ownership = self.transport.ownership(program.num_devices)
             self._watchdog.add(self._number, Plan.of(program.name, program.collectives, ownership))
             self._watchdog.show(loop, memory)
-            if isinstance(performer, Stamping):
+            if isinstance(executor, Stamping):
                 told = Told(program.name, self._tables.titles, self._watchdog.place)
-                performer.program, performer.told = self._number, told
-                self._stamp = performer.stamp
+                executor.program, executor.told = self._number, told
+                self._stamp = executor.stamp
 
     def _drive(self, loop: Prepared) -> list[int] | None:
         """All devices from the beginning to the end; None, or their answers where they came to something else."""
@@ -146,7 +146,7 @@ class StepDriver(ABC):
         finally:
             loop.abandon()
         if state == FAILED:
-            raise self._failed(self._performer.failure(loop.job.code, loop.job.stop & ~WAIT))
+            raise self._failed(self._executor.failure(loop.job.code, loop.job.stop & ~WAIT))
         return None if state == FINISHED else [row.answer for row in loop.rows]
 
     def _call_python(self, loop: Prepared) -> None:
@@ -156,7 +156,7 @@ class StepDriver(ABC):
     def _look_after(self, loop: Prepared) -> None:
         """A collective waits: is there still hope?"""
         try:
-            self._performer.tick()
+            self._executor.tick()
         except RunError as error:
             raise self._failed(error) from None
         if self._watchdog is not None:

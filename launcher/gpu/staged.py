@@ -1,4 +1,4 @@
-"""Collectives through the host's memory: arenas there that the transport's performer works on."""
+"""Collectives through the host's memory: arenas there that the transport's collective executor works on."""
 
 from __future__ import annotations
 

@@ -4,10 +4,9 @@
 
     i32 shardc_virtual(ptr state, i32 index, i32 phase, i64 deadline)
 
-is a performer (`shardc.native.drive.drive_loop`) for a program all of whose devices stand still in this process when
-it is called.
-It does a whole collective, or at its start; at its done there is nothing left. Small ones are done by the caller; of
-large ones every group's shares are pieces of a job for the thread pool.
+is a collective executor (`shardc.native.drive.drive_loop`) for a program all of whose devices stand still in this
+process when it is called. It does a whole collective, or at its start; at its done there is nothing left. Small ones
+are done by the caller; of large ones every group's shares are pieces of a job for the thread pool.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VIRTUAL = "shardc_virtual"
 
 
 class VirtualCall(ctypes.Structure):
-    """A collective of the program; the performer's state is an array of these by index.
+    """A collective of the program; the collective executor's state is an array of these by index.
 
     ``work`` is the `shardc.native.collectives.work.WorkCall`. The operands of ``groups`` groups and then their
     results are at

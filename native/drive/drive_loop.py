@@ -5,7 +5,7 @@
     i32 shardc_drive(ptr job)
 
 lets every `Row` of a `Job` run to its next stop (several of them on the pool's threads, when that takes long enough to
-be worth it), and hands the collective to the performer::
+be worth it), and hands the collective to the collective executor::
 
     i32 perform(ptr state, i32 index, i32 phase, i64 deadline)
 
@@ -72,7 +72,7 @@ DRIVE, CLAIM = "shardc_drive", "shardc_claim"
 WAIT = 1 << 30
 #: What the step returns where it calls Python: the number of the call and this bit.
 HOST = 1 << 29
-#: What a performer is asked for: a whole collective, its start, its done.
+#: What a collective executor is asked for: a whole collective, its start, its done.
 WHOLE, START, DONE_PHASE = 0, 1, 2
 #: What the loop returns.
 FINISHED, WAITING, ANSWERED, FAILED, PAUSED, HOSTED = range(6)
@@ -86,7 +86,7 @@ _DEADLINE = 50_000_000
 #: Bytes at the start of an arena that hold the step's resume point.
 _HEADER = 8
 
-#: The performer's function.
+#: The collective executor's function.
 PERFORM_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int64)
 
 

@@ -130,10 +130,10 @@ def perform(
     sections: Sequence[SharedSection] = (),
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do ``calls`` by the performer of ``transport``; ``memories`` are those of this process.
+    """Do ``calls`` by the collective executor of ``transport``; ``memories`` are those of this process.
 
     ``order`` lists (call, phase); without it the calls are done whole, one after another. ``look`` is called before the
-    performer is closed and what members share is gone.
+    collective executor is closed and what members share is gone.
     """
     tables = [
         [(ctypes.c_void_p * max(1, len(t)))(*(b.ctypes.data for b in t)) for t in (m.arguments, m.results)]
@@ -146,16 +146,16 @@ def perform(
         )
     )
     more = {"sections": sections} if sections else {}
-    performer = transport.connect(calls, devices, rows, pool(pool_object()), **more)
-    function = PERFORM_TYPE(performer.function)
+    executor = transport.connect(calls, devices, rows, pool(pool_object()), **more)
+    function = PERFORM_TYPE(executor.function)
     for number, phase in order or [(n, WHOLE) for n in range(len(calls))]:
         call = calls[number]
-        while (answer := function(performer.state, call.index, phase, 50_000_000)) == 1:
-            performer.tick()
+        while (answer := function(executor.state, call.index, phase, 50_000_000)) == 1:
+            executor.tick()
         if answer:
-            raise performer.failure(answer, call.index)
+            raise executor.failure(answer, call.index)
     look()
-    performer.close()
+    executor.close()
 
 
 def tree(reduction: str, dtype: DType, members: list[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Runs on every rank of a job of one node: random programs of collectives by `SharedPerformer` against the oracle.
+"""Runs on every rank of a job of one node: random programs of collectives by `SharedMemoryExecutor` against the oracle.
 
 Arguments: how many programs, or "diverge", "unfinished", "many", "sections".
 """
@@ -18,7 +18,7 @@ from shardc.collectives.call.call import BufferRef, CollectiveCall, SharedSectio
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.mpi.transport import MpiTransport
-from shardc.collectives.shared_memory.executor import Node, SharedPerformer, shared_code
+from shardc.collectives.shared_memory.executor import Node, SharedMemoryExecutor, shared_code
 from shardc.collectives.shared_memory.heap import open_heaps
 from shardc.collectives.shared_memory.transport import SharedTransport
 from shardc.native.drive.drive_loop import DONE_PHASE, START, WHOLE
@@ -152,19 +152,19 @@ def unfinished() -> None:
 
 
 class Watched(SharedTransport):
-    """Remembers the last performer."""
+    """Remembers the last executor."""
 
-    performer: SharedPerformer
+    executor: SharedMemoryExecutor
 
-    def connect(self, *arguments: Any, **options: Any) -> SharedPerformer:
-        self.performer = super().connect(*arguments, **options)
-        return self.performer
+    def connect(self, *arguments: Any, **options: Any) -> SharedMemoryExecutor:
+        self.executor = super().connect(*arguments, **options)
+        return self.executor
 
 
 def check_transfers(transport: SharedTransport, calls: list[CollectiveCall], times: int) -> None:
     """What was started and done was counted."""
     assert isinstance(transport, Watched)
-    found = transport.performer.transfers()
+    found = transport.executor.transfers()
     assert {n: count for n, (count, _) in found.items()} == {c.index: times for c in calls if c.asynchronous}
     assert all(0 < ns < 60e9 for _, ns in found.values())
 

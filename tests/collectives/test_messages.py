@@ -1,4 +1,4 @@
-"""The native performer of messages on an MPI library of Python callbacks: what it asks for, what failures mean."""
+"""The native executor of messages on an MPI library of Python callbacks: what it asks for, what failures mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from shardc.collectives.call.membership import Ownership, check_call
 from shardc.collectives.call.stamp import Told
 from shardc.collectives.engine.engine_calls import work_code
-from shardc.collectives.engine.message_tables import Channel, MessagesPerformer, Planned
+from shardc.collectives.engine.message_tables import Channel, MessageExecutor, Planned
 from shardc.collectives.engine.plan_messages import Limits, Topology, plan_messages
 from shardc.collectives.mpi.functions import MpiFunctions
 from shardc.native.drive.drive_loop import DONE_PHASE, PERFORM_TYPE, START, WHOLE
@@ -85,9 +85,7 @@ class Library:
     header: tuple[int, ...] = (0,) * 7
 
 
-def performer(
-    library: Library, n: int = 5, timeout: float = 60, helper: bool = False, **limits: int
-) -> MessagesPerformer:
+def executor(library: Library, n: int = 5, timeout: float = 60, helper: bool = False, **limits: int) -> MessageExecutor:
     case = make_case(1, "all-reduce", 7, ("f32",), n)
     case.call = replace(case.call, asynchronous=helper)
     members = check_call(case.call, 4)
@@ -100,7 +98,7 @@ def performer(
         *(Row(m.arena.ctypes.data, *tables, m.constants.ctypes.data, d, 0) for d, m in enumerate(memories))
     )
     planned = [Planned(case.call, plan, Channel(None, COMMUNICATOR, (0, 1)))]
-    made = MessagesPerformer(
+    made = MessageExecutor(
         planned,
         rows,
         pool(pool_object()),
@@ -116,13 +114,13 @@ def performer(
     return made
 
 
-def ask(made: MessagesPerformer, phase: int = WHOLE, deadline: int = 0) -> int:
+def ask(made: MessageExecutor, phase: int = WHOLE, deadline: int = 0) -> int:
     return int(PERFORM_TYPE(made.function)(made.state, 0, phase, deadline))
 
 
 def test_what_mpi_is_asked_for() -> None:
     library = Library()
-    assert ask(performer(library)) == 0
+    assert ask(executor(library)) == 0
     (receive, send) = library.posted
     assert receive[0] == "irecv" and receive[2:] == (BYTE, 1, 4, COMMUNICATOR)
     # What comes is the sum of both operands of this process.
@@ -131,14 +129,14 @@ def test_what_mpi_is_asked_for() -> None:
 
 def test_long_messages_are_cut() -> None:
     library = Library()
-    assert ask(performer(library, 1000, message=1500, packed=0, whole=1 << 40)) == 0
+    assert ask(executor(library, 1000, message=1500, packed=0, whole=1 << 40)) == 0
     sent = [p for p in library.posted if p[0] == "isend"]
     assert [(count, tag) for _, count, _, _, tag, _ in sent] == [(64, 4), (1500, 5), (1500, 5), (1000, 5)]
 
 
 def test_a_start_posts_and_a_done_waits() -> None:
     library = Library()
-    made = performer(library)
+    made = executor(library)
     assert ask(made, START) == 0
     assert len(library.posted) == 2
     assert ask(made, START) < 0
@@ -149,7 +147,7 @@ def test_a_start_posts_and_a_done_waits() -> None:
 
 @pytest.mark.parametrize("function", ["isend", "irecv", "testall"])
 def test_errors_of_mpi(function: str) -> None:
-    made = performer(Library(**{function: 15}))
+    made = executor(Library(**{function: 15}))
     answer = ask(made)
     assert answer < 0
     text = str(made.failure(answer, 0))
@@ -159,7 +157,7 @@ def test_errors_of_mpi(function: str) -> None:
 
 def test_another_collective() -> None:
     library = Library()
-    made = performer(library)
+    made = executor(library)
     library.header = (1, 7, 3, 0, 0, 0, 0)
     answer = ask(made)
     assert answer < 0
@@ -178,7 +176,7 @@ def test_another_collective() -> None:
 )
 def test_another_step(stamp: tuple[int, ...], said: str | None) -> None:
     library = Library()
-    made = performer(library)
+    made = executor(library)
     made.program, made.told = 5, Told("train", [lambda k=k: f"argument {k}" for k in range(3)])  # type: ignore[misc]
     made.stamp(3, 14, 36)
     library.header = (*library.header[:3], *stamp)
@@ -189,7 +187,7 @@ def test_another_step(stamp: tuple[int, ...], said: str | None) -> None:
 
 
 def test_a_message_that_never_comes() -> None:
-    made = performer(Library(done=False), timeout=0.05)
+    made = executor(Library(done=False), timeout=0.05)
     with pytest.raises(Exception, match="nothing came from rank 1 on b"):
         for _ in range(1000):
             assert ask(made, deadline=1_000_000) == 1
@@ -199,7 +197,7 @@ def test_a_message_that_never_comes() -> None:
 @pytest.mark.parametrize("code", [0, 15])
 def test_a_thread_does_what_was_started(code: int) -> None:
     library = Library(done=False)
-    made = performer(library, 2000, helper=True)
+    made = executor(library, 2000, helper=True)
     for _ in range(2):
         library.done, library.places = False, []
         before = len(library.posted)

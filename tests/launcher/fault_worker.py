@@ -1,8 +1,8 @@
 """One rank of a job in which rank R has an accident at its N-th collective: ``fault_worker.py FAULT N R FOLDER``.
 
-The accident is put between the loop over collectives and the performer, in the second step. Every rank leaves its
-process number and its memory's map in FOLDER; rank 0 writes ``out`` there, and is in the middle of it when the accident
-happens.
+The accident is put between the loop over collectives and the collective executor, in the second step. Every rank leaves
+its process number and its memory's map in FOLDER; rank 0 writes ``out`` there, and is in the middle of it when the
+accident happens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.launcher.fault_program import argument, compiled
 
 
 def accident(fault: str, loop: Any) -> int:
-    """What the performer answers, if it gets so far."""
+    """What the collective executor answers, if it gets so far."""
     match fault:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +47,7 @@ def inject(driver: Any, fault: str, at: int) -> object:
     """Let the collective ``at`` of the steps from now on have an accident; returns what must stay alive."""
     job = driver._loop.job
     perform = PERFORM_TYPE(job.perform)
-    failure = driver._performer.failure
+    failure = driver._executor.failure
     begun, to_come = int(job.made), [fault]
 
     def shim(state: int, index: int, phase: int, deadline: int) -> int:
@@ -57,7 +57,7 @@ def inject(driver: Any, fault: str, at: int) -> object:
 
     native = PERFORM_TYPE(shim)
     job.perform = ctypes.cast(native, ctypes.c_void_p).value
-    driver._performer.failure = lambda code, index: ValueError("boom") if code == -77 else failure(code, index)
+    driver._executor.failure = lambda code, index: ValueError("boom") if code == -77 else failure(code, index)
     return native, perform
 
 

@@ -1,4 +1,4 @@
-"""The drive loop with steps and performers written in Python: order of stops, waiting, failures, what it remembers."""
+"""The drive loop with steps and executors written in Python: order of stops, waiting, failures, what it remembers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4, ctypes.c_int32)
 
 
 class Program:
-    """Steps answer ``script`` one after another on every device; performers answer what ``perform`` says."""
+    """Steps answer ``script`` one after another on every device; collective executors answer what ``perform`` says."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Program:
             place.value += 1
             return answer(device, place.value - 1)
 
-        def performer(state: int, index: int, phase: int, deadline: int) -> int:
+        def executor(state: int, index: int, phase: int, deadline: int) -> int:
             assert (state, deadline) in ((77, 50_000_000), (77, 0))
             self.performed.append((index, phase))
             return perform(index, phase)
 
-        functions = STEP(step), PERFORM_TYPE(performer)
+        functions = STEP(step), PERFORM_TYPE(executor)
         addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
         rows = (Row * devices)(*(Row(ctypes.addressof(a), None, None, None, d, 0) for d, a in enumerate(arenas)))
         threads_pool = pool(pool_object())
@@ -90,7 +90,7 @@ def test_an_index_that_no_collective_has() -> None:
     assert program.loop.run() == ANSWERED
 
 
-def test_a_waiting_performer_is_asked_again_for_the_same() -> None:
+def test_a_waiting_executor_is_asked_again_for_the_same() -> None:
     answers = iter([1, 1, 0, 1, 0])
     script = [1, 0, -1]
     program = Program(lambda device, place: script[place], 2, perform=lambda index, phase: next(answers))
@@ -121,7 +121,7 @@ def test_an_abandoned_wait_starts_anew() -> None:
     assert program.performed == [(1, 0), (0, 0), (1, 0), (0, 0)]
 
 
-def test_a_performer_that_fails() -> None:
+def test_an_executor_that_fails() -> None:
     program = Program(lambda device, place: 1, perform=lambda index, phase: -5)
     assert program.loop.run() == FAILED
     assert (program.loop.job.code, program.loop.job.stop) == (-5, 1)
