@@ -10,9 +10,11 @@ from shardc.hlo.errors import Location, ParseError, UnsupportedError, Verificati
 from shardc.hlo.ir.build import make_module, reachable_computations
 from shardc.hlo.ir.ir import Alias, Computation, Module
 from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
-from shardc.hlo.stablehlo.functions import Converter, Entry
+from shardc.hlo.stablehlo.converter import Converter
+from shardc.hlo.stablehlo.entry import EntryFunction, convert_entry, convert_others
 from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
 from shardc.hlo.stablehlo.mlir.extract import plain_form
+from shardc.hlo.stablehlo.ops import HANDLERS
 from shardc.hlo.stablehlo.tables import Tables
 
 __all__ = ["module_from_mlir", "module_from_plain", "read_stablehlo"]
@@ -56,19 +58,18 @@ def module_from_mlir(mlir_module: Any, file: str = "", *, own_folders: tuple[str
 def convert(
     plain: dict[str, Any],
     file: str,
-    made: dict[int, tuple[str, ...]] | None = None,
+    op_names: dict[int, tuple[str, ...]] | None = None,
     own_folders: tuple[str, ...] = (),
     *,
     every_function: bool = False,
-    called_results: bool = True,
-) -> tuple[Converter, Entry, tuple[Computation, ...]]:
-    """The converter, the entry function and, where they are wanted, the other public functions. ``made`` collects the
-    names of the instructions that each op became, by the op's first value."""
-    converter = Converter(Tables(plain, file, own_folders))
-    converter.made = made
-    converter.called_results = called_results
-    entry = converter.entry(_entry_name(plain, file, several=every_function))
-    return converter, entry, converter.others(entry.name) if every_function else ()
+    inherit_results: bool = True,
+) -> tuple[Converter, EntryFunction, tuple[Computation, ...]]:
+    """The converter, the entry function and, where they are wanted, the other public functions. ``op_names`` collects
+    the names of the instructions that each op became, by the op's first value."""
+    tables = Tables(plain, file, own_folders)
+    converter = Converter(tables, HANDLERS, inherit_results=inherit_results, op_names=op_names)
+    entry = convert_entry(converter, _entry_name(plain, file, several=every_function))
+    return converter, entry, convert_others(converter, entry.name) if every_function else ()
 
 
 def module_from_plain(
@@ -77,16 +78,16 @@ def module_from_plain(
     own_folders: tuple[str, ...] = (),
     *,
     every_function: bool = False,
-    called_results: bool = True,
+    inherit_results: bool = True,
 ) -> tuple[Module, bool]:
     """The module of a plain form (``mlir/extract.py``), and whether any location names a source file.
 
     With ``every_function`` the public functions besides the entry are there, too, as computations that nobody calls;
-    without a function @main the first public one is the entry. With ``called_results`` a call that has no shardings
+    without a function @main the first public one is the entry. With ``inherit_results`` a call that has no shardings
     takes those of the function's results.
     """
     converter, entry, others = convert(
-        plain, file, own_folders=own_folders, every_function=every_function, called_results=called_results
+        plain, file, own_folders=own_folders, every_function=every_function, inherit_results=inherit_results
     )
     tables = converter.tables
     attributes = converter.functions[entry.name][2]
@@ -120,7 +121,7 @@ def _count(declared: Mapping[str, Any], name: str, file: str) -> int:
     return value
 
 
-def _aliases(entry: Entry, attributes: Sequence[Mapping[str, Any]], file: str) -> tuple[Alias, ...]:
+def _aliases(entry: EntryFunction, attributes: Sequence[Mapping[str, Any]], file: str) -> tuple[Alias, ...]:
     """Which result an argument's buffer is given to."""
     results = {position: k for k, position in enumerate(entry.results)}
     out = []

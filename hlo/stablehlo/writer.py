@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.child import attach_shardings, read_plain
-from shardc.hlo.stablehlo.functions import Entry
+from shardc.hlo.stablehlo.entry import EntryFunction
 from shardc.hlo.stablehlo.reader import convert
 
 __all__ = ["FunctionVersion", "sharding_request", "sharding_text", "write_stablehlo"]
@@ -71,12 +71,12 @@ def sharding_request(
     constraints become reshards. ``rules`` are factor rules by instruction, to stand in place of those in the program;
     None leaves them as they are. ``every_function`` is what the module was read with.
     """
-    made: dict[int, tuple[str, ...]] = {}
-    _, entry, _ = convert(plain, module.source_file, made, every_function=every_function)
+    op_names: dict[int, tuple[str, ...]] = {}
+    _, entry, _ = convert(plain, module.source_file, op_names, every_function=every_function)
     names = _MeshNames({n: Mesh(tuple(axes), tuple(ids) or None) for n, (axes, ids) in plain["meshes"].items()})
     known = {i.name: i for i in module.instructions()}
     signature = _signature(module, entry, names)
-    numbers = _numbers(made, known.values())
+    numbers = _numbers(op_names, known.values())
     blocks = {f[0]: f[4][0] for f in plain["functions"] if f[4]}
     numbers |= {p.name: blocks[entry.name][0][n] for p, n in zip(module.parameters, entry.arguments, strict=True)}
     for name, c in _others(module).items():
@@ -85,11 +85,11 @@ def sharding_request(
     written = []
     for v in versions:
         own = {n: known[n].replace(sharding=s) for n, s in v.shardings.items() if n in known}
-        written.append({"values": _values(made, own, names, closed), **_version(v, numbers, names)})
+        written.append({"values": _values(op_names, own, names, closed), **_version(v, numbers, names)})
     if written:
         written[0]["signature"] = signature
     return {
-        "values": _values(made, known, names, closed),
+        "values": _values(op_names, known, names, closed),
         "functions": {**_called(module, names), entry.name: signature},
         "versions": written,
         "inserted": {numbers[n]: sharding_text(s, names(s.mesh)) for n, s in inserted.items() if n in numbers},
@@ -100,9 +100,9 @@ def sharding_request(
     }
 
 
-def _numbers(made: Mapping[int, tuple[str, ...]], known: Iterable[Instruction]) -> dict[str, int]:
+def _numbers(op_names: Mapping[int, tuple[str, ...]], known: Iterable[Instruction]) -> dict[str, int]:
     """Numbers of values in the plain form by instruction; a call with several results has that of its first."""
-    numbers = {n: number for first, names in made.items() for number, n in enumerate(names, first)}
+    numbers = {n: number for first, names in op_names.items() for number, n in enumerate(names, first)}
     for i in known:
         if i.opcode == "get-tuple-element" and i.name in numbers and i.operands[0].opcode == "call":
             numbers[i.operands[0].name] = numbers[i.name] - i.attrs["index"]
@@ -173,10 +173,10 @@ def _leaves(sharding: AnySharding, count: int) -> tuple[Sharding | None, ...]:
 
 
 def _values(
-    made: Mapping[int, tuple[str, ...]], known: Mapping[str, Instruction], names: _MeshNames, closed: bool
+    op_names: Mapping[int, tuple[str, ...]], known: Mapping[str, Instruction], names: _MeshNames, closed: bool
 ) -> dict[int, tuple[str, ...]]:
     out = {}
-    for first, instructions in made.items():
+    for first, instructions in op_names.items():
         found = [known.get(n) for n in instructions]
         shardings = [i.sharding if i is not None else None for i in found]
         meshes = [s.mesh for s in shardings if isinstance(s, Sharding)]
@@ -188,7 +188,7 @@ def _values(
     return out
 
 
-def _signature(module: Module, entry: Entry, names: _MeshNames) -> tuple[dict[int, str], dict[int, str]]:
+def _signature(module: Module, entry: EntryFunction, names: _MeshNames) -> tuple[dict[int, str], dict[int, str]]:
     """Attribute texts by position of the function's arguments and results."""
     arguments = (_leaves(p.sharding, 1)[0] for p in module.parameters)
     results = _leaves(module.entry.root.sharding, len(module.results))

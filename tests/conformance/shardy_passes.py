@@ -77,7 +77,7 @@ def after_passes(text: str) -> str:
             raise UnsupportedError(f"this jaxlib cannot read it: {e}") from None
         plain = plain_form(bindings, parsed)
         whole = PIPELINE in run.passes
-        module, _ = module_from_plain(plain, "", every_function=True, called_results=whole)
+        module, _ = module_from_plain(plain, "", every_function=True, inherit_results=whole)
         if whole:
             shared = run.passes[PIPELINE].get("dedup-functions-fully") == "true"
             options = PropagationOptions(share_functions=shared, strict_interface=True, every_function=True)

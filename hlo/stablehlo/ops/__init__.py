@@ -1,6 +1,6 @@
 """One handler per StableHLO, CHLO or Shardy op, in files split by the families of the op set.
 
-Start with `elementwise`; `shardc.hlo.stablehlo.functions` calls the handlers.
+Start with `elementwise`; `shardc.hlo.stablehlo.converter` calls the handlers.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from shardc.hlo.stablehlo.converter import Handler
 from shardc.hlo.stablehlo.ops import (
     checks,
     collective,
@@ -23,7 +24,6 @@ from shardc.hlo.stablehlo.ops import (
     transfer,
     window,
 )
-from shardc.hlo.stablehlo.scope import Handler
 
 __all__ = ["HANDLERS"]
 

@@ -9,7 +9,7 @@ from shardc.hlo.ir.callbacks import EACH, ORDERED, PURE, TITLE
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.stablehlo.scope import Op
+from shardc.hlo.stablehlo.converter import MlirOp
 
 __all__ = ["convert_callback"]
 
@@ -21,7 +21,7 @@ _NAMES = {
 }
 
 
-def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
+def convert_callback(op: MlirOp, config: str) -> Sequence[Instruction]:
     """A custom call with the backend ``config``, in its place among the others: tokens would only repeat that order.
     One without side effects whose results nobody reads is left out, as JAX may.
     """
@@ -40,7 +40,7 @@ def convert_callback(op: Op, config: str) -> Sequence[Instruction]:
     return [(token or op.emit("after-all", s)) if s.is_token else next(elements) for s in op.shapes]
 
 
-def _title(op: Op, pure: bool) -> str:
+def _title(op: MlirOp, pure: bool) -> str:
     """What people call it."""
     if pure:
         return PURE
@@ -48,7 +48,7 @@ def _title(op: Op, pure: bool) -> str:
     return next((user for traced, user in _NAMES.items() if traced in primitive), "a callback")
 
 
-def _attributes(op: Op, config: str, title: str, ordered: bool) -> dict[str, Any]:
+def _attributes(op: MlirOp, config: str, title: str, ordered: bool) -> dict[str, Any]:
     marks = {TITLE: title}
     if _on_each_device(op):
         marks[EACH] = "true"
@@ -63,7 +63,7 @@ def _attributes(op: Op, config: str, title: str, ordered: bool) -> dict[str, Any
     }
 
 
-def _on_each_device(op: Op) -> bool:
+def _on_each_device(op: MlirOp) -> bool:
     """JAX says where a callback runs: on one device, or in a manual computation on all."""
     if "sdy.sharding" in op.raw:
         given = op.get("sdy.sharding")

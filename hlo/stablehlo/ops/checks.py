@@ -11,7 +11,8 @@ from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
+from shardc.hlo.stablehlo.ops.custom_call import typed_text
 
 __all__ = ["HANDLERS"]
 
@@ -19,7 +20,7 @@ __all__ = ["HANDLERS"]
 def _check(target: str, **defaults: float) -> Handler:
     """``check.expect_*``: a call with two operands; one written as an attribute becomes a constant."""
 
-    def handler(op: Op) -> Sequence[Instruction]:
+    def handler(op: MlirOp) -> Sequence[Instruction]:
         operands = list(op.operands)
         if "value" in op.raw:
             literal = op.get("value")
@@ -32,10 +33,8 @@ def _check(target: str, **defaults: float) -> Handler:
 
 
 def _call(
-    op: Op, target: str, operands: Sequence[Instruction], attributes: Mapping[str, Any], **attrs: Any
+    op: MlirOp, target: str, operands: Sequence[Instruction], attributes: Mapping[str, Any], **attrs: Any
 ) -> Instruction:
-    from shardc.hlo.stablehlo.ops.custom_call import typed_text
-
     attrs = {"custom_call_target": target, "custom_call_has_side_effect": True, **attrs}
     if attributes:
         attrs["backend_config"] = typed_text(dict(attributes))
@@ -43,30 +42,30 @@ def _call(
     return op.emit("custom-call", shape, *operands, **attrs)
 
 
-def _print(op: Op) -> Sequence[Instruction]:
+def _print(op: MlirOp) -> Sequence[Instruction]:
     """Printing is for whoever reads the interpreter's output: nothing here depends on it."""
     return ()
 
 
-def _probe(op: Op) -> Sequence[Instruction]:
+def _probe(op: MlirOp) -> Sequence[Instruction]:
     return (_call(op, op.name, op.operands, {"probe_id": op.get("probe_id")}),)
 
 
-def _expect_serialized(op: Op) -> Sequence[Instruction]:
+def _expect_serialized(op: MlirOp) -> Sequence[Instruction]:
     number = op.get("iteration", op.get("iter", 0))
     _call(op, op.name, op.operands, {"probe_id": op.get("probe_id"), "iteration": number})
     return ()
 
 
-def _run_parallel(op: Op) -> Sequence[Instruction]:
+def _run_parallel(op: MlirOp) -> Sequence[Instruction]:
     """A grid of programs, replicas by partitions. Operands and results are those of all processes, one after the
     other; computations that fill the queue of infeeds come first."""
     programs, queue = op.get("programs"), op.get("infeed") or ()
     names = [*queue, *(name for row in programs for name in row)]
     grid = {"replicas": len(programs), "partitions": len(programs[0]), "infeed": len(queue)}
-    called = tuple(op.scope.converter.called(n, op) for n in names)
+    called = tuple(op.scope.converter.convert_function(n, op) for n in names)
     whole = _call(op, op.name, op.operands, grid, called_computations=called)
-    return (whole,) if len(op.shapes) == 1 else op.elements(whole)
+    return (whole,) if len(op.shapes) == 1 else op.emit_elements(whole)
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -9,18 +9,18 @@ from shardc.hlo.ir.groups import AxisGroups, ListGroups, ListPairs
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 
 __all__ = ["HANDLERS"]
 
 
-def _channel(op: Op) -> dict[str, Any]:
+def _channel(op: MlirOp) -> dict[str, Any]:
     handle = op.get("channel_handle") or op.get("channel_id")
     number = handle["handle"] if isinstance(handle, dict) else handle
     return {"channel_id": int(number)} if number else {}
 
 
-def _groups(op: Op) -> dict[str, Any]:
+def _groups(op: MlirOp) -> dict[str, Any]:
     groups = op.get("replica_groups")
     if isinstance(groups, Literal):
         # Groups of unequal size are padded with -1.
@@ -34,31 +34,33 @@ def _groups(op: Op) -> dict[str, Any]:
     return out
 
 
-def _all_reduce(op: Op) -> Sequence[Instruction]:
-    return op.results("all-reduce", *op.operands, **_groups(op), to_apply=op.region(0))
+def _all_reduce(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_results("all-reduce", *op.operands, **_groups(op), to_apply=op.convert_region(0))
 
 
-def _all_gather(op: Op) -> Sequence[Instruction]:
-    return op.results("all-gather", *op.operands, **_groups(op), dimensions=(int(op.get("all_gather_dim")),))
+def _all_gather(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_results("all-gather", *op.operands, **_groups(op), dimensions=(int(op.get("all_gather_dim")),))
 
 
-def _reduce_scatter(op: Op) -> Sequence[Instruction]:
+def _reduce_scatter(op: MlirOp) -> Sequence[Instruction]:
     dimensions = (int(op.get("scatter_dimension")),)
-    return op.results("reduce-scatter", *op.operands, **_groups(op), dimensions=dimensions, to_apply=op.region(0))
+    return op.emit_results(
+        "reduce-scatter", *op.operands, **_groups(op), dimensions=dimensions, to_apply=op.convert_region(0)
+    )
 
 
-def _all_to_all(op: Op) -> Sequence[Instruction]:
+def _all_to_all(op: MlirOp) -> Sequence[Instruction]:
     """HLO's all-to-all takes one array and splits and joins the same dimension; joining another one is a reshape, a
     transpose and a reshape after it."""
     split, join = int(op.get("split_dimension")), int(op.get("concat_dimension"))
     groups = _groups(op)
     if split == join and len(op.operands) == 1:
-        return op.result("all-to-all", *op.operands, **groups, dimensions=(split,))
+        return op.emit_result("all-to-all", *op.operands, **groups, dimensions=(split,))
     swapped = [op.emit("all-to-all", o.shape, o, **groups, dimensions=(split,)) for o in op.operands]
     return swapped if split == join else [_join(op, value, i) for i, value in enumerate(swapped)]
 
 
-def _join(op: Op, value: Instruction, index: int) -> Instruction:
+def _join(op: MlirOp, value: Instruction, index: int) -> Instruction:
     split, join, count = (int(op.get(k)) for k in ("split_dimension", "concat_dimension", "split_count"))
     dims, dtype = value.shape.dims, value.shape.dtype
     cut = (*dims[:split], count, dims[split] // count, *dims[split + 1 :])
@@ -70,20 +72,20 @@ def _join(op: Op, value: Instruction, index: int) -> Instruction:
     return op.scope.emit("reshape", op.shapes[index], (moved,), metadata=op.metadata, sharding=op.shardings[index])
 
 
-def _collective_permute(op: Op) -> Sequence[Instruction]:
+def _collective_permute(op: MlirOp) -> Sequence[Instruction]:
     flat = op.ints("source_target_pairs")
     pairs = ListPairs(tuple(zip(flat[::2], flat[1::2], strict=True)))
-    return op.result("collective-permute", *op.operands, source_target_pairs=pairs, **_channel(op))
+    return op.emit_result("collective-permute", *op.operands, source_target_pairs=pairs, **_channel(op))
 
 
-def _collective_broadcast(op: Op) -> Sequence[Instruction]:
+def _collective_broadcast(op: MlirOp) -> Sequence[Instruction]:
     rooted = {"has_dynamic_root": True} if op.get("has_dynamic_root") else {}
-    return op.results("collective-broadcast", *op.operands, **_groups(op), **rooted)
+    return op.emit_results("collective-broadcast", *op.operands, **_groups(op), **rooted)
 
 
 def _id(opcode: str) -> Handler:
-    def handler(op: Op) -> Sequence[Instruction]:
-        return op.result(opcode)
+    def handler(op: MlirOp) -> Sequence[Instruction]:
+        return op.emit_result(opcode)
 
     return handler
 

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 
 __all__ = ["HANDLERS", "operand_precision"]
 
 
-def operand_precision(op: Op) -> dict[str, Any]:
+def operand_precision(op: MlirOp) -> dict[str, Any]:
     """``operand_precision`` where it is not the default for all operands."""
     config = op.get("precision_config") or ()
     names = tuple(str(p).lower() for p in config)
     return {"operand_precision": names} if any(n != "default" for n in names) else {}
 
 
-def _algorithm(op: Op) -> dict[str, Any]:
+def _algorithm(op: MlirOp) -> dict[str, Any]:
     """HLO's name of a dot algorithm: its element types, and how many products it takes."""
     record = op.get("algorithm")
     if not record:
@@ -48,17 +48,17 @@ def _dimensions(numbers: dict[str, Any]) -> dict[str, Any]:
     return attrs
 
 
-def _dot_general(op: Op) -> Sequence[Instruction]:
+def _dot_general(op: MlirOp) -> Sequence[Instruction]:
     attrs = _dimensions(op.get("dot_dimension_numbers"))
-    return op.result("dot", *op.operands, **attrs, **operand_precision(op), **_algorithm(op))
+    return op.emit_result("dot", *op.operands, **attrs, **operand_precision(op), **_algorithm(op))
 
 
-def _ragged_dot(op: Op) -> Sequence[Instruction]:
+def _ragged_dot(op: MlirOp) -> Sequence[Instruction]:
     numbers = op.get("ragged_dot_dimension_numbers")
     attrs = {**_dimensions(numbers), "lhs_ragged_dims": numbers["lhs_ragged_dimensions"]}
     if numbers["rhs_group_dimensions"]:
         attrs["rhs_group_dims"] = numbers["rhs_group_dimensions"]
-    return op.result("ragged-dot", *op.operands, **attrs, **operand_precision(op))
+    return op.emit_result("ragged-dot", *op.operands, **attrs, **operand_precision(op))
 
 
 HANDLERS: Mapping[str, Handler] = {"stablehlo.dot_general": _dot_general, "chlo.ragged_dot": _ragged_dot}

@@ -11,24 +11,20 @@ from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
+from shardc.hlo.stablehlo.converter import Handler, MlirOp, Scope, copy_constant, free_values
 from shardc.hlo.stablehlo.ops.custom_call import convert_custom_call
-from shardc.hlo.stablehlo.scope import Handler, Op, Scope
 
 __all__ = ["HANDLERS"]
 
 
-def _captured(op: Op, regions: Sequence[Any]) -> tuple[int, ...]:
+def _captured(op: MlirOp, regions: Sequence[Any]) -> tuple[int, ...]:
     """Values from outside that the regions need passed in: all but constants."""
-    from shardc.hlo.stablehlo.functions import free_values
-
     numbers = dict.fromkeys(n for r in regions for n in free_values(r))
     return tuple(n for n in numbers if op.scope.value(n).opcode != "constant")
 
 
-def _inside(op: Op, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) -> Scope:
+def _inside(op: MlirOp, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) -> Scope:
     """A computation with one tuple parameter; element i is value ``numbers[i]``, taken out at its first use."""
-    from shardc.hlo.stablehlo.functions import copy_constant
-
     position = {n: i for i, n in enumerate(numbers)}
 
     def capture(scope: Scope, number: int) -> Instruction:
@@ -43,17 +39,17 @@ def _inside(op: Op, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) 
     return scope
 
 
-def _while(op: Op) -> Sequence[Instruction]:
+def _while(op: MlirOp) -> Sequence[Instruction]:
     captured = _captured(op, op.regions)
     extra = [op.scope.value(n) for n in captured]
-    state = op.tuple_of([*op.operands, *extra])
+    state = op.emit_tuple([*op.operands, *extra])
     shapes = state.shape.elements
     computations = []
     for region, name in zip(op.regions, ("condition", "body"), strict=True):
         (block,) = region
         numbers = (*block[0], *captured)
         scope = _inside(op, name, numbers, shapes)
-        values = op.scope.converter.block(scope, block[3])
+        values = op.scope.converter.convert_block(scope, block[3])
         if name == "body":
             carried = [scope.value(n) for n in captured]
             root = scope.emit("tuple", tuple_shape(*shapes), (*values, *carried), metadata=op.metadata)
@@ -71,34 +67,34 @@ def _while(op: Op) -> Sequence[Instruction]:
         metadata=op.metadata,
         sharding=sharding,
     )
-    return op.elements(whole)
+    return op.emit_elements(whole)
 
 
-def _branch(op: Op, region: Any, name: str) -> tuple[Computation, Instruction]:
+def _branch(op: MlirOp, region: Any, name: str) -> tuple[Computation, Instruction]:
     """A branch as a computation, and the tuple of what it uses."""
     captured = _captured(op, [region])
     values = [op.scope.value(n) for n in captured]
     scope = _inside(op, name, captured, [v.shape for v in values])
     (block,) = region
-    results = op.scope.converter.block(scope, block[3])
+    results = op.scope.converter.convert_block(scope, block[3])
     root = scope.emit("tuple", tuple_shape(*op.shapes), results, metadata=op.metadata)
-    return scope.build(root), op.tuple_of(values)
+    return scope.build(root), op.emit_tuple(values)
 
 
-def _conditional(op: Op, names: Sequence[str], attrs: Callable[..., dict[str, Any]]) -> Sequence[Instruction]:
+def _conditional(op: MlirOp, names: Sequence[str], attrs: Callable[..., dict[str, Any]]) -> Sequence[Instruction]:
     made = [_branch(op, region, name) for region, name in zip(op.regions, names, strict=True)]
     computations = tuple(c for c, _ in made)
     arguments = [a for _, a in made]
     whole = op.emit("conditional", tuple_shape(*op.shapes), op.operands[0], *arguments, **attrs(*computations))
-    return op.elements(whole)
+    return op.emit_elements(whole)
 
 
-def _case(op: Op) -> Sequence[Instruction]:
+def _case(op: MlirOp) -> Sequence[Instruction]:
     names = [f"branch_{i}" for i in range(len(op.regions))]
     return _conditional(op, names, lambda *branches: {"branch_computations": branches})
 
 
-def _if(op: Op) -> Sequence[Instruction]:
+def _if(op: MlirOp) -> Sequence[Instruction]:
     return _conditional(
         op,
         ("branch_true", "branch_false"),
@@ -106,42 +102,42 @@ def _if(op: Op) -> Sequence[Instruction]:
     )
 
 
-def call_function(op: Op, name: str) -> Sequence[Instruction]:
+def call_function(op: MlirOp, name: str) -> Sequence[Instruction]:
     """Call a function of the module; what the function says of its results' shardings holds for the call's."""
-    callee = op.scope.converter.called(name, op)
+    callee = op.scope.converter.convert_function(name, op)
     given = op.shardings
-    if op.scope.converter.called_results and all(s is None for s in given):
+    if op.scope.converter.inherit_results and all(s is None for s in given):
         given = op.scope.converter.result_shardings(name)
     if len(op.shapes) != 1:
-        return op.elements(op.emit("call", callee.root.shape, *op.operands, to_apply=callee), given)
+        return op.emit_elements(op.emit("call", callee.root.shape, *op.operands, to_apply=callee), given)
     attrs = {"to_apply": callee}
     return (op.scope.emit("call", op.shapes[0], op.operands, attrs, metadata=op.metadata, sharding=given[0]),)
 
 
-def _call(op: Op) -> Sequence[Instruction]:
+def _call(op: MlirOp) -> Sequence[Instruction]:
     return call_function(op, op.get("callee"))
 
 
-def _composite(op: Op) -> Sequence[Instruction]:
+def _composite(op: MlirOp) -> Sequence[Instruction]:
     return call_function(op, op.get("decomposition"))
 
 
-def _barrier(op: Op) -> Sequence[Instruction]:
+def _barrier(op: MlirOp) -> Sequence[Instruction]:
     if len(op.shapes) == 1:
-        return op.result("optimization-barrier", *op.operands)
-    return op.results("optimization-barrier", op.tuple_of(op.operands))
+        return op.emit_result("optimization-barrier", *op.operands)
+    return op.emit_results("optimization-barrier", op.emit_tuple(op.operands))
 
 
-def _tuple(op: Op) -> Sequence[Instruction]:
-    return op.result("tuple", *op.operands)
+def _tuple(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("tuple", *op.operands)
 
 
-def _get_tuple_element(op: Op) -> Sequence[Instruction]:
-    return op.result("get-tuple-element", *op.operands, index=int(op.get("index")))
+def _get_tuple_element(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("get-tuple-element", *op.operands, index=int(op.get("index")))
 
 
-def _after_all(op: Op) -> Sequence[Instruction]:
-    return op.result("after-all", *op.operands)
+def _after_all(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("after-all", *op.operands)
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -12,8 +12,8 @@ from shardc.hlo.ir.groups import ListGroups
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Layout, Shape, array_shape, tuple_shape
 from shardc.hlo.stablehlo.constants import literal_from_text
+from shardc.hlo.stablehlo.converter import MlirOp
 from shardc.hlo.stablehlo.ops.callbacks import convert_callback
-from shardc.hlo.stablehlo.scope import Op
 from shardc.hlo.stablehlo.tables import literal_ints
 from shardc.hlo.text.shapes import with_layout
 
@@ -30,7 +30,7 @@ _API_VERSIONS = {
 }
 
 
-def convert_custom_call(op: Op) -> Sequence[Instruction]:
+def convert_custom_call(op: MlirOp) -> Sequence[Instruction]:
     """One instruction; several results are elements of its tuple."""
     target = op.get("call_target_name")
     if target in CALLBACKS:
@@ -71,11 +71,11 @@ def convert_custom_call(op: Op) -> Sequence[Instruction]:
         attrs["frontend_attributes"] = frontend
     names = op.get("called_computations") or ()
     if names:
-        attrs["called_computations"] = tuple(op.scope.converter.called(n, op) for n in names)
+        attrs["called_computations"] = tuple(op.scope.converter.convert_function(n, op) for n in names)
     return _emit(op, attrs)
 
 
-def _frontend(op: Op) -> tuple[tuple[str, str], ...]:
+def _frontend(op: MlirOp) -> tuple[tuple[str, str], ...]:
     """Frontend attributes but shardings, which are read elsewhere; a sharding rule takes the name it has in HLO."""
     found = op.get("mhlo.frontend_attributes") or {}
     kept = {k: v for k, v in found.items() if isinstance(v, str) and k not in ("xla.sdy.sharding", "xla.sdy.meshes")}
@@ -84,7 +84,7 @@ def _frontend(op: Op) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(kept.items()))
 
 
-def _shape_assertion(op: Op) -> Sequence[Instruction]:
+def _shape_assertion(op: MlirOp) -> Sequence[Instruction]:
     """What an exported program demands of its symbolic dimensions; known by now, as shapes are."""
     holds, *numbers = op.operands
     if holds.opcode != "constant":
@@ -102,7 +102,7 @@ _GROUPS = re.compile(r"replica_groups = dense<(.*?)> : tensor<(\d+)x(\d+)xi64>")
 _CHANNEL = re.compile(r"channel_id = (\d+)")
 
 
-def _ragged_all_to_all(op: Op) -> Sequence[Instruction]:
+def _ragged_all_to_all(op: MlirOp) -> Sequence[Instruction]:
     """HLO has an op for it, StableHLO only this call."""
     config = _config(op)
     groups, channel = _GROUPS.search(config), _CHANNEL.search(config)
@@ -112,18 +112,18 @@ def _ragged_all_to_all(op: Op) -> Sequence[Instruction]:
     attrs: dict[str, Any] = {"replica_groups": ListGroups(tuple(tuple(int(d) for d in row) for row in ids))}
     if channel is not None:
         attrs["channel_id"] = int(channel[1])
-    return op.results("ragged-all-to-all", *op.operands, **attrs)
+    return op.emit_results("ragged-all-to-all", *op.operands, **attrs)
 
 
-def _emit(op: Op, attrs: dict[str, Any]) -> Sequence[Instruction]:
+def _emit(op: MlirOp, attrs: dict[str, Any]) -> Sequence[Instruction]:
     layouts = op.get("result_layouts")
     if layouts is None:
-        return op.results("custom-call", *op.operands, **attrs)
+        return op.emit_results("custom-call", *op.operands, **attrs)
     shapes = [_laid_out(s, y) for s, y in zip(op.shapes, layouts, strict=True)]
     whole = shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
     sharding = op.shardings[0] if len(shapes) == 1 else None
     made = op.scope.emit("custom-call", whole, op.operands, attrs, metadata=op.metadata, sharding=sharding)
-    return (made,) if len(shapes) == 1 else op.elements(made)
+    return (made,) if len(shapes) == 1 else op.emit_elements(made)
 
 
 def _laid_out(shape: Shape, layout: Any) -> Shape:
@@ -142,7 +142,7 @@ def _alias(alias: Any) -> str:
     return f"{path(alias['output_tuple_indices'])}: {operand}"
 
 
-def _config(op: Op) -> str:
+def _config(op: MlirOp) -> str:
     """Attributes as text: typed ones as MLIR writes them (which is what XLA's text has), others as they are."""
     for name in ("mhlo.backend_config", "backend_config", "mhlo.attributes"):
         value = op.get(name)

@@ -8,7 +8,7 @@ from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 
 __all__ = ["HANDLERS"]
 
@@ -21,49 +21,49 @@ _SAME = (
 
 
 def _same(opcode: str) -> Handler:
-    def handler(op: Op) -> Sequence[Instruction]:
-        return op.result(opcode, *op.operands)
+    def handler(op: MlirOp) -> Sequence[Instruction]:
+        return op.emit_result(opcode, *op.operands)
 
     return handler
 
 
-def _compare(op: Op) -> Sequence[Instruction]:
+def _compare(op: MlirOp) -> Sequence[Instruction]:
     attrs = {"direction": op.get("comparison_direction")}
     if op.get("compare_type") == "TOTALORDER":
         attrs["type"] = "TOTALORDER"
-    return op.result("compare", *op.operands, **attrs)
+    return op.emit_result("compare", *op.operands, **attrs)
 
 
-def _select(op: Op) -> Sequence[Instruction]:
+def _select(op: MlirOp) -> Sequence[Instruction]:
     predicate, on_true, on_false = op.operands
-    return op.result("select", op.broadcast_scalar(predicate, op.shapes[0].dims), on_true, on_false)
+    return op.emit_result("select", op.broadcast_scalar(predicate, op.shapes[0].dims), on_true, on_false)
 
 
-def _clamp(op: Op) -> Sequence[Instruction]:
+def _clamp(op: MlirOp) -> Sequence[Instruction]:
     low, value, high = op.operands
     dims = value.shape.dims
-    return op.result("clamp", op.broadcast_scalar(low, dims), value, op.broadcast_scalar(high, dims))
+    return op.emit_result("clamp", op.broadcast_scalar(low, dims), value, op.broadcast_scalar(high, dims))
 
 
-def _reduce_precision(op: Op) -> Sequence[Instruction]:
+def _reduce_precision(op: MlirOp) -> Sequence[Instruction]:
     bits = {name: int(op.get(name)) for name in ("exponent_bits", "mantissa_bits")}
-    return op.result("reduce-precision", *op.operands, **bits)
+    return op.emit_result("reduce-precision", *op.operands, **bits)
 
 
-def _map(op: Op) -> Sequence[Instruction]:
-    return op.result("map", *op.operands, dimensions=op.ints("dimensions"), to_apply=op.region(0, "map"))
+def _map(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("map", *op.operands, dimensions=op.ints("dimensions"), to_apply=op.convert_region(0, "map"))
 
 
-def _square(op: Op) -> Sequence[Instruction]:
+def _square(op: MlirOp) -> Sequence[Instruction]:
     (x,) = op.operands
-    return op.result("multiply", x, x)
+    return op.emit_result("multiply", x, x)
 
 
-def _bitcast_convert(op: Op) -> Sequence[Instruction]:
+def _bitcast_convert(op: MlirOp) -> Sequence[Instruction]:
     """HLO's pred fills a byte, StableHLO's i1 is a bit: eight of them make an i8, the first one the lowest bit."""
     (x,), (out,) = op.operands, op.shapes
     if (x.shape.dtype.kind == "pred") == (out.dtype.kind == "pred"):
-        return op.result("bitcast-convert", x)
+        return op.emit_result("bitcast-convert", x)
     wide = x.shape if out.dtype.kind == "pred" else out
     integer = "u8" if wide.dtype.bits < 8 else f"u{wide.dtype.bits}"
     dims = (*wide.dims, wide.dtype.bits)
@@ -74,19 +74,19 @@ def _bitcast_convert(op: Op) -> Sequence[Instruction]:
         one = op.emit("constant", array_shape(integer), literal=Literal.full(array_shape(integer), 1))
         shifted = op.emit("shift-right-logical", places.shape, spread, places)
         lowest = op.emit("and", places.shape, shifted, op.broadcast_scalar(one, dims))
-        return op.result("convert", _reshaped(op, lowest, out.dims))
+        return op.emit_result("convert", _reshaped(op, lowest, out.dims))
     set_bits = op.emit("shift-left", places.shape, _convert(op, _reshaped(op, x, dims), integer), places)
     zero = op.emit("constant", array_shape(integer), literal=Literal.full(array_shape(integer), 0))
     either = binary_computation("or", integer, op.scope.converter.unique_name("any_bit"))
     whole = op.emit("reduce", array_shape(integer, *out.dims), set_bits, zero, dimensions=(out.rank,), to_apply=either)
-    return op.result("bitcast-convert", _convert(op, whole, f"u{wide.dtype.bits}"))
+    return op.emit_result("bitcast-convert", _convert(op, whole, f"u{wide.dtype.bits}"))
 
 
-def _convert(op: Op, x: Instruction, dtype: str) -> Instruction:
+def _convert(op: MlirOp, x: Instruction, dtype: str) -> Instruction:
     return x if x.shape.dtype.name == dtype else op.emit("convert", x.shape.plain.with_dtype(dtype), x)
 
 
-def _reshaped(op: Op, x: Instruction, dims: tuple[int, ...]) -> Instruction:
+def _reshaped(op: MlirOp, x: Instruction, dims: tuple[int, ...]) -> Instruction:
     return x if x.shape.dims == dims else op.emit("reshape", x.shape.plain.with_dims(dims), x)
 
 

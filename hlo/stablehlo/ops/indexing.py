@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 
 __all__ = ["HANDLERS"]
 
 
-def _gather(op: Op) -> Sequence[Instruction]:
+def _gather(op: MlirOp) -> Sequence[Instruction]:
     numbers = op.get("dimension_numbers")
     attrs: dict[str, Any] = {
         "offset_dims": numbers["offset_dims"],
@@ -25,10 +25,10 @@ def _gather(op: Op) -> Sequence[Instruction]:
         attrs["start_indices_batching_dims"] = numbers["start_indices_batching_dims"]
     if op.get("indices_are_sorted"):
         attrs["indices_are_sorted"] = True
-    return op.result("gather", *op.operands[:2], **attrs)
+    return op.emit_result("gather", *op.operands[:2], **attrs)
 
 
-def _scatter(op: Op) -> Sequence[Instruction]:
+def _scatter(op: MlirOp) -> Sequence[Instruction]:
     numbers = op.get("scatter_dimension_numbers")
     attrs: dict[str, Any] = {
         "update_window_dims": numbers["update_window_dims"],
@@ -42,15 +42,15 @@ def _scatter(op: Op) -> Sequence[Instruction]:
     for flag in ("indices_are_sorted", "unique_indices"):
         if op.get(flag):
             attrs[flag] = True
-    return op.results("scatter", *op.operands, **attrs, to_apply=op.region(0))
+    return op.emit_results("scatter", *op.operands, **attrs, to_apply=op.convert_region(0))
 
 
-def _dynamic_slice(op: Op) -> Sequence[Instruction]:
-    return op.result("dynamic-slice", *op.operands, dynamic_slice_sizes=op.ints("slice_sizes"))
+def _dynamic_slice(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("dynamic-slice", *op.operands, dynamic_slice_sizes=op.ints("slice_sizes"))
 
 
-def _dynamic_update_slice(op: Op) -> Sequence[Instruction]:
-    return op.result("dynamic-update-slice", *op.operands)
+def _dynamic_update_slice(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("dynamic-update-slice", *op.operands)
 
 
 HANDLERS: Mapping[str, Handler] = {

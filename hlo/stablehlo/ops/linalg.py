@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 
 __all__ = ["HANDLERS"]
 
 
-def _cholesky(op: Op) -> Sequence[Instruction]:
-    return op.result("cholesky", *op.operands, lower=bool(op.get("lower", False)))
+def _cholesky(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("cholesky", *op.operands, lower=bool(op.get("lower", False)))
 
 
-def _triangular_solve(op: Op) -> Sequence[Instruction]:
+def _triangular_solve(op: MlirOp) -> Sequence[Instruction]:
     flags = {name: bool(op.get(name)) for name in ("left_side", "lower", "unit_diagonal")}
-    return op.result("triangular-solve", *op.operands, **flags, transpose_a=op.get("transpose_a"))
+    return op.emit_result("triangular-solve", *op.operands, **flags, transpose_a=op.get("transpose_a"))
 
 
-def _fft(op: Op) -> Sequence[Instruction]:
-    return op.result("fft", *op.operands, fft_type=op.get("fft_type"), fft_length=op.ints("fft_length"))
+def _fft(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("fft", *op.operands, fft_type=op.get("fft_type"), fft_length=op.ints("fft_length"))
 
 
 def _batch_norm(opcode: str) -> Handler:
-    def handler(op: Op) -> Sequence[Instruction]:
+    def handler(op: MlirOp) -> Sequence[Instruction]:
         attrs = {"epsilon": float(op.get("epsilon")), "feature_index": int(op.get("feature_index"))}
-        return op.results(opcode, *op.operands, **attrs)
+        return op.emit_results(opcode, *op.operands, **attrs)
 
     return handler
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 
 __all__ = ["HANDLERS", "broadcast_in_dim"]
 
 
-def broadcast_in_dim(op: Op, value: Instruction, dims: tuple[int, ...]) -> Sequence[Instruction]:
+def broadcast_in_dim(op: MlirOp, value: Instruction, dims: tuple[int, ...]) -> Sequence[Instruction]:
     """HLO's broadcast keeps sizes and wants increasing dimensions, so sizes 1 that grow are reshaped away first,
     and the rest is transposed into order."""
     out = op.shapes[0]
@@ -23,56 +23,56 @@ def broadcast_in_dim(op: Op, value: Instruction, dims: tuple[int, ...]) -> Seque
     if order != list(range(len(kept))):
         shape = array_shape(value.shape.dtype, *(kept[i][1] for i in order))
         value = op.emit("transpose", shape, value, dimensions=tuple(order))
-    return op.result("broadcast", value, dimensions=tuple(sorted(d for d, _ in kept)))
+    return op.emit_result("broadcast", value, dimensions=tuple(sorted(d for d, _ in kept)))
 
 
-def _broadcast_in_dim(op: Op) -> Sequence[Instruction]:
+def _broadcast_in_dim(op: MlirOp) -> Sequence[Instruction]:
     return broadcast_in_dim(op, op.operands[0], op.ints("broadcast_dimensions"))
 
 
-def _transpose(op: Op) -> Sequence[Instruction]:
-    return op.result("transpose", *op.operands, dimensions=op.ints("permutation"))
+def _transpose(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("transpose", *op.operands, dimensions=op.ints("permutation"))
 
 
-def _reshape(op: Op) -> Sequence[Instruction]:
-    return op.result("reshape", op.operands[0])
+def _reshape(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("reshape", op.operands[0])
 
 
-def _concatenate(op: Op) -> Sequence[Instruction]:
-    return op.result("concatenate", *op.operands, dimensions=(int(op.get("dimension")),))
+def _concatenate(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("concatenate", *op.operands, dimensions=(int(op.get("dimension")),))
 
 
-def _slice(op: Op) -> Sequence[Instruction]:
+def _slice(op: MlirOp) -> Sequence[Instruction]:
     ranges = zip(op.ints("start_indices"), op.ints("limit_indices"), op.ints("strides"), strict=True)
-    return op.result("slice", *op.operands, slice=tuple(ranges))
+    return op.emit_result("slice", *op.operands, slice=tuple(ranges))
 
 
-def _pad(op: Op) -> Sequence[Instruction]:
+def _pad(op: MlirOp) -> Sequence[Instruction]:
     low, high, interior = (op.ints(f"{k}_padding") for k in ("edge_low", "edge_high", "interior"))
     if low or not high:
         low, high = op.ints("edge_padding_low"), op.ints("edge_padding_high")
     if not low:  # HLO text has no padding of a scalar
-        return op.result("copy", op.operands[0])
-    return op.result("pad", *op.operands, padding=tuple(zip(low, high, interior, strict=True)))
+        return op.emit_result("copy", op.operands[0])
+    return op.emit_result("pad", *op.operands, padding=tuple(zip(low, high, interior, strict=True)))
 
 
-def _reverse(op: Op) -> Sequence[Instruction]:
-    return op.result("reverse", *op.operands, dimensions=op.ints("dimensions"))
+def _reverse(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("reverse", *op.operands, dimensions=op.ints("dimensions"))
 
 
-def _iota(op: Op) -> Sequence[Instruction]:
-    return op.result("iota", iota_dimension=int(op.get("iota_dimension")))
+def _iota(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("iota", iota_dimension=int(op.get("iota_dimension")))
 
 
-def _constant(op: Op) -> Sequence[Instruction]:
-    return op.result("constant", literal=op.get("value"))
+def _constant(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("constant", literal=op.get("value"))
 
 
-def _get_dimension_size(op: Op) -> Sequence[Instruction]:
-    return op.result("get-dimension-size", *op.operands, dimensions=(int(op.get("dimension")),))
+def _get_dimension_size(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("get-dimension-size", *op.operands, dimensions=(int(op.get("dimension")),))
 
 
-def _dynamic_broadcast(op: Op) -> Sequence[Instruction]:
+def _dynamic_broadcast(op: MlirOp) -> Sequence[Instruction]:
     return broadcast_in_dim(op, op.operands[0], op.ints("broadcast_dimensions"))
 
 

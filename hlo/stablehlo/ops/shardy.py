@@ -17,7 +17,7 @@ from shardc.hlo.ir.custom_calls import (
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AnySharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp, constrain
 
 __all__ = ["HANDLERS"]
 
@@ -28,7 +28,7 @@ def _marker(target: str, sharding: str = "", **frontend: str) -> Handler:
     ``frontend`` maps attributes of the op to the names under which they are kept as frontend attributes.
     """
 
-    def handler(op: Op) -> Sequence[Instruction]:
+    def handler(op: MlirOp) -> Sequence[Instruction]:
         attrs: dict[str, Any] = {"custom_call_target": target}
         if target == SHARDING_GROUP:
             attrs["custom_call_has_side_effect"] = True
@@ -51,32 +51,28 @@ def _text(name: str, value: Any) -> str:
     return _DIRECTIONS[value] if name == "allowed_direction" and isinstance(value, int) else str(value)
 
 
-def _constant(op: Op) -> Sequence[Instruction]:
-    return op.result("constant", literal=op.get("value"))
+def _constant(op: MlirOp) -> Sequence[Instruction]:
+    return op.emit_result("constant", literal=op.get("value"))
 
 
-def _named_computation(op: Op) -> Sequence[Instruction]:
+def _named_computation(op: MlirOp) -> Sequence[Instruction]:
     """A function written in place: its shardings are constraints on its operands and results."""
-    from shardc.hlo.stablehlo.functions import constrain
-
     inputs, outputs = op.get("in_shardings"), op.get("out_shardings")
     (block,) = op.regions[0]
     for position, (number, value) in enumerate(zip(block[0], op.operands, strict=True)):
         sharding = inputs[position] if inputs else None
         op.scope.values[number] = constrain(op.scope, value, sharding, op.metadata)
-    values = op.scope.converter.block(op.scope, block[3])
+    values = op.scope.converter.convert_block(op.scope, block[3])
     given = outputs or (None,) * len(values)
     return [constrain(op.scope, v, s, op.metadata) for v, s in zip(values, given, strict=True)]
 
 
-def _manual_computation(op: Op) -> Sequence[Instruction]:
+def _manual_computation(op: MlirOp) -> Sequence[Instruction]:
     """The body in place: values cross its border through calls that know both their sharding and the manual axes.
 
     What goes in is constrained to its sharding, then cut by ``GlobalToLocalShape``; ``LocalToGlobalShape`` has the
     sharding of the whole value that comes out. Between them shapes are those of one position along the manual axes.
     """
-    from shardc.hlo.stablehlo.functions import constrain
-
     scope = op.scope
     axes = (("xla.sdy.manual_axes", ",".join(map(str, op.get("manual_axes") or ()))),)
 
@@ -88,9 +84,9 @@ def _manual_computation(op: Op) -> Sequence[Instruction]:
     for number, type_, value, sharding in zip(*block[:2], op.operands, op.get("in_shardings"), strict=True):
         whole = constrain(scope, value, sharding, op.metadata)
         scope.values[number] = cross(GLOBAL_TO_LOCAL, op.tables.shape(type_), whole, None)
-        if scope.converter.made is not None:
-            scope.converter.made[number] = (whole.name,)
-    values = scope.converter.block(scope, block[3])
+        if scope.converter.op_names is not None:
+            scope.converter.op_names[number] = (whole.name,)
+    values = scope.converter.convert_block(scope, block[3])
     outputs = zip(op.shapes, values, op.get("out_shardings"), strict=True)
     return [cross(LOCAL_TO_GLOBAL, shape, value, sharding) for shape, value, sharding in outputs]
 

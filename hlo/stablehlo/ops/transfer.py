@@ -7,7 +7,7 @@ from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
-from shardc.hlo.stablehlo.scope import Handler, Op
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 from shardc.hlo.stablehlo.tables import literal_ints
 
 __all__ = ["HANDLERS"]
@@ -15,7 +15,7 @@ __all__ = ["HANDLERS"]
 _PAIRS = "_xla_send_recv_source_target_pairs"
 
 
-def _transfer(op: Op) -> dict[str, Any]:
+def _transfer(op: MlirOp) -> dict[str, Any]:
     handle = op.get("channel_handle") or {}
     attrs: dict[str, Any] = {"channel_id": int(handle.get("handle", 0))}
     if op.get("is_host_transfer"):
@@ -23,7 +23,7 @@ def _transfer(op: Op) -> dict[str, Any]:
     return attrs
 
 
-def _pairs(op: Op) -> dict[str, Any]:
+def _pairs(op: MlirOp) -> dict[str, Any]:
     """Which device sends to which, where XLA's text keeps it."""
     pairs = op.get("source_target_pairs")
     if pairs is None:
@@ -33,31 +33,31 @@ def _pairs(op: Op) -> dict[str, Any]:
     return {"frontend_attributes": ((_PAIRS, f"{{{text}}}"),)} if flat else {}
 
 
-def _together(op: Op, values: Sequence[Instruction]) -> Instruction:
+def _together(op: MlirOp, values: Sequence[Instruction]) -> Instruction:
     """The data of a transfer: the value, or all of them as a tuple."""
-    return values[0] if len(values) == 1 else op.tuple_of(values)
+    return values[0] if len(values) == 1 else op.emit_tuple(values)
 
 
 def _joined(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
 
 
-def _send(op: Op) -> Sequence[Instruction]:
+def _send(op: MlirOp) -> Sequence[Instruction]:
     *values, token = op.operands
     attrs, data = _transfer(op), _together(op, values)
     shape = tuple_shape(data.shape.plain, array_shape("u32"), token_shape())
     started = op.emit("send", shape, data, token, **attrs, **_pairs(op))
-    return op.result("send-done", started, **attrs)
+    return op.emit_result("send-done", started, **attrs)
 
 
-def _recv(op: Op) -> Sequence[Instruction]:
+def _recv(op: MlirOp) -> Sequence[Instruction]:
     attrs, data = _transfer(op), _joined(op.shapes[:-1])
     shape = tuple_shape(data, array_shape("u32"), token_shape())
     started = op.emit("recv", shape, *op.operands, **attrs, **_pairs(op))
     return _received(op, op.emit("recv-done", tuple_shape(data, token_shape()), started, **attrs))
 
 
-def _received(op: Op, whole: Instruction) -> Sequence[Instruction]:
+def _received(op: MlirOp, whole: Instruction) -> Sequence[Instruction]:
     """The results of an op from (data, token)."""
     token = op.emit("get-tuple-element", token_shape(), whole, index=1)
     data = op.emit("get-tuple-element", _joined(op.shapes[:-1]), whole, index=0)
@@ -67,30 +67,30 @@ def _received(op: Op, whole: Instruction) -> Sequence[Instruction]:
     return (*parts, token)
 
 
-def _infeed(op: Op) -> Sequence[Instruction]:
+def _infeed(op: MlirOp) -> Sequence[Instruction]:
     config = op.get("infeed_config")
     attrs = {"infeed_config": config} if config else {}
     return _received(op, op.emit("infeed", tuple_shape(_joined(op.shapes[:-1]), token_shape()), *op.operands, **attrs))
 
 
-def _outfeed(op: Op) -> Sequence[Instruction]:
+def _outfeed(op: MlirOp) -> Sequence[Instruction]:
     *values, token = op.operands
     data, config = _together(op, values), op.get("outfeed_config")
     attrs = {"outfeed_config": config} if config else {}
-    return op.result("outfeed", data, token, outfeed_shape=data.shape.plain, **attrs)
+    return op.emit_result("outfeed", data, token, outfeed_shape=data.shape.plain, **attrs)
 
 
-def _async_start(op: Op) -> Sequence[Instruction]:
+def _async_start(op: MlirOp) -> Sequence[Instruction]:
     """The region becomes a computation; what it uses from outside becomes its operands."""
-    computation, operands = op.closure(0, "async")
+    computation, operands = op.convert_closure(0, "async")
     shape = tuple_shape(tuple_shape(*(o.shape.plain for o in operands)), computation.root.shape.plain)
     return (op.emit("async-start", shape, *operands, calls=computation),)
 
 
-def _async_done(op: Op) -> Sequence[Instruction]:
+def _async_done(op: MlirOp) -> Sequence[Instruction]:
     (started,) = op.operands
     whole = op.emit("async-done", started.shape.elements[1].plain, started)
-    return (whole,) if not whole.shape.is_tuple else op.elements(whole)
+    return (whole,) if not whole.shape.is_tuple else op.emit_elements(whole)
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -7,18 +7,18 @@ from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
+from shardc.hlo.stablehlo.converter import Handler, MlirOp
 from shardc.hlo.stablehlo.ops.contraction import operand_precision
-from shardc.hlo.stablehlo.scope import Handler, Op
 
 __all__ = ["HANDLERS"]
 
 
-def _pairs(op: Op, name: str, rank: int) -> tuple[tuple[int, int], ...]:
+def _pairs(op: MlirOp, name: str, rank: int) -> tuple[tuple[int, int], ...]:
     flat = op.ints(name, (0, 0) * rank)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _window(op: Op, sizes: tuple[int, ...], strides: str, lhs_dilation: str, rhs_dilation: str) -> Window:
+def _window(op: MlirOp, sizes: tuple[int, ...], strides: str, lhs_dilation: str, rhs_dilation: str) -> Window:
     rank = len(sizes)
     ones = (1,) * rank
     reversal = tuple(bool(r) for r in op.get("window_reversal") or (False,) * rank)
@@ -36,7 +36,7 @@ def _window(op: Op, sizes: tuple[int, ...], strides: str, lhs_dilation: str, rhs
     )
 
 
-def _convolution(op: Op) -> Sequence[Instruction]:
+def _convolution(op: MlirOp) -> Sequence[Instruction]:
     numbers = op.get("dimension_numbers")
     labels = ConvDims(
         numbers["input_batch_dimension"],
@@ -56,19 +56,23 @@ def _convolution(op: Op) -> Sequence[Instruction]:
     for name in ("feature_group_count", "batch_group_count"):
         if op.get(name, 1) != 1:
             attrs[name] = int(op.get(name))
-    return op.result("convolution", *op.operands, **attrs, **operand_precision(op))
+    return op.emit_result("convolution", *op.operands, **attrs, **operand_precision(op))
 
 
-def _reduce_window(op: Op) -> Sequence[Instruction]:
+def _reduce_window(op: MlirOp) -> Sequence[Instruction]:
     window = _window(op, op.ints("window_dimensions"), "window_strides", "base_dilations", "window_dilations")
-    return op.results("reduce-window", *op.operands, window=window, to_apply=op.region(0))
+    return op.emit_results("reduce-window", *op.operands, window=window, to_apply=op.convert_region(0))
 
 
-def _select_and_scatter(op: Op) -> Sequence[Instruction]:
+def _select_and_scatter(op: MlirOp) -> Sequence[Instruction]:
     rank = op.operands[0].shape.rank
     window = _window(op, op.ints("window_dimensions", (1,) * rank), "window_strides", "", "")
-    return op.result(
-        "select-and-scatter", *op.operands, window=window, select=op.region(0, "select"), scatter=op.region(1)
+    return op.emit_result(
+        "select-and-scatter",
+        *op.operands,
+        window=window,
+        select=op.convert_region(0, "select"),
+        scatter=op.convert_region(1),
     )
 
 
