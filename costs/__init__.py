@@ -1,4 +1,4 @@
-"""The one cost model: what machines can do, what collectives, kernels and memory cost on them.
+"""The one cost model: what machines can do, what operations, kernels, collectives and memory cost on them.
 
-Start with `machines.machine`, then `network.collective_cost` and `kernels.kernel_model`.
+Start with `ops.op_cost` (the table of operations), `kernels.kernel_model` and `network.collective_cost`.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardc.costs.kernels.flops import instruction_flops
 from shardc.costs.kernels.peak_memory import estimate_peak
 from shardc.costs.kernels.trips import Executions, executions
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardc.costs.kernels.flops import instruction_flops
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.trips import executions, trip_count
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.report import wire_bytes

@@ -34,7 +34,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import Kernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.math.vector import I32, I64, PTR, constant

@@ -1,4 +1,4 @@
-"""Kernels on a device: operations, bytes, time by a roofline, and the memory that a program needs.
+"""Kernels on a device: the work of instructions, its time by a roofline, and the memory that a program needs.
 
-Start with `kernel_model`; `flops` and `traffic` count, `trips` says how often.
+Start with `kernel_model` and `work`; `traffic` counts bytes, `trips` says how often, `host_seconds` has measured rates.
 """

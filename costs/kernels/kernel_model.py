@@ -18,10 +18,10 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from shardc.costs.machines.device import Device
+from shardc.costs.ops.op_cost import Product
 
 __all__ = [
     "KernelTime",
-    "Product",
     "Work",
     "busy_seconds",
     "kernel_seconds",
@@ -39,25 +39,6 @@ _WIDE = ("f64", "c128")
 
 #: How many units may share one tile's contracted dimension.
 _SPLITS = (1, 2, 4, 8, 16, 32)
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """``batch`` products of m x k by k x n; ``rate`` names the entry of `Device.flops` that holds, ``sizes`` are the
-    bytes of an element of both operands and the result, ``terms`` the real products in one of these elements'."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-    rate: str = "f32"
-    sizes: tuple[int, int, int] = (4, 4, 4)
-    terms: int = 1
-
-    @property
-    def flops(self) -> int:
-        """Operations of one batch of real multiplications and additions."""
-        return 2 * self.batch * self.m * self.n * self.k * self.terms
 
 
 @dataclass(frozen=True, slots=True)

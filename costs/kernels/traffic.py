@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from shardc.costs.ops.table import OP_COSTS
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
 
 __all__ = ["Traffic", "instruction_traffic"]
-
-#: Operand 0 of these is read where the result says.
-_SAMPLES = frozenset({"slice", "dynamic-slice", "gather"})
-
-#: The same elements in the same order.
-_ALIASES = frozenset({"reshape", "bitcast"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ def instruction_traffic(i: Instruction, new: Instruction | None = None) -> Traff
     if i.opcode == "fusion":
         return _fusion(i.attrs["calls"], read, new)
     written = _nbytes(i)
-    if i.opcode in _SAMPLES:
+    if OP_COSTS[i.opcode].samples:
         read[0] = min(read[0], written)
     if new is not None:
         read[0], written = (_nbytes(new) if i.opcode == "scatter" else 0), _nbytes(new)
@@ -58,7 +53,9 @@ def _part(p: Instruction, users: Mapping[Instruction, Sequence[Instruction]], wh
     """Bytes of ``p`` that its users take."""
     taken = 0
     for value, user in _readers(p, users):
-        if user is None or user.opcode not in _SAMPLES or user.operands[0] is not value or value in user.operands[1:]:
+        if user is None or not OP_COSTS[user.opcode].samples:
+            return whole
+        if user.operands[0] is not value or value in user.operands[1:]:
             return whole
         taken += _nbytes(user)
     return min(whole, taken)
@@ -72,7 +69,7 @@ def _readers(
     if not found:
         yield value, None
     for user in found:
-        if user.opcode in _ALIASES:
+        if OP_COSTS[user.opcode].renames:
             yield from _readers(user, users)
         else:
             yield value, user

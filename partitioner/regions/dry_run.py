@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shardc.costs.kernels.flops import MOVES
 from shardc.costs.kernels.trips import carried_element, executions
+from shardc.costs.ops.op_cost import MOVES
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape, array_shape

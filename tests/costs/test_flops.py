@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.build import Builder, binary_computation
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import LAPACK

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shardc.costs.kernels.kernel_model import (
     KernelTime,
-    Product,
     Work,
     busy_seconds,
     kernel_seconds,
@@ -21,6 +20,7 @@ from shardc.costs.kernels.kernel_model import (
 )
 from shardc.costs.machines.device import Device, MatrixUnit
 from shardc.costs.machines.machine import load_machine, machine_names
+from shardc.costs.ops.op_cost import Product
 
 UNIT = MatrixUnit(units=2, shape=(8, 16, 32), tile=(8, 16), fill_seconds=1.0, share=0.5)
 DEVICE = Device(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from partition_support import check, layout, random_sharding, with_shardings
 
-from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh

@@ -8,8 +8,8 @@ import pytest
 from partition_programs import matmul, total
 from partition_support import layout, with_shardings
 
-from shardc.costs.kernels.flops import instruction_flops
 from shardc.costs.kernels.trips import executions, trip_count
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.build import Builder, binary_computation, make_module
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, topological

@@ -13,8 +13,8 @@ from shardc.analysis.explain.collect import Group
 from shardc.analysis.explain.explanation import Remedy, Totals
 from shardc.analysis.explain.judge import Judge
 from shardc.analysis.explain.remedies import Remedies
-from shardc.costs.kernels.flops import instruction_flops
 from shardc.costs.kernels.trips import executions
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
 from shardc.partitioner.optimise.varying import Axes, varying

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_duplicable, is_elementwise, is_fusable
 from shardc.compiler.lower.schedule.delays import Delays
-from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.simplify.eliminate_dead import live_part

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step
-from shardc.costs.kernels.flops import instruction_flops
 from shardc.costs.kernels.kernel_model import Work
-from shardc.costs.kernels.roofline import instruction_work
 from shardc.costs.kernels.traffic import Traffic, instruction_traffic
+from shardc.costs.kernels.work import instruction_work
+from shardc.costs.ops.table import instruction_flops
 
 __all__ = ["Traffic", "step_traffic", "work_of"]
 

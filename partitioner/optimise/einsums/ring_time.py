@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardc.costs.kernels.kernel_model import Product, kernel_seconds
-from shardc.costs.kernels.roofline import instruction_work
+from shardc.costs.kernels.kernel_model import kernel_seconds
 from shardc.costs.kernels.traffic import instruction_traffic
+from shardc.costs.kernels.work import instruction_work
 from shardc.costs.machines.machine import Machine
+from shardc.costs.ops.op_cost import Product
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.layout import AxisTable

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
-from shardc.costs.kernels.roofline import compute_seconds
 from shardc.costs.kernels.trips import Count, carried_element, counted
+from shardc.costs.kernels.work import compute_seconds
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, has_side_effect, topological

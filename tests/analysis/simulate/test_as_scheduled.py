@@ -13,7 +13,7 @@ import shardc
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.as_scheduled import lower_as_scheduled
 from shardc.compiler.lower.lowered import Await, Collective, Copy, Kernel, Loop, leaf_steps
-from shardc.costs.kernels.flops import instruction_flops
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.reader import read_hlo

@@ -1,0 +1,44 @@
+"""What contractions cost: two operations per multiply-add."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from shardc.costs.ops.op_cost import OpCost, Product
+from shardc.hlo.ir.ir import Instruction
+
+__all__ = ["COSTS", "product_of_sizes"]
+
+
+def _dot_flops(op: Instruction) -> int:
+    contracted: tuple[int, ...] = op.attrs.get("lhs_contracting_dims") or ()
+    return 2 * op.shape.size * math.prod(op.operands[0].shape.dims[d] for d in contracted)
+
+
+def _dot_products(op: Instruction) -> tuple[Product, ...]:
+    left, right = (o.shape.dims for o in op.operands[:2])
+    contracted: tuple[int, ...] = op.attrs.get("lhs_contracting_dims") or ()
+    batched: tuple[int, ...] = op.attrs.get("lhs_batch_dims") or ()
+    k, batch = (math.prod(left[d] for d in dims) for dims in (contracted, batched))
+    m, n = (math.prod(dims) // max(1, k * batch) for dims in (left, right))
+    return (product_of_sizes(op, batch, m, n, k),) if op.shape.size and k else ()
+
+
+def product_of_sizes(op: Instruction, batch: int, m: int, n: int, k: int) -> Product:
+    """The product that ``op`` is, with the rate and bytes of its operands' types."""
+    sides = [o.shape.dtype for o in op.operands[:2]]
+    widest = max(sides, key=lambda d: d.bits)
+    terms, name = (4, "f64" if widest.name == "c128" else "f32") if widest.is_complex else (1, widest.name)
+    precision: tuple[str, ...] = op.attrs.get("operand_precision") or ("default",)
+    if name == "f32" and "highest" not in precision:
+        name = "f32_high" if "high" in precision else "f32_default"
+    sizes = (sides[0].nbytes, sides[1].nbytes, op.shape.dtype.nbytes)
+    return Product(batch, m, n, k, name, sizes, terms)
+
+
+COSTS: Mapping[str, OpCost] = {
+    "dot": OpCost(_dot_flops, products=_dot_products),
+    "ragged-dot": OpCost(),
+    "scaled-dot": OpCost(),
+}
