@@ -142,5 +142,5 @@ def _gpu(op: Op) -> str:
         return "as simpler ops"
     if cpu != "kernel":
         return cpu
-    hero = kernel_emitter_name(op.opcode)
-    return "host" if hero is None else f"kernel: {hero}"
+    emitter = kernel_emitter_name(op.opcode)
+    return "host" if emitter is None else f"kernel: {emitter}"

@@ -31,7 +31,7 @@ def compile_module(
     profile: bool = False,
     source: str = "",
     machine: Target | None = None,
-    elsewhere: Callable[[], Executable | None] | None = None,
+    compile_remotely: Callable[[], Executable | None] | None = None,
 ) -> Executable:
     """Lower and compile a per-device module (or one for a single device) for a CPU, by default this machine's, or for
     GPUs: ``target`` as `shardc.compiler.targets.find_target` has it; what they cannot do is then for the CPU.
@@ -39,8 +39,8 @@ def compile_module(
     The answer comes from the cache on disk (``config.cache_dir``) when the same program was compiled before, and is
     then linked from the key ``source``; with ``config.check`` or a dump directory it is always made anew. With
     ``profile`` the step records the time that each of its kernels takes (`Executable.profile`). Raises
-    `UnsupportedError` for what cannot be compiled, and for tuning on GPUs. What is not in the cache is asked for
-    ``elsewhere`` before it is made.
+    `UnsupportedError` for what cannot be compiled, and for tuning on GPUs. What is not in the cache is asked of
+    ``compile_remotely`` before it is made.
     """
     config = config or Config()
     machine = machine or host_target()
@@ -62,7 +62,7 @@ def compile_module(
     need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     key = module_key(module, machine, *code_settings(config), profile, *(() if gpu is None else (gpu,)))
     # Before the entry is locked: the service may be on this computer, and have the same cache.
-    given = elsewhere() if elsewhere is not None and known(key, config) is None else None
+    given = compile_remotely() if compile_remotely is not None and known(key, config) is None else None
     return cached(key, config, build if given is None else lambda: given, source)
 
 

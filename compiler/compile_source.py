@@ -21,14 +21,14 @@ def compile_source(
     module: Callable[[], Module],
     machine: Target | None = None,
     target: str = "cpu",
-    elsewhere: Callable[[], tuple[Executable, str] | None] | None = None,
+    compile_remotely: Callable[[], tuple[Executable, str] | None] | None = None,
 ) -> Executable:
     """`compile_module` of what ``module`` makes of a source; not made when the cache knows the source's ``content``.
 
     The content must tell all that the module depends on, but shardc itself, ``machine``, ``target`` and ``config``; an
     empty one tells nothing. A program whose making logs a warning is made every time, so that its user sees it.
-    What the cache does not know is asked for ``elsewhere`` before: an executable, with a key to keep it under (or an
-    empty one), or None.
+    What the cache does not know is asked of ``compile_remotely`` before: an executable, with a key to keep it under (or
+    an empty one), or None.
     """
 
     def compiled(made: Module, source: str = "") -> Executable:
@@ -43,7 +43,7 @@ def compile_source(
     found = linked(key, config)
     if found is not None:
         return found
-    given = None if elsewhere is None else elsewhere()
+    given = None if compile_remotely is None else compile_remotely()
     if given is not None:
         executable, name = given
         return cached(name, config, lambda: executable, key) if name else executable

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EVENT_WORDS", "HEADER_WORDS", "SITE_WORDS", "ProfilePlan", "Record", "Site"]
+__all__ = ["EVENT_WORDS", "HEADER_WORDS", "SITE_WORDS", "ProfilePlan", "ProfileStep", "Record"]
 
 HEADER_WORDS, SITE_WORDS, EVENT_WORDS = 8, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ProfileStep:
     """A step of the program that is timed.
 
     ``kind`` is ``kernel``, ``copy``, ``collective`` (where it starts) or ``await`` (where it is done, if that is
@@ -61,7 +61,7 @@ class ProfilePlan:
     ``program`` is the key of what was compiled (`shardc.compiler.measured.program_key`).
     """
 
-    sites: tuple[Site, ...]
+    sites: tuple[ProfileStep, ...]
     offset: int
     events: int
     program: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from shardc.analysis.simulate.simulation import LoopInfo, Work
 from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
-from shardc.compiler.describe import holds
+from shardc.compiler.describe import describe_instruction
 from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
 from shardc.compiler.lower.schedule.kernel_costs import step_times
 from shardc.compiler.lower.schedule.step_traffic import work_of
@@ -163,7 +163,7 @@ def _arguments(module: Module) -> dict[str, str]:
 
 
 def _kernel(i: Instruction, dtype: str) -> Work:
-    return Work("kernel", i.name, i.opcode, *_where(i), holds(i), dtype)
+    return Work("kernel", i.name, i.opcode, *_where(i), describe_instruction(i), dtype)
 
 
 def _where(i: Instruction) -> tuple[str, str]:

@@ -60,9 +60,9 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
     """Time of last use, bytes on disk and path of each entry, also of what a killed process left half written."""
     for part in _FOLDERS:
         with suppress(OSError):
-            for shelf in os.scandir(folder / part):
+            for subfolder in os.scandir(folder / part):
                 with suppress(OSError):
-                    for entry in os.scandir(shelf.path):
+                    for entry in os.scandir(subfolder.path):
                         if not entry.name.endswith(".lock"):
                             with suppress(OSError):
                                 found = entry.stat()

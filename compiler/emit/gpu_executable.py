@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from shardc.compiler.clock import Clock, cores
 from shardc.compiler.emit.host_kernels import HostKernels
-from shardc.compiler.emit.interface import described
-from shardc.compiler.emit.profile_steps import EVENTS, site_of
+from shardc.compiler.emit.interface import make_executable
+from shardc.compiler.emit.profile_steps import EVENTS, make_profile_step
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.compilation import Code, GpuCompilation
 from shardc.compiler.gpu.kernel_set import GpuKernels
@@ -68,7 +68,7 @@ def build_gpu_executable(
     )
     memory = memory_analysis(lowered)
     scratch = walked.arena_bytes - lowered.plan.arena_bytes
-    return described(
+    return make_executable(
         module,
         lowered,
         target=str(target),
@@ -85,7 +85,7 @@ def build_gpu_executable(
 
 def _profile_plan(walked: GpuSteps, lowered: Lowered, module: Module) -> ProfilePlan:
     """The sites; what is recorded lies with the driver, not in the arena."""
-    sites = tuple(site_of(step, lowered.plan, kernel) for step, kernel in walked.timed)
+    sites = tuple(make_profile_step(step, lowered.plan, kernel) for step, kernel in walked.timed)
     return ProfilePlan(sites, 0, EVENTS, program_key(module))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.call.schedule import check_schedule
 from shardc.compiler.cache.cache import module_key
-from shardc.compiler.emit.schedule_of import schedule_of
+from shardc.compiler.emit.collective_schedule import collective_schedule
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable, HostArray, HostCall
 from shardc.compiler.lower.buffers.linearise import array_leaves
 from shardc.compiler.lower.expand.canonicalise_collectives import reduction_of
@@ -19,13 +19,13 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["described"]
+__all__ = ["make_executable"]
 
 
-def described(module: Module, lowered: Lowered, **code: Any) -> Executable:
+def make_executable(module: Module, lowered: Lowered, **code: Any) -> Executable:
     """The executable of ``module``, of which ``lowered`` was made, with ``code``: the fields that say how it runs."""
     collectives = tuple(_call(c, lowered) for c in lowered.collectives)
-    schedule = schedule_of(lowered.module, lowered.steps)
+    schedule = collective_schedule(lowered.module, lowered.steps)
     check_schedule(schedule, collectives, _num_devices(module))
     facts: dict[str, Any] = {
         "name": module.name,

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.emit.profile_steps import EVENTS, site_of
+from shardc.compiler.emit.profile_steps import EVENTS, make_profile_step
 from shardc.compiler.lower.lowered import Check, Lowered, Step, leaf_steps
 from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan
 from shardc.native.math.vector import I64, PTR, constant
@@ -31,7 +31,7 @@ class Probe:
     def plan(self) -> ProfilePlan:
         """Where the record lies and what its sites are; complete once the step is emitted."""
         plan = self._lowered.plan
-        sites = tuple(site_of(step, plan, self._kernels.get(step, "")) for step in self._numbers)
+        sites = tuple(make_profile_step(step, plan, self._kernels.get(step, "")) for step in self._numbers)
         return ProfilePlan(sites, self._offset, EVENTS)
 
     def start(self, builder: ir.IRBuilder, arena: ir.Value) -> None:

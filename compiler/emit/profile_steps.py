@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from shardc.compiler.describe import holds
+from shardc.compiler.describe import describe_instruction
 from shardc.compiler.lower.lowered import Await, BufferPlan, Collective, Copy, Kernel, Step
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
-from shardc.compiler.profile import Site
+from shardc.compiler.profile import ProfileStep
 
-__all__ = ["EVENTS", "site_of"]
+__all__ = ["EVENTS", "make_profile_step"]
 
 #: Events that are kept: those of 4,000 kernels in a loop of 16, in 1.5 MB.
 EVENTS = 1 << 16
 
 
-def site_of(step: Step, plan: BufferPlan, kernel: str = "") -> Site:
+def make_profile_step(step: Step, plan: BufferPlan, kernel: str = "") -> ProfileStep:
     """The site of a leaf step that takes time; ``kernel`` is the native function that it calls."""
     traffic = step_traffic(step, plan)
     if isinstance(step, Copy):
         name = step.target.name or step.source.name
         what = f"copy of {step.target.shape.plain}"
-        return Site("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
+        return ProfileStep("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
     if isinstance(step, Await):
         i = step.collective.instruction
-        return Site("await", f"{i.opcode}-done", i.name, holds(i), "", i.source, "", 0, 0, 0)
+        return ProfileStep("await", f"{i.opcode}-done", i.name, describe_instruction(i), "", i.source, "", 0, 0, 0)
     assert isinstance(step, Kernel | Collective)
     i = step.instruction
     kind = "kernel" if isinstance(step, Kernel) else "collective"
     op_name = i.metadata.op_name if i.metadata is not None else ""
     dtype = next((s.dtype.name for s in i.shape.leaves()), "")
-    return Site(
-        kind, kernel or i.opcode, i.name, holds(i), op_name, i.source, dtype, traffic.read, traffic.written,
-        traffic.flops,
+    return ProfileStep(
+        kind, kernel or i.opcode, i.name, describe_instruction(i), op_name, i.source, dtype, traffic.read,
+        traffic.written, traffic.flops,
     )  # fmt: skip

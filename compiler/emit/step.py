@@ -113,7 +113,7 @@ class _StepEmitter:
         number = self._lowered.once.steps.get(step)
         end = None
         if number is not None:
-            do, end = (self._function.append_basic_block(word) for word in ("once", "past"))
+            do, end = (self._function.append_basic_block(part) for part in ("once", "past"))
             mask = self._builder.load(self._offset(self._arena, PASSED_BY), typ=I64)
             bit = self._builder.and_(mask, ir.Constant(I64, 1 << number))
             self._builder.cbranch(self._builder.icmp_unsigned("==", bit, ir.Constant(I64, 0)), do, end)
@@ -168,7 +168,7 @@ class _StepEmitter:
         self._passed(step)
 
     def _check(self, step: Check) -> None:
-        failed, passed = (self._function.append_basic_block(f"check_{word}") for word in ("failed", "passed"))
+        failed, passed = (self._function.append_basic_block(f"check_{part}") for part in ("failed", "passed"))
         self._builder.cbranch(self._truth(step.predicate), passed, failed)
         self._builder.position_at_end(failed)
         self._leave(0, failed_check(step.index))

@@ -22,7 +22,7 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.compiler.cache.cache import kernel_digest, module_key
-from shardc.compiler.describe import holds
+from shardc.compiler.describe import describe_instruction
 from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import Executable
@@ -41,7 +41,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.native.llvm.target import Target
 from shardc.native.threads.pool import Pool
 
-__all__ = ["Choice", "Workplace", "choose", "tune"]
+__all__ = ["TuningChoice", "Workplace", "choose", "tune"]
 
 log = logging.getLogger("shardc")
 
@@ -52,12 +52,12 @@ _BYTES, _FLOPS = 10e9, 50e9
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TuningChoice:
     """What was chosen: for the program, and by `kernel_key` for kernels that gain from something else."""
 
     program: Tuning
     kernels: Mapping[str, Tuning]
-    words: Mapping[str, str]
+    descriptions: Mapping[str, str]
 
     def emit(self, target: Target, module: ir.Module, instruction: Instruction, name: str) -> ir.Function:
         """`emit_kernel` with the kernel's choice."""
@@ -65,7 +65,7 @@ class Choice:
 
     def as_dict(self) -> dict[str, Any]:
         """What differs from the defaults, as plain data: ``program`` and ``kernels`` (by what they hold)."""
-        named = {self.words.get(k, k): t.changes() for k, t in self.kernels.items() if t.changes()}
+        named = {self.descriptions.get(k, k): t.changes() for k, t in self.kernels.items() if t.changes()}
         return {"program": self.program.changes(), "kernels": named}
 
 
@@ -78,7 +78,7 @@ class Workplace:
 
     config: Config
     machine: Target
-    build: Callable[[Choice], Executable]
+    build: Callable[[TuningChoice], Executable]
     pool: Callable[[], Pool]
 
     @cached_property
@@ -94,17 +94,17 @@ class Workplace:
         return pool
 
 
-def choose(module: Module, config: Config, machine: Target) -> Choice:
+def choose(module: Module, config: Config, machine: Target) -> TuningChoice:
     """`tune` with what compiles and runs the module on this machine."""
 
-    def build(choice: Choice) -> Executable:
+    def build(choice: TuningChoice) -> Executable:
         emit = partial(choice.emit, machine)
         return build_executable(module, config, machine, kernels=emit, tuning=choice.program)
 
     return tune(module, Workplace(config, machine, build, partial(step_pool, machine, config)))
 
 
-def tune(module: Module, place: Workplace) -> Choice:
+def tune(module: Module, place: Workplace) -> TuningChoice:
     """The choice for ``module``: the kept one, or the best that `Config.tune` seconds show."""
     key = module_key(module, place.machine, "tuning", place.threads, place.config.tune)
     kept = _read(key, place)
@@ -114,10 +114,11 @@ def tune(module: Module, place: Workplace) -> Choice:
     steps = _Steps(place, deadline) if _may_run(module) else None
     program = DEFAULT if steps is None else steps.best_program(deadline - place.config.tune / 2)
     lowered = lower(module, place.config, passes=tuned_passes(PASSES, program))
-    kernels, words = _best_kernels(lowered, program, place, deadline - (0.0 if steps is None else 3 * steps.each))
-    choice = Choice(program, kernels, words)
+    end = deadline - (0.0 if steps is None else 3 * steps.each)
+    kernels, descriptions = _best_kernels(lowered, program, place, end)
+    choice = TuningChoice(program, kernels, descriptions)
     if steps is not None and kernels and not steps.gains(choice):
-        choice = Choice(program, {}, {})
+        choice = TuningChoice(program, {}, {})
     _write(key, choice, place)
     return choice
 
@@ -132,7 +133,7 @@ class _Steps:
         self._place = place
         self._deadline = deadline
         start = time.monotonic()
-        self._plain = place.build(Choice(DEFAULT, {}, {}))
+        self._plain = place.build(TuningChoice(DEFAULT, {}, {}))
         #: Seconds that it takes to build one.
         self.each = time.monotonic() - start
         self._trial = StepTrial(self._plain, place.helpers)
@@ -143,7 +144,7 @@ class _Steps:
         for candidate in program_candidates():
             if time.monotonic() + 2 * self.each > deadline:
                 break
-            other = self._place.build(Choice(candidate, {}, {}))
+            other = self._place.build(TuningChoice(candidate, {}, {}))
             if other.objects in code or other.memory["peak_bytes"] > self._plain.memory["peak_bytes"]:
                 continue
             code.add(other.objects)
@@ -154,7 +155,7 @@ class _Steps:
                 best, self._trial = candidate, rival
         return best
 
-    def gains(self, choice: Choice) -> bool:
+    def gains(self, choice: TuningChoice) -> bool:
         """Is the whole step faster with the choice's kernels than with those that the program has so far?"""
         rival = StepTrial(self._place.build(choice), self._place.helpers)
         before, after = compare([self._trial.run, rival.run], self._deadline)
@@ -190,7 +191,7 @@ def _best_kernels(
         tuning = _kernel(first[key], key, program, place, deadline)
         if tuning is not None and tuning != program:
             found[key] = tuning
-    return found, {key: holds(first[key].instruction) for key in found}
+    return found, {key: describe_instruction(first[key].instruction) for key in found}
 
 
 def _may_be_timed(i: Instruction) -> bool:
@@ -223,7 +224,7 @@ def _kernel(step: Kernel, key: str, program: Tuning, place: Workplace, deadline:
             winner = rivals[fastest - 1]
             before, after = compare([trial.runner(best), trial.runner(winner)], deadline)
             best = winner if after < _CLEARLY * before else best  # not by chance, then
-    _write(name, Choice(best, {}, {}), place)
+    _write(name, TuningChoice(best, {}, {}), place)
     return best
 
 
@@ -234,23 +235,23 @@ def _path(key: str, place: Workplace) -> Path:
     return place.config.cache_dir / "tuning" / f"{key}.json"
 
 
-def _read(key: str, place: Workplace) -> Choice | None:
+def _read(key: str, place: Workplace) -> TuningChoice | None:
     try:
         data = json.loads(_path(key, place).read_bytes())
         if data["key"] != key:
             return None
         kernels = {str(k): Tuning(**t) for k, t in data["kernels"].items()}
-        return Choice(Tuning(**data["program"]), kernels, {str(k): str(w) for k, w in data["words"].items()})
+        return TuningChoice(Tuning(**data["program"]), kernels, {str(k): str(w) for k, w in data["words"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _write(key: str, choice: Choice, place: Workplace) -> None:
+def _write(key: str, choice: TuningChoice, place: Workplace) -> None:
     data = {
         "key": key,
         "program": choice.program.changes(),
         "kernels": {k: t.changes() for k, t in choice.kernels.items()},
-        "words": dict(choice.words),
+        "words": dict(choice.descriptions),
     }
     try:
         write_atomically(_path(key, place), json.dumps(data, indent=1, sort_keys=True).encode())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.for_gpu import machine_of
 from shardc.compiler.measured import write_measured
-from shardc.compiler.profile import ProfilePlan, Record, Site
+from shardc.compiler.profile import ProfilePlan, ProfileStep, Record
 from shardc.costs.machines.measured_roofline import Roofline, described_roofline, roofline
 from shardc.hlo.config import Config
 from shardc.launcher.driver.communication import (
@@ -47,7 +47,7 @@ class ProfileRow:
     ``threads`` is how many threads were at work on average; 0 where nobody can tell (several devices in a process).
     """
 
-    site: Site
+    site: ProfileStep
     calls: int
     seconds: float
     of_step: float
@@ -94,7 +94,7 @@ class Profile:
     rows: tuple[ProfileRow, ...]
     all_steps: tuple[float, ...]
     roofline: Roofline
-    sites: tuple[Site, ...]
+    sites: tuple[ProfileStep, ...]
     events: Mapping[int, NDArray[np.int64]]
     ranks: Mapping[int, int]
     dropped: int
@@ -233,7 +233,7 @@ def _added(rows: Sequence[ProfileRow]) -> ProfileRow:
     return ProfileRow(rows[0].site, calls, seconds, share, *parts)
 
 
-def _facts(site: Site) -> dict[str, Any]:
+def _facts(site: ProfileStep) -> dict[str, Any]:
     facts = asdict(site)
     return {k: v for k, v in facts.items() if k not in ("kind", "name") and v != ""}
 

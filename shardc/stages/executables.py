@@ -37,11 +37,11 @@ Made = tuple["Executable", Mapping[str, float]]
 @dataclass(frozen=True, slots=True)
 class Making:
     """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one), or has it
-    from ``elsewhere``, a compile service, if there is one. ``title`` is what the other ranks hear of it."""
+    from ``compile_remotely``, a compile service, if there is one. ``title`` is what the other ranks hear of it."""
 
     key: Callable[[], str]
     build: Callable[[Target | None], Made]
-    elsewhere: Elsewhere | None = None
+    compile_remotely: Elsewhere | None = None
     title: Callable[[], str] = lambda: "a program"
 
 
@@ -54,7 +54,7 @@ def making_of(
 ) -> Making:
     """Of a ``program``, which is not made when the cache knows its ``content``, or another rank does."""
 
-    elsewhere = _elsewhere(config, program, target)
+    compile_remotely = _elsewhere(config, program, target)
 
     def build(machine: Target | None) -> Made:
         seconds: dict[str, float] = {}
@@ -70,8 +70,8 @@ def making_of(
             from shardc.compiler.compile_source import compile_source
 
             known, ask = content, None
-            if elsewhere is not None:
-                known, ask = content or elsewhere.source(machine), partial(elsewhere.executable, machine)
+            if compile_remotely is not None:
+                known, ask = content or compile_remotely.source(machine), partial(compile_remotely.executable, machine)
             executable = compile_source(known, config, module, machine, target, ask)
         seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - start
         return executable, seconds
@@ -83,33 +83,33 @@ def making_of(
             return _key(_to_compile(program(), config)[0], config, target)
         return f"{content} {code_settings(config)} {_device(target)}"
 
-    return Making(key, build, elsewhere, title or (lambda: program().module.name))
+    return Making(key, build, compile_remotely, title or (lambda: program().module.name))
 
 
 def making_of_partitioned(partitioned: Partitioned, *, profile: bool = False, target: str = "cpu") -> Making:
     """Of a per-device program; with ``profile`` its steps record what each kernel takes."""
     config, propagated = partitioned.program.config, partitioned.propagated
     stages = {"conservative": propagated.conservative, "options": partitioned.options, "profile": profile}
-    elsewhere = _elsewhere(config, lambda: partitioned.program, target, **stages)
+    compile_remotely = _elsewhere(config, lambda: partitioned.program, target, **stages)
 
     def build(machine: Target | None) -> Made:
         from shardc.compiler.compile import compile_module
 
         def ask() -> Executable | None:
-            given = None if elsewhere is None else elsewhere.executable(machine)
+            given = None if compile_remotely is None else compile_remotely.executable(machine)
             return None if given is None else given[0]
 
         start = time.perf_counter()
         with collector_paused():
             executable = compile_module(
-                partitioned.compiled_module, config, target, profile=profile, machine=machine, elsewhere=ask
+                partitioned.compiled_module, config, target, profile=profile, machine=machine, compile_remotely=ask
             )
         return executable, {"compile": time.perf_counter() - start}
 
     return Making(
         lambda: _key(partitioned.compiled_module, config, target, profile),
         build,
-        elsewhere,
+        compile_remotely,
         lambda: partitioned.module.name,
     )
 
@@ -166,7 +166,7 @@ def handed_out(making: Making, transport: Transport) -> Made:
             mine = e
     given: Ticket | bytes | ShardcError | None = None
     if rank == 0:
-        given = _handed(mine) if making.elsewhere is None else making.elsewhere.ticket or _handed(mine)
+        given = _handed(mine) if making.compile_remotely is None else making.compile_remotely.ticket or _handed(mine)
     answer = exchange(given)[0]
     if not isinstance(answer, bytes | ShardcError):
         mine = mine or _fetched(making, answer)
@@ -188,10 +188,10 @@ def _handed(mine: Made | ShardcError | None) -> bytes | ShardcError | None:
 
 def _fetched(making: Making, ticket: Ticket) -> Made | None:
     """What rank 0's ``ticket`` is for, from the service; None where this rank cannot have it from there."""
-    if making.elsewhere is None:
+    if making.compile_remotely is None:
         return None
     from shardc.service.client.compile_remotely import redeemed
 
     start = time.perf_counter()
-    executable = redeemed(ticket, making.elsewhere.config)
+    executable = redeemed(ticket, making.compile_remotely.config)
     return None if executable is None else (executable, {"service": time.perf_counter() - start})

@@ -20,7 +20,7 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.load.step import run_single
 from shardc.compiler.tune import tune as tune_module
 from shardc.compiler.tune.trial import StepTrial, compare
-from shardc.compiler.tune.tune import Choice, Workplace, tune
+from shardc.compiler.tune.tune import TuningChoice, Workplace, tune
 from shardc.compiler.tuning import DEFAULT, Tuning, kernel_candidates
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate
@@ -47,8 +47,8 @@ IMAGES = (
 )
 
 
-def place(config: Config, module: Module, build: Callable[[Choice], Executable] | None = None) -> Workplace:
-    def made(choice: Choice) -> Executable:
+def place(config: Config, module: Module, build: Callable[[TuningChoice], Executable] | None = None) -> Workplace:
+    def made(choice: TuningChoice) -> Executable:
         emit = partial(choice.emit, host_target())
         return build_executable(module, config, host_target(), kernels=emit, tuning=choice.program)
 
@@ -136,7 +136,7 @@ def test_more_memory_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tune_module, "kernel_candidates", lambda i: [])
     module = program(PRODUCT)
 
-    def build(choice: Choice, extra: int) -> Executable:
+    def build(choice: TuningChoice, extra: int) -> Executable:
         tuning = choice.program
         made = build_executable(module, config, host_target(), tuning=tuning)
         peak = made.memory["peak_bytes"] + (extra if tuning != DEFAULT else 0)

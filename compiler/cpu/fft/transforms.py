@@ -151,7 +151,7 @@ class _Stages:
         x: ir.Value,
         y: ir.Value,
         p: int,
-        apart: int,
+        distance: int,
         s: int,
         source: ir.Value,
         target: ir.Value,
@@ -159,7 +159,7 @@ class _Stages:
         lanes: int,
     ) -> None:
         b = self.b
-        values = [self.load(x, b.add(source, constant(I64, u * apart)), lanes) for u in range(p)]
+        values = [self.load(x, b.add(source, constant(I64, u * distance)), lanes) for u in range(p)]
         for q, value in enumerate(butterfly(b, values, inverse=self.inverse)):
             if q and turns:
                 real, imaginary = (splat(b, part, lanes) for part in turns[q - 1])

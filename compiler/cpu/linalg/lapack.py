@@ -101,9 +101,9 @@ class _Calls:
         for number, begin in enumerate(self.routine.begin):
             if begin == "~":
                 fill_zeros(self.b, self.room[number], self.results[number].size * self.real.nbytes)
-        words = [constant(I32, blas.ROW_MAJOR), *(self._argument(a, matrix) for a in self.routine.arguments)]
-        function = blas.declare(self.b.module, self.routine.symbol, [w.type for w in words])
-        info = self.b.call(function, words)
+        arguments = [constant(I32, blas.ROW_MAJOR), *(self._argument(a, matrix) for a in self.routine.arguments)]
+        function = blas.declare(self.b.module, self.routine.symbol, [a.type for a in arguments])
+        info = self.b.call(function, arguments)
         for number, begin in enumerate(self.routine.begin):
             if begin == "~":
                 self._from_pairs(number, matrix)

@@ -136,10 +136,10 @@ def _cholesky_call(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value) 
     """
     b, n = e.entry.builder, i.shape.dims[-1]
     lower = i.attrs.get("lower", False)
-    words = [constant(I32, blas.COLUMN_MAJOR), constant(I8, ord("U" if lower else "L")), constant(I32, n)]
-    words += [place, constant(I32, n)]
-    function = blas.declare(b.module, f"scipy_LAPACKE_{blas.LAPACK[kind.name]}potrf", [w.type for w in words])
-    info = b.call(function, words)
+    arguments = [constant(I32, blas.COLUMN_MAJOR), constant(I8, ord("U" if lower else "L")), constant(I32, n)]
+    arguments += [place, constant(I32, n)]
+    function = blas.declare(b.module, f"scipy_LAPACKE_{blas.LAPACK[kind.name]}potrf", [a.type for a in arguments])
+    info = b.call(function, arguments)
     with counted(b, 0, n) as row:
         _clear_triangle(b, place, row, n, kind, lower=lower)
     with b.if_then(b.icmp_signed("!=", info, constant(I32, 0))):
@@ -217,10 +217,10 @@ def emit_triangular_solve(kernel: Kernel) -> None:
 def _solve_call(e: CpuEmitter, i: Instruction, kind: DType, left: ir.Value, right: ir.Value) -> None:
     b = e.entry.builder
     rows, columns = i.shape.dims[-2:]
-    words = [constant(I32, w) for w in (blas.ROW_MAJOR, *_trsm_flags(i), rows, columns)]
-    words += [scale(b, kind, 1.0), left, constant(I32, i.operands[0].shape.dims[-1]), right, constant(I32, columns)]
+    arguments = [constant(I32, w) for w in (blas.ROW_MAJOR, *_trsm_flags(i), rows, columns)]
+    arguments += [scale(b, kind, 1.0), left, constant(I32, i.operands[0].shape.dims[-1]), right, constant(I32, columns)]
     symbol = f"scipy_cblas_{blas.LAPACK[kind.name]}trsm"
-    b.call(blas.declare(b.module, symbol, [w.type for w in words]), words)
+    b.call(blas.declare(b.module, symbol, [a.type for a in arguments]), arguments)
 
 
 def _trsm_flags(i: Instruction) -> tuple[int, int, int, int]:

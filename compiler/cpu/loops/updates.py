@@ -52,11 +52,11 @@ def _copy_unless_same(kernel: Kernel, e: CpuEmitter, target: ir.Value, source: i
 def _copy(nbytes: int, count: int, part: Part) -> None:
     """A share of a copy: memory as integers, in vectors."""
     target, source = part.shared
-    words = array_shape("u64", nbytes // 8) if nbytes % 8 == 0 else array_shape("u8", nbytes)
-    leaf = Instruction("parameter", words, attrs=MappingProxyType({"index": 0}))
+    whole = array_shape("u64", nbytes // 8) if nbytes % 8 == 0 else array_shape("u8", nbytes)
+    leaf = Instruction("parameter", whole, attrs=MappingProxyType({"index": 0}))
     e = part.emitter({leaf: source})
-    output = Output(target, words, _value_of(leaf), streamed=part.tuning.streamed)
-    emit_map(e, words.dims, [output], span=Span(count, part.begin, part.end))
+    output = Output(target, whole, _value_of(leaf), streamed=part.tuning.streamed)
+    emit_map(e, whole.dims, [output], span=Span(count, part.begin, part.end))
     e.finish()
 
 

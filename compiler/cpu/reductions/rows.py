@@ -206,8 +206,8 @@ class _Rows:
         inner, most = 1, 1 << 30
         for d, following in zip(reversed(frame.reduced), [*reversed(frame.reduced[:-1]), None], strict=True):
             inner *= frame.dims[d]
-            apart = (s is not None and (d in s) != (following in s) for s in self.plan.spots.values())
-            if following is not None and any(apart):
+            differs = (s is not None and (d in s) != (following in s) for s in self.plan.spots.values())
+            if following is not None and any(differs):
                 most = min(most, inner & -inner)
         return most if most >= _FEWEST else 1 << 30
 

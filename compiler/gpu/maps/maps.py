@@ -141,8 +141,8 @@ class PlannedMap:
         for o, offset in zip(self.outputs, self.stores, strict=True):
             value = o.element(e, self.space.index, ())
             at, step, lanes, vector = e.split(offset)
-            apart = lanes > 1 and (step != 1 or vector is not None)
-            found.append(Found(frame, value, e.index(offset) if apart else at, lanes))
+            scattered = lanes > 1 and (step != 1 or vector is not None)
+            found.append(Found(frame, value, e.index(offset) if scattered else at, lanes))
         return found
 
     def store(self, found: Sequence[Found]) -> None:

@@ -89,12 +89,12 @@ class _Runs:
     def __init__(self, b: ir.IRBuilder, place: Place, own: int, number: ir.Value) -> None:
         self.run = min(own, max(1, _RUN // place.size))
         self.count = own // self.run
-        self.apart = place.free // self.count
+        self.spacing = place.free // self.count
         self.first = b.mul(number, constant(I64, self.run))
 
     def at(self, b: ir.IRBuilder, own: int) -> ir.Value:
         run, lane = divmod(own, self.run)
-        return b.add(self.first, constant(I64, run * self.apart + lane))
+        return b.add(self.first, constant(I64, run * self.spacing + lane))
 
     def read(self, b: ir.IRBuilder, base: ir.Value, place: Place, k: int) -> list[tuple[ir.Value, ...]]:
         """The elements at depth ``k``, by run and part."""
@@ -104,7 +104,7 @@ class _Runs:
             start = b.gep(base, [self.first], source_etype=memory_type(place.dtype))
             parts = []
             for part in range(part_count(place.dtype)):
-                offset = part * place.plane + (k * place.pitch + n * self.apart) * place.size
+                offset = part * place.plane + (k * place.pitch + n * self.spacing) * place.size
                 pointer = b.gep(start, [constant(I32, offset)], source_etype=I8)
                 value = b.load(pointer, typ=t, align=min(_RUN, self.run * place.size))
                 parts.append(value if place.dtype.is_complex else decode(b, value, place.dtype))

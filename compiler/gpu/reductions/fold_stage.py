@@ -94,9 +94,9 @@ class FoldStage:
             b = deepest([at, value], frame).builder
             memory.store(b, value.wide(lanes), to, at.value, dtype, None)
             return
-        apart = self.e.index(offset)
-        b = deepest([apart, value], frame).builder
-        memory.scatter(b, value.wide(lanes), to, apart.wide(lanes)[0], dtype)
+        at = self.e.index(offset)
+        b = deepest([at, value], frame).builder
+        memory.scatter(b, value.wide(lanes), to, at.wide(lanes)[0], dtype)
 
     def _finished(self, use: FoldUse, total: list[Val]) -> list[Val]:
         fold = use.fold

@@ -48,7 +48,7 @@ class ScatterPlaces:
         self.size = self.positions * self.columns
 
     @property
-    def apart(self) -> bool:
+    def disjoint(self) -> bool:
         """Does the program say that no two windows meet? Their starts may differ and windows overlap all the same."""
         return bool(self.attrs.get("unique_indices", False)) and self.position_dims == self.batch
 

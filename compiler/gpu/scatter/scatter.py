@@ -50,7 +50,7 @@ def emit_scatter(kernel: GpuKernel) -> None:
     emit_maps(kernel, leaves, copied)
     if not places.size or 0 in places.dims:
         return
-    if places.positions == 1 or places.apart:
+    if places.positions == 1 or places.disjoint:
         GridMap(_ScatterMap(kernel, places, atomic=False)).emit()
     elif _atomic(kernel, places):
         GridMap(_ScatterMap(kernel, places, atomic=True)).emit()

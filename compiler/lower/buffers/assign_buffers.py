@@ -33,7 +33,7 @@ def assign_buffers(linear: Linear, shared: Mapping[Buffer, ReplicaGroups] = NOTH
     """
     liveness = live_ranges(linear.steps, linear.results)
     groups = _joined(linear, liveness, shared)
-    places, arena_bytes = _pack(groups.at_home(), groups.elsewhere(shared))
+    places, arena_bytes = _pack(groups.in_results(), groups.on_their_own(shared))
     sections = []
     for members in dict.fromkeys(shared.values()):
         inside = [groups.of[b] for b, m in shared.items() if m == members]
@@ -67,7 +67,7 @@ def peak_of(linear: Linear) -> Peak:
     liveness = live_ranges(linear.steps, linear.results)
     groups = _joined(linear, liveness, NOTHING_SHARED)
     changes: dict[int, int] = {}
-    for group in (*groups.at_home(), *groups.elsewhere()):
+    for group in (*groups.in_results(), *groups.on_their_own()):
         for first, end in runs_of(group.mask):
             changes[first] = changes.get(first, 0) + group.nbytes
             changes[end] = changes.get(end, 0) - group.nbytes
@@ -84,17 +84,17 @@ def peak_of(linear: Linear) -> Peak:
     return Peak(most, step)
 
 
-def _joined(linear: Linear, liveness: Liveness, apart: Container[Buffer]) -> _Groups:
-    """Buffers that ``apart`` does not hold, joined."""
+def _joined(linear: Linear, liveness: Liveness, separate: Container[Buffer]) -> _Groups:
+    """Buffers that ``separate`` does not hold, joined."""
     groups = _Groups(linear, liveness)
-    for wish in groups.wishes:
-        if wish.result not in apart and wish.operand not in apart:
-            groups.join(wish)
+    for pair in groups.pairs:
+        if pair.result not in separate and pair.operand not in separate:
+            groups.join(pair)
     return groups
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _InPlacePair:
     """A step writes ``result`` reading ``operand`` at the same element: one place for both would be good."""
 
     priority: tuple[int, int]
@@ -105,8 +105,8 @@ class _Wish:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Buffers in one place. ``home`` is the result buffer that the place is; ``frozen`` memory is only read. ``lead``
-    stands for all of them. ``wishes`` are those of its buffers as results, ``asked`` those of its buffers as operands.
+    """Buffers in one place. ``result`` is the result buffer that the place is; ``frozen`` memory is only read. ``lead``
+    stands for all of them. In-place pairs are listed by the group of their result and by that of their operand.
 
     ``held`` as in `Liveness`, of all members.
     """
@@ -116,10 +116,10 @@ class _Group:
     written: int
     nbytes: int
     held: dict[Collective, int] = field(default_factory=dict)
-    home: Buffer | None = None
+    result: Buffer | None = None
     frozen: bool = False
-    wishes: list[_Wish] = field(default_factory=list)
-    asked: list[_Wish] = field(default_factory=list)
+    as_result: list[_InPlacePair] = field(default_factory=list)
+    as_operand: list[_InPlacePair] = field(default_factory=list)
     lead: Buffer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,22 +138,22 @@ class _Groups:
         for b in linear.buffers:
             times = liveness.live.get(b, 0), liveness.written.get(b, 0)
             group = _Group([b], *times, b.nbytes, dict(liveness.held.get(b, {})))
-            group.home = b if b.space == "result" else None
+            group.result = b if b.space == "result" else None
             group.frozen = b.space in ("argument", "constant")
             self.of[b] = group
         for r, a in linear.aliases:
             donated = self.of[linear.parameters[a]]
             donated.frozen = False
             self._merge(self.of[linear.results[r]], donated)
-        self.wishes = sorted(_wishes(linear, liveness), key=lambda w: w.priority)
-        for wish in self.wishes:
-            self.of[wish.result].wishes.append(wish)
-            self.of[wish.operand].asked.append(wish)
+        self.pairs = sorted(_in_place_pairs(linear, liveness), key=lambda w: w.priority)
+        for pair in self.pairs:
+            self.of[pair.result].as_result.append(pair)
+            self.of[pair.operand].as_operand.append(pair)
 
-    def join(self, wish: _Wish) -> None:
-        """Put both ends of ``wish`` in one place if that place then holds one value at a time."""
-        a, b = self.of[wish.result], self.of[wish.operand]
-        if a is b or a.frozen or b.frozen or (a.home is not None and b.home is not None):
+    def join(self, pair: _InPlacePair) -> None:
+        """Put both ends of ``pair`` in one place if that place then holds one value at a time."""
+        a, b = self.of[pair.result], self.of[pair.operand]
+        if a is b or a.frozen or b.frozen or (a.result is not None and b.result is not None):
             return
         if a.live & b.live or a.written & b.written:
             return
@@ -167,7 +167,7 @@ class _Groups:
         """Is ``user`` in use while a transfer reads ``holder``, other than as what that transfer writes in place?"""
         for held in holder.held.values():
             started = held & -held
-            own = any(w.bit << 1 == started and self.of[w.operand] is holder for w in user.wishes)
+            own = any(w.bit << 1 == started and self.of[w.operand] is holder for w in user.as_result)
             if not own and held & user.mask:
                 return True
         return False
@@ -175,7 +175,7 @@ class _Groups:
     def _overwrites(self, writer: _Group, reader: _Group) -> bool:
         """Is ``writer`` written while ``reader`` holds a value, but for operands there that nobody reads afterwards?"""
         bits = writer.written & reader.live
-        for w in min(writer.wishes, reader.asked, key=len) if bits else ():
+        for w in min(writer.as_result, reader.as_operand, key=len) if bits else ():
             between = self.of[w.result] is writer and self.of[w.operand] is reader
             if between and not reader.live & (w.bit << 1):
                 bits &= ~w.bit
@@ -183,62 +183,62 @@ class _Groups:
 
     def _merge(self, a: _Group, b: _Group) -> None:
         """One place, led by what leads ``a``; the smaller one moves, so that chains cost no more than trees."""
-        lead, home = a.lead, a.home or b.home
+        lead, result = a.lead, a.result or b.result
         if len(a.members) < len(b.members):
             a, b = b, a
-        a.lead, a.home, a.nbytes = lead, home, max(a.nbytes, b.nbytes)
+        a.lead, a.result, a.nbytes = lead, result, max(a.nbytes, b.nbytes)
         a.members += b.members
         a.live |= b.live
         a.written |= b.written
         for collective, held in b.held.items():
             a.held[collective] = a.held.get(collective, 0) | held
-        a.wishes += b.wishes
-        a.asked += b.asked
+        a.as_result += b.as_result
+        a.as_operand += b.as_operand
         for member in b.members:
             self.of[member] = a
 
-    def at_home(self) -> list[_Group]:
+    def in_results(self) -> list[_Group]:
         """Groups that lie in a result, in order of their first buffer."""
-        return [g for g in dict.fromkeys(self.of.values()) if g.home is not None]
+        return [g for g in dict.fromkeys(self.of.values()) if g.result is not None]
 
-    def elsewhere(self, besides: Container[Buffer] = ()) -> list[_Group]:
+    def on_their_own(self, besides: Container[Buffer] = ()) -> list[_Group]:
         """Groups that need a place of their own, each once, in order of their first buffer."""
         unique = dict.fromkeys(self.of.values())
-        return [g for g in unique if g.home is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
+        return [g for g in unique if g.result is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
 
 
-def _wishes(linear: Linear, liveness: Liveness) -> Iterable[_Wish]:
+def _in_place_pairs(linear: Linear, liveness: Liveness) -> Iterable[_InPlacePair]:
     """Updates in place come first, then copies that would vanish, then elementwise kernels and reductions in place."""
     for step in leaf_steps(linear.steps):
         position = liveness.positions[step]
         bit = 1 << (2 * position)
         if isinstance(step, Copy):
-            yield _Wish((1, position), bit, step.target, step.source)
+            yield _InPlacePair((1, position), bit, step.target, step.source)
         elif isinstance(step, Kernel | Collective):
             rank = 2 if new_part(step.instruction) is None else 0  # in place, updates need no copy of the whole
             for result, operand in step.in_place:
                 place = step.operands[operand]
                 slots = [n for n, o in enumerate(step.operands) if o is place]
                 if all((result, n) in step.in_place for n in slots):
-                    yield _Wish((rank, position), bit, step.results[result], place)
+                    yield _InPlacePair((rank, position), bit, step.results[result], place)
 
 
 def _ref(b: Buffer, group: _Group, places: dict[_Group, BufferRef]) -> BufferRef:
     if b.space in ("argument", "constant"):
         return BufferRef(b.space, b.index, b.offset, b.nbytes)
-    if group.home is not None:
-        return BufferRef("result", group.home.index, 0, b.nbytes)
+    if group.result is not None:
+        return BufferRef("result", group.result.index, 0, b.nbytes)
     place = places[group]
     return BufferRef(place.space, place.index, place.offset, b.nbytes)
 
 
-def _pack(homes: Sequence[_Group], groups: Sequence[_Group]) -> tuple[dict[_Group, BufferRef], int]:
-    """Where groups without a home lie: in results while those are not in use, or in the arena; and its bytes."""
-    regions = [Block(g.mask, g.home.nbytes) for g in homes if g.home is not None]
+def _pack(holders: Sequence[_Group], groups: Sequence[_Group]) -> tuple[dict[_Group, BufferRef], int]:
+    """Where groups that are no result lie: in results while those are not in use, or in the arena; and its bytes."""
+    regions = [Block(g.mask, g.result.nbytes) for g in holders if g.result is not None]
     found, arena = pack(regions, [Block(g.mask, g.nbytes) for g in groups], ARENA_HEADER)
     places = {}
     for group, place in zip(groups, found, strict=True):
-        home = None if place.region is None else homes[place.region].home
-        space, index = ("arena", 0) if home is None else ("result", home.index)
+        result = None if place.region is None else holders[place.region].result
+        space, index = ("arena", 0) if result is None else ("result", result.index)
         places[group] = BufferRef(space, index, place.offset, group.nbytes)
     return places, arena

@@ -8,7 +8,7 @@ from shardc.collectives.call.call import SECTION_ALIGNMENT, BufferRef
 from shardc.compiler.executable import ARENA_HEADER
 from shardc.compiler.lower.buffers.linearise import Linear
 from shardc.compiler.lower.buffers.liveness import Liveness, live_ranges, reads_of, writes_of
-from shardc.compiler.lower.buffers.share_results import ALIKE
+from shardc.compiler.lower.buffers.share_results import SAME_FOR_ALL
 from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
 from shardc.hlo.errors import VerificationError
 
@@ -63,7 +63,7 @@ def _check_sections(linear: Linear, plan: BufferPlan) -> None:
 
 
 def _gives_alike(step: Step) -> TypeGuard[Collective]:
-    return isinstance(step, Collective) and step.instruction.opcode in ALIKE
+    return isinstance(step, Collective) and step.instruction.opcode in SAME_FOR_ALL
 
 
 def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> None:

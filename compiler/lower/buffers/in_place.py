@@ -65,11 +65,11 @@ def _fusion_pairs(computation: Computation) -> list[tuple[int, int]]:
 def _elementwise_parameters(computation: Computation, roots: Sequence[Instruction]) -> list[int]:
     """Parameters of a fused computation that are read only at the element that is being written."""
     at_element = set(roots)
-    elsewhere: set[Instruction] = set()
+    moved: set[Instruction] = set()
     for i in reversed(computation.instructions):
         if i.opcode in ("parameter", "tuple"):
             continue
-        same = i in at_element and i not in elsewhere and is_elementwise(i)
+        same = i in at_element and i not in moved and is_elementwise(i)
         for o in i.operands:
-            (at_element if same and o.shape.dims == roots[0].shape.dims else elsewhere).add(o)
-    return [p.attrs["index"] for p in computation.parameters if p in at_element and p not in elsewhere]
+            (at_element if same and o.shape.dims == roots[0].shape.dims else moved).add(o)
+    return [p.attrs["index"] for p in computation.parameters if p in at_element and p not in moved]

@@ -17,10 +17,10 @@ from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
 from shardc.hlo.ir.groups import ReplicaGroups
 
-__all__ = ["ALIKE", "share_results"]
+__all__ = ["SAME_FOR_ALL", "share_results"]
 
 #: Collectives that give all members the same.
-ALIKE = frozenset({"all-reduce", "all-gather"})
+SAME_FOR_ALL = frozenset({"all-reduce", "all-gather"})
 #: Bytes of a result that are worth it.
 _LEAST = 64 << 10
 
@@ -58,7 +58,7 @@ def _wished(linear: Linear, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
     wished: dict[Buffer, ReplicaGroups] = {}
     writer: dict[Buffer, Collective] = {}
     for step in leaf_steps(linear.steps):
-        if isinstance(step, Collective) and step.instruction.opcode in ALIKE:
+        if isinstance(step, Collective) and step.instruction.opcode in SAME_FOR_ALL:
             groups = step.instruction.attrs["replica_groups"]
             large = (b for b in step.results if b.nbytes >= _LEAST and plan.ref(b).space == "arena")
             wished |= dict.fromkeys(large, groups)

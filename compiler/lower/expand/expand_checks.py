@@ -91,8 +91,8 @@ def _almost(m: _Maker, x: Instruction, y: Instruction) -> Instruction:
     """The same, or no further apart than the tolerance; complex numbers by their parts."""
     if x.shape.dtype.is_complex:
         return m.op("and", *(_almost(m, m.part(o, x), m.part(o, y)) for o in ("real", "imag")))
-    apart = m.op("subtract", m.convert(x, "f64"), m.convert(y, "f64"))
-    near = m.compare("LE", m.op("abs", apart), m.full(limits_of(m.like).tolerance, apart.shape))
+    difference = m.op("subtract", m.convert(x, "f64"), m.convert(y, "f64"))
+    near = m.compare("LE", m.op("abs", difference), m.full(limits_of(m.like).tolerance, difference.shape))
     return m.op("or", _same(m, x, y), near)
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from shardc.compiler.lower.buffers.linearise import Linear, array_leaves
 from shardc.compiler.lower.buffers.liveness import reads_of, writes_of
+from shardc.compiler.lower.buffers.share_results import SAME_FOR_ALL
 from shardc.compiler.lower.lowered import (
     Await,
     Branch,
@@ -77,7 +78,7 @@ def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
         steps=steps,
         wanted=received,
         results=_written_by(linear, plan, steps, received),
-        in_place=flow.apart(linear, plan, found),
+        in_place=flow.results_in_place(linear, plan, found),
     )
 
 
@@ -178,7 +179,7 @@ class _Flow:
         else:
             everybody = len(groups.expand()) == 1
             whole, some = (self.axes.all, self.axes.all) if everybody else (0, self.axes.all)
-        return before & ~whole | some & ~whole if step.instruction.opcode in _ALIKE else before | some
+        return before & ~whole | some & ~whole if step.instruction.opcode in SAME_FOR_ALL else before | some
 
     def _forwards(self, steps: Sequence[Step], decided: _Axes) -> bool:
         """One round over steps that run or not by something that varies over ``decided``; did anything change?"""
@@ -223,7 +224,7 @@ class _Flow:
                     want(b, axes)
         return changed
 
-    def apart(self, linear: Linear, plan: BufferPlan, once: Mapping[Step, _Axes]) -> tuple[int, ...]:
+    def results_in_place(self, linear: Linear, plan: BufferPlan, once: Mapping[Step, _Axes]) -> tuple[int, ...]:
         """The results that may lie in a donated argument of all devices that share it: its other readers are then
         behind a stop, where devices wait for each other, when the first of them writes."""
         split = [self._split(sharding) for sharding in self.parameters]
@@ -253,10 +254,6 @@ class _Flow:
             and self.parameters[a] == self.results[r]
             and waits(last.get(a, -1), first.get(r, len(linear.steps)))
         )
-
-
-#: Collectives that give all members the same.
-_ALIKE = frozenset({"all-reduce", "all-gather"})
 
 
 def _is_own(i: Instruction) -> bool:

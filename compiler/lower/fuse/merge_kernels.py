@@ -229,13 +229,13 @@ class _Merging:
 def _clusters(computation: Computation) -> list[list[Instruction]]:
     """Every instruction with its reshapes and elements, which take no time; parameters and constants left out."""
     found: dict[Instruction, list[Instruction]] = {}
-    home: dict[Instruction, list[Instruction]] = {}
+    cluster: dict[Instruction, list[Instruction]] = {}
     for i in computation:
         if i.opcode in ("parameter", "constant"):
             continue
-        follows = (is_alias(i) or i.opcode == "get-tuple-element") and i.operands[0] in home
-        home[i] = home[i.operands[0]] if follows else found.setdefault(i, [])
-        home[i].append(i)
+        follows = (is_alias(i) or i.opcode == "get-tuple-element") and i.operands[0] in cluster
+        cluster[i] = cluster[i.operands[0]] if follows else found.setdefault(i, [])
+        cluster[i].append(i)
     return list(found.values())
 
 

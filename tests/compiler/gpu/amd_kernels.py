@@ -1,4 +1,4 @@
-"""Kernels of every hero as one object for an AMD GPU (``python -m tests.compiler.gpu.amd_kernels [all]``).
+"""Kernels of every emitter as one object for an AMD GPU (``python -m tests.compiler.gpu.amd_kernels [all]``).
 
 Prints a line per kernel. A process of its own, since LLVM ends it where it cannot lower something.
 """
@@ -17,7 +17,7 @@ from tests.compiler.gpu.gpu_kinds import KINDS, instruction_of
 def main(everything: bool) -> None:
     target = gpu_target("rocm:gfx90a")
     module = new_amdgpu_module("kernels", target)
-    kinds = KINDS if everything else {k.hero: k for k in reversed(KINDS)}.values()
+    kinds = KINDS if everything else {k.emitter: k for k in reversed(KINDS)}.values()
     launched = []
     for number, kind in enumerate(kinds):
         launches = emit_gpu_kernel(module, instruction_of(kind), f"k{number}", target, frozenset(dict(kind.in_place)))
@@ -26,7 +26,7 @@ def main(everything: bool) -> None:
     assert code.startswith(b"\x7fELF")
     for kind, symbol in launched:
         assert f"{symbol}.kd".encode() in code, symbol
-        print(f"{kind.hero}: {kind.name}: {symbol}")
+        print(f"{kind.emitter}: {kind.name}: {symbol}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kernels of every kind: of each hero some that its emitter cuts in different ways, as HLO text."""
+"""Kernels of every kind: of each emitter some that its emitter cuts in different ways, as HLO text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kind:
     functions may take. ``in_place`` maps operands to results in whose memory they lie."""
 
     name: str
-    hero: str
+    emitter: str
     text: str
     fused: str = "kLoop"
     registers: int = 64

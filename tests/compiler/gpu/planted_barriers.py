@@ -1,4 +1,4 @@
-"""Kernels of every hero with one of their barriers removed (``python -m tests.compiler.gpu.planted_barriers [all]``).
+"""Kernels of every emitter with one barrier removed (``python -m tests.compiler.gpu.planted_barriers [all]``).
 
 Prints ``kind | which one was removed (0: none) | what became of it``: ``ok`` when all orders of threads gave the
 evaluator's values all the same, else ``orders`` (they disagree, or threads diverged), ``values`` or ``crash``. Every
@@ -82,7 +82,7 @@ def main(everything: bool) -> None:
     host_target()
     counts = [(kind, barriers_of(kind)) for kind in KINDS]
     with_barriers = [(kind, count) for kind, count in counts if count]
-    chosen = with_barriers if everything else {k.hero: (k, n) for k, n in with_barriers}.values()
+    chosen = with_barriers if everything else {k.emitter: (k, n) for k, n in with_barriers}.values()
     for kind, count in chosen:
         one = zlib.crc32(kind.name.encode()) % count + 1
         for without in range(count + 1) if everything else [one]:

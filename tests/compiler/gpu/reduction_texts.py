@@ -15,7 +15,7 @@ from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import as_instruction
 from tests.compiler.kernel_runner import random
 
-__all__ = ["REDUCERS", "arguments", "hero", "layer_norm", "reduced", "root_of", "softmax", "totals"]
+__all__ = ["REDUCERS", "arguments", "emitter_name", "layer_norm", "reduced", "root_of", "softmax", "totals"]
 
 #: Reducers whose order matters: the last number that is no NaN; the first greatest, or NaN, with its position.
 REDUCERS = """
@@ -120,7 +120,7 @@ def arguments(text: str, seed: int = 0) -> list[np.ndarray]:
     return [random(o.shape, seed + n) for n, o in enumerate(as_instruction(text).operands)]
 
 
-def hero(what: Instruction | str) -> str:
+def emitter_name(what: Instruction | str) -> str:
     """The name of who makes a kernel."""
     kernel = GpuKernel(new_emulated_module("m"), as_instruction(what), "k", gpu_target("cuda-emulated"))
     found = find_kernel_emitter(kernel)

@@ -10,13 +10,13 @@ from shardc.compiler.gpu.reductions import column_reduction
 from shardc.compiler.gpu.reductions.column_reduction import column_shape
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
-from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, hero, reduced
+from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, emitter_name, reduced
 
 
 @pytest.mark.parametrize("dims", [(1, 40), (3, 1000), (64, 96), (257, 7), (100, 1), (40, 129), (600, 36)])
 def test_sums_of_columns(dims: tuple[int, int]) -> None:
     text = reduced(dims, [0])
-    assert hero(text) == ("column reduction" if dims[1] > 1 else "row reduction")
+    assert emitter_name(text) == ("column reduction" if dims[1] > 1 else "row reduction")
     check_gpu(text, arguments(text), ulp=32)
 
 
@@ -44,7 +44,7 @@ def test_every_kind_of_accumulator(dtype: str, opcode: str, init: str) -> None:
 )
 def test_several_dimensions(dims: tuple[int, ...], over: tuple[int, ...]) -> None:
     text = reduced(dims, over)
-    assert hero(text) == "column reduction"
+    assert emitter_name(text) == "column reduction"
     check_gpu(text, arguments(text), ulp=32)
 
 
@@ -60,7 +60,7 @@ ENTRY main {
   ROOT s = f32[16,8] reduce(t, z), dimensions={0}, to_apply=add
 }
 """
-    assert hero(text) == "column reduction"
+    assert emitter_name(text) == "column reduction"
     check_gpu(text, arguments(text), ulp=32)
 
 
@@ -98,7 +98,7 @@ ENTRY main {
   ROOT out = (f32[64], f32[64]) tuple(u, t)
 }
 """
-    assert hero(text) == "column reduction"
+    assert emitter_name(text) == "column reduction"
     check_gpu(text, arguments(text), ulp=64)
     check_gpu(text, arguments(text), ulp=64, in_place={2: 0})
 

@@ -26,7 +26,7 @@ NCHW = ConvDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
 SAME = Window((WindowDim(3, 1, 1, 1), WindowDim(3, 1, 1, 1)))
 
 
-def hero(i: Instruction) -> str:
+def emitter_name(i: Instruction) -> str:
     found = find_kernel_emitter(GpuKernel(new_emulated_module("test"), i, "k", gpu_target("cuda-emulated")))
     assert found is not None
     return found.name
@@ -34,7 +34,7 @@ def hero(i: Instruction) -> str:
 
 def agrees(i: Instruction, seed: int = 0) -> None:
     """Whole numbers, so that sums in any order are exact."""
-    assert hero(i) == "convolution"
+    assert emitter_name(i) == "convolution"
     check_gpu(i, [small(o.shape, seed + n) for n, o in enumerate(i.operands)], orders=FEW)
 
 
@@ -87,7 +87,7 @@ def test_gaps_too_wide_to_be_parted() -> None:
 def test_single_channels_with_few_taps_are_maps() -> None:
     operands = f("f32", 2, 9, 8, 12), f("f32", 3, 3, 1, 12)
     i = instruction("convolution", *operands, window=SAME, dim_labels=NHWC, feature_group_count=12)
-    assert hero(i) == "loop"
+    assert emitter_name(i) == "loop"
 
 
 FUSED = """
@@ -114,7 +114,7 @@ def test_what_is_made_from_a_convolution(dtype: str) -> None:
     lowered = lower_for_gpu(read_hlo(text), gpu_target("cuda-emulated"))
     (kernel,) = lowered.instructions
     assert kernel.opcode == "fusion"
-    assert hero(kernel) == "convolution"
+    assert emitter_name(kernel) == "convolution"
 
 
 Sizes = tuple[int, ...]

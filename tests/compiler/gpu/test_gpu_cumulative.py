@@ -6,7 +6,7 @@ import pytest
 
 from shardc.hlo.ir.ir import Instruction
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated
-from tests.compiler.gpu.reduction_texts import hero, root_of, totals
+from tests.compiler.gpu.reduction_texts import emitter_name, root_of, totals
 from tests.compiler.kernel_runner import random
 
 TWO = """
@@ -21,7 +21,7 @@ op { a = f32[] parameter(0)
 
 
 def check_totals(i: Instruction, ulp: float = 64) -> None:
-    assert hero(i) == "cumulative"
+    assert emitter_name(i) == "cumulative"
     check_gpu(i, [random(o.shape, n) for n, o in enumerate(i.operands)], ulp=ulp)
 
 
@@ -78,7 +78,7 @@ def test_pooling_windows_are_no_totals() -> None:
         "ENTRY main {\nx = f32[4,9] parameter(0)\nz = f32[] parameter(1)\n"
         "ROOT r = f32[4,7] reduce-window(x, z), window={size=1x3}, to_apply=op\n}\n"
     )
-    assert hero(i) == "loop"
+    assert emitter_name(i) == "loop"
 
 
 @pytest.mark.parametrize(("dims", "d"), [((64, 1 << 20), 1), ((1 << 24,), 0), ((1 << 20, 64), 0), ((16384, 128), 1)])

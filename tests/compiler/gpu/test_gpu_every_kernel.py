@@ -43,9 +43,9 @@ def arguments(i: Instruction) -> list[Array]:
 
 
 def maker(i: Instruction, in_place: dict[int, int] | None = None) -> str:
-    """The hero that takes an instruction."""
-    hero = find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"), frozenset(in_place or ())))
-    return "" if hero is None else hero.name
+    """The emitter that takes an instruction."""
+    emitter = find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda"), frozenset(in_place or ())))
+    return "" if emitter is None else emitter.name
 
 
 def test_only_what_is_named_runs_on_the_host() -> None:
@@ -62,7 +62,7 @@ def test_op(opcode: str) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 def test_kind(kind: Kind) -> None:
     i, in_place = instruction_of(kind), dict(kind.in_place)
-    assert maker(i, in_place) == kind.hero
+    assert maker(i, in_place) == kind.emitter
     check_gpu(i, arguments(i), ulp=kind.ulp, in_place=in_place)
     assert_light(assemble_kernel(i, in_place=in_place), kind.registers)
 
@@ -76,4 +76,4 @@ def test_a_sort_without_barriers_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_hero_has_kinds() -> None:
-    assert {h.name for h in KERNEL_EMITTERS} == {k.hero for k in KINDS}
+    assert {h.name for h in KERNEL_EMITTERS} == {k.emitter for k in KINDS}

@@ -8,14 +8,14 @@ import pytest
 from shardc.compiler.gpu.launches import KernelLaunch
 from shardc.compiler.gpu.reductions import row_kernel
 from tests.compiler.gpu.gpu_runner import assemble_kernel, assert_light, check_gpu, emulated, kernel_ptx
-from tests.compiler.gpu.reduction_texts import arguments, hero, layer_norm, softmax
+from tests.compiler.gpu.reduction_texts import arguments, emitter_name, layer_norm, softmax
 
 
 @pytest.mark.parametrize("dims", [(300, 2), (70, 17), (40, 128), (5, 1000), (3, 777), (2, 6000)])
 @pytest.mark.parametrize("in_place", [None, {0: 0}])
 def test_softmax(dims: tuple[int, int], in_place: dict[int, int] | None) -> None:
     text = softmax(*dims)
-    assert hero(text) == "row kernel"
+    assert emitter_name(text) == "row kernel"
     check_gpu(text, arguments(text), ulp=16, in_place=in_place)
 
 

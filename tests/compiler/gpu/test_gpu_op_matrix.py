@@ -20,11 +20,11 @@ SUMS = {"column reduction", "row reduction", "row kernel"}
 
 
 def test_every_row_says_who_computes() -> None:
-    heroes = {h.name for h in KERNEL_EMITTERS}
+    emitters = {h.name for h in KERNEL_EMITTERS}
     rows = {r.opcode: r for r in op_matrix()}
     for r in rows.values():
-        kind, _, hero = r.gpu.partition(": ")
-        assert kind != "kernel" or hero in heroes, r.opcode
+        kind, _, emitter = r.gpu.partition(": ")
+        assert kind != "kernel" or emitter in emitters, r.opcode
         assert r.cpu == "kernel" or kind != "kernel", r.opcode
         assert r.cpu.startswith("- ") == r.gpu.startswith("- ")
     assert rows["transpose"].gpu == "kernel: loop"
@@ -42,9 +42,9 @@ def test_sums_of_batch_normalisation_are_kernels_of_their_own(what: str) -> None
     kernels = [k for k in lowered.instructions if k.opcode not in ("parameter", "tuple", "get-tuple-element")]
     names = [find_kernel_emitter(GpuKernel(ir.Module("m"), k, "k", gpu_target("cuda"))) for k in kernels]
     assert what == "inference" or any(h is not None and h.name in SUMS for h in names)
-    for k, hero in zip(kernels, names, strict=True):
+    for k, emitter in zip(kernels, names, strict=True):
         inside = k.attrs["calls"] if k.opcode == "fusion" else (k,)
-        assert hero is None or hero.name != "loop" or all(x.opcode != "reduce" for x in inside)
+        assert emitter is None or emitter.name != "loop" or all(x.opcode != "reduce" for x in inside)
 
 
 def test_what_the_host_computes_is_a_clear_error_of_the_kernels() -> None:
@@ -52,7 +52,7 @@ def test_what_the_host_computes_is_a_clear_error_of_the_kernels() -> None:
         emit_gpu_kernel(ir.Module("m"), sample("fft"), "k", gpu_target("cuda:sm_90"))
 
 
-def test_ops_that_are_no_kernels_have_no_hero() -> None:
+def test_ops_that_are_no_kernels_have_no_emitter() -> None:
     for opcode in ("tuple", "while", "all-reduce", "scan"):
         with pytest.raises(KeyError):
             kernel_emitter_name(opcode)

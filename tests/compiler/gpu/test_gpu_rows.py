@@ -19,7 +19,7 @@ from tests.compiler.gpu.gpu_runner import (
     emulated,
     run_gpu_kernel,
 )
-from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, hero, reduced
+from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, emitter_name, reduced
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from tests.compiler.gpu.reduction_texts import REDUCERS, arguments, hero, reduce
 )
 def test_sums_of_rows(dims: tuple[int, int]) -> None:
     text = reduced(dims, [1])
-    assert hero(text) == ("row reduction" if dims[1] > 1 else "column reduction")
+    assert emitter_name(text) == ("row reduction" if dims[1] > 1 else "column reduction")
     check_gpu(text, arguments(text), ulp=32)
 
 
@@ -113,7 +113,7 @@ ENTRY main {
   ROOT out = (f32[6], f32[6,1]) tuple(m, r)
 }
 """
-    assert hero(text) == "row reduction"
+    assert emitter_name(text) == "row reduction"
     check_gpu(text, arguments(text), ulp=32)
     check_gpu(text, arguments(text), ulp=32, in_place={2: 0})
 
@@ -160,7 +160,7 @@ ENTRY main {
   ROOT p = f32[45] pad(s, z), padding=2_3
 }
 """
-    assert hero(text) == "loop"
+    assert emitter_name(text) == "loop"
     check_gpu(text, arguments(text), ulp=32)
 
 
@@ -179,7 +179,7 @@ ENTRY main {
   ROOT p = f32[6,50] multiply(y, sb)
 }
 """
-    assert hero(text) == "row kernel"
+    assert emitter_name(text) == "row kernel"
     for in_place in (None, {0: 0}, {1: 0}):
         check_gpu(text, arguments(text), ulp=32, in_place=in_place)
 

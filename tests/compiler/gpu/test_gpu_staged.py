@@ -91,9 +91,9 @@ SHORT = """
 )  # fmt: skip
 def test_sums_that_many_elements_need_are_made_once(body: str, ulp: float) -> None:
     i = as_instruction(HEAD + body + "\n}")
-    hero = find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda")))
-    assert hero is not None
-    assert hero.name == "staged"
+    emitter = find_kernel_emitter(GpuKernel(new_module("m"), i, "k", gpu_target("cuda")))
+    assert emitter is not None
+    assert emitter.name == "staged"
     assert len(emulated(i)[1].steps) == 1 + (HEAD + body).count(" reduce(") + body.count(" dot(")
     check_gpu(i, [random(o.shape, n) for n, o in enumerate(i.operands)], ulp=ulp)
 

@@ -9,10 +9,10 @@ from shardc.compiler.lower import lowered as low
 from shardc.hlo.ir.ir import Module
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
 
-__all__ = ["schedule_of"]
+__all__ = ["collective_schedule"]
 
 
-def schedule_of(module: Module, steps: Sequence[low.Step]) -> Schedule:
+def collective_schedule(module: Module, steps: Sequence[low.Step]) -> Schedule:
     """Where the ``steps`` of ``module`` start, await and perform collectives; blocks without any are left out."""
     return _block(steps, DeviceNumbers(module))
 
