@@ -7,6 +7,7 @@ from typing import Any
 
 from shardc.costs.kernels.peak_memory import estimate_peak
 from shardc.costs.kernels.trips import Executions, executions
+from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Instruction, Module
@@ -14,7 +15,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["build_report", "group_size", "wire_bytes"]
+__all__ = ["build_report"]
 
 
 def build_report(
@@ -43,29 +44,6 @@ def build_report(
         "peak_bytes_estimated": peak_bytes is None,
         "seconds": dict(seconds or {}),
     }
-
-
-def group_size(op: Instruction, devices: int = 0) -> int:
-    """Members of one group of a collective; ``devices`` when the group is everybody."""
-    groups = op.attrs.get("replica_groups")
-    if groups is None:
-        pairs = op.attrs.get("source_target_pairs")
-        return pairs.group_size if isinstance(pairs, AxisPairs) else devices
-    return groups.group_size or devices
-
-
-def wire_bytes(op: Instruction, devices: int = 0) -> float:
-    """Bytes that one device sends in one execution under a bandwidth-optimal algorithm (DESIGN.md's formulae)."""
-    g = max(group_size(op, devices), 1)
-    result = op.shape.nbytes
-    kind = op.opcode.removesuffix("-start")
-    if kind == "all-reduce":
-        return 2 * result * (g - 1) / g
-    if kind in ("all-gather", "all-to-all", "ragged-all-to-all"):
-        return result * (g - 1) / g
-    if kind == "reduce-scatter":
-        return float(result * (g - 1))
-    return float(result)
 
 
 def _executed(module: Module, runs: Executions) -> Iterator[tuple[Instruction, int, bool]]:

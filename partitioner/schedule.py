@@ -18,24 +18,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start
 from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 
-__all__ = ["Costs", "Plan", "Timeline", "Transfer", "schedules", "timeline"]
+__all__ = ["Costs", "Plan", "Timeline", "schedules", "timeline"]
 
 Order = tuple[Instruction, ...]
 
 #: Starts before others, rank, number: the smallest comes first.
 _Key = tuple[int, float, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """What a collective takes of ``channel``, in seconds; it keeps ``links`` busy (none named: the channel itself)."""
-
-    seconds: float
-    channel: str
-    links: tuple[str, ...] = ()
 
 
 class Costs(Protocol):

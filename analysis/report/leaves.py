@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.trips import executions, trip_count
+from shardc.costs.network.wire_bytes import wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.partitioner.report import wire_bytes
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation

@@ -15,9 +15,9 @@ from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.kernels.trips import trip_count
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.placement import Placement
+from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.partitioner.report import group_size, wire_bytes
 
 __all__ = ["Priced", "price"]
 

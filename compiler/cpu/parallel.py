@@ -34,7 +34,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import Kernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.costs.ops.table import instruction_flops
+from shardc.costs.ops.table import OP_COSTS, instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.math.vector import I32, I64, PTR, constant
@@ -48,15 +48,7 @@ _SERIAL, _CHUNK = 20e-6, 8e-6
 #: Most chunks of a phase: plenty for 64 threads to end together.
 _MOST = 256
 
-#: Elementwise ops that cost many simple ones.
-_COSTLY = {
-    **dict.fromkeys(("divide", "sqrt", "rsqrt", "remainder"), 4),
-    **dict.fromkeys(("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh"), 16),
-    **dict.fromkeys(("sine", "cosine", "erf", "cbrt"), 24),
-    **dict.fromkeys(("power", "tan", "atan2"), 40),
-}
 _FOLDS = frozenset({"reduce", "reduce-window", "dot", "convolution", "select-and-scatter", "sort"})
-_FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "reshape", "bitcast", "iota"})
 
 
 def chunks(
@@ -84,11 +76,11 @@ def flops_of(instruction: Instruction) -> int:
     called = instruction.attrs.get("calls")
     if isinstance(called, Computation):
         return sum(map(flops_of, called))
-    if instruction.opcode in _FREE:
+    if OP_COSTS[instruction.opcode].free:
         return 0
     leaves = [*instruction.shape.leaves(), *(s for o in instruction.operands for s in o.shape.leaves())]
     size = max((s.size for s in leaves if s.is_array), default=0)
-    return size * _COSTLY.get(instruction.opcode, 1)
+    return size * OP_COSTS[instruction.opcode].weight
 
 
 def products_of(instruction: Instruction) -> int:

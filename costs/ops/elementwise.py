@@ -67,6 +67,14 @@ _LONG = frozenset(
      "atanh")
 )  # fmt: skip
 
+#: Simple operations that an element takes on a processor, roughly; the others take one.
+_WEIGHTS: Mapping[str, int] = {
+    **dict.fromkeys(("divide", "sqrt", "rsqrt", "remainder"), 4),
+    **dict.fromkeys(("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh"), 16),
+    **dict.fromkeys(("sine", "cosine", "erf", "cbrt"), 24),
+    **dict.fromkeys(("power", "tan", "atan2"), 40),
+}
+
 #: Whose measured rate counts where an operation was not measured itself, and how many of it.
 _LIKE: Mapping[str, tuple[str, float]] = {
     "minimum": ("maximum", 1.0),
@@ -84,7 +92,7 @@ _LIKE: Mapping[str, tuple[str, float]] = {
 
 def _row(opcode: str) -> OpCost:
     kind = "special" if opcode in _SPECIAL else "long" if opcode in _LONG else "simple"
-    return OpCost(_size, _of_class(kind), like=_LIKE.get(opcode))
+    return OpCost(_size, _of_class(kind), weight=_WEIGHTS.get(opcode, 1), like=_LIKE.get(opcode))
 
 
 COSTS: Mapping[str, OpCost] = {
@@ -92,7 +100,7 @@ COSTS: Mapping[str, OpCost] = {
     **dict.fromkeys(MOVES, OpCost(vector=_retyped)),
     "copy": OpCost(vector=lambda op, flops: {}, host=no_seconds),
     "convert": OpCost(vector=_retyped, host=_convert),
-    "divide": OpCost(_size, _divide),
+    "divide": OpCost(_size, _divide, weight=_WEIGHTS["divide"]),
     "compare": OpCost(_size, _of_class("simple"), host=_compare, like=_LIKE["compare"]),
     "map": OpCost(_map, _of_class("simple"), host=per_flop),
 }

@@ -135,7 +135,8 @@ class OpCost:
     ``launches`` follow one another, in ``passes`` over the data. ``free``: takes no time of its own on a device.
     ``samples``: reads only the part of operand 0 that its result is. ``renames``: the same elements in the same order.
     ``host``: seconds of one core by measured rates (products have curves of their own); ``like``: (operation whose
-    rate counts, how many of them) where its own was not measured.
+    rate counts, how many of them) where its own was not measured. ``weight``: simple operations that an element takes,
+    roughly, where a kernel is cut into chunks for threads; the same on every computer, as chunks decide about bits.
     """
 
     flops: Callable[[Instruction], int] = no_flops
@@ -144,6 +145,7 @@ class OpCost:
     rows: Callable[[Instruction], list[tuple[int, int]]] = lambda op: []
     launches: Callable[[Instruction], int] = lambda op: 1
     passes: int = 1
+    weight: int = 1
     free: bool = False
     samples: bool = False
     renames: bool = False

@@ -9,6 +9,7 @@ from partition_programs import matmul, total
 from partition_support import layout, with_shardings
 
 from shardc.costs.kernels.trips import executions, trip_count
+from shardc.costs.network.wire_bytes import wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.build import Builder, binary_computation, make_module
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListGroups
@@ -19,7 +20,7 @@ from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
-from shardc.partitioner.report import build_report, wire_bytes
+from shardc.partitioner.report import build_report
 
 MESH = Mesh({"x": 2, "y": 4})
 

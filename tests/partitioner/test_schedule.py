@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined, split
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.schedule import Transfer, schedules, timeline
+from shardc.partitioner.schedule import schedules, timeline
 
 SHAPE = array_shape("f32", (4,))
 SUM = Computation("sum", (), Instruction("add", array_shape("f32")))

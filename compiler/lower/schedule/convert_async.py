@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from shardc.compiler.lower.schedule.kernel_costs import transfer_of
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.costs.network.placement import Placement
+from shardc.costs.network.transfer import transfer_of
 from shardc.hlo.ir.asynchronous import is_start, split, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -63,7 +63,7 @@ def _pays(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
         return True
     if not overlap.transfers:
         return _waits(i, overlap, placement)
-    transfer = transfer_of(i, overlap, placement)
+    transfer = transfer_of(i, placement, overlap.measured)
     return overlap.everything or (transfer is not None and transfer.seconds > overlap.least_seconds)
 
 
@@ -73,5 +73,5 @@ def _waits(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
     measured = overlap.measured.get(i.name)
     if measured is None:
         return False
-    transfer = transfer_of(i, replace(overlap, measured={}), placement)
+    transfer = transfer_of(i, placement, {})
     return transfer is not None and measured > max(_WAITING * transfer.seconds, _NOTICED * overlap.least_seconds)

@@ -13,15 +13,14 @@ from shardc.compiler.lower.schedule.step_traffic import work_of
 from shardc.costs.kernels.kernel_model import KernelTime, kernel_seconds
 from shardc.costs.kernels.trips import trip_count
 from shardc.costs.machines.machine import Machine
-from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.placement import Placement
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.costs.network.transfer import Transfer, transfer_of
+from shardc.hlo.ir.asynchronous import is_done, is_start
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.simplify.rules.control import branches_of
-from shardc.partitioner.schedule import Transfer
 
-__all__ = ["KernelCosts", "step_times", "transfer_of"]
+__all__ = ["KernelCosts", "step_times"]
 
 #: Iterations of a loop that nobody can count.
 _TRIPS = 10
@@ -51,7 +50,7 @@ class KernelCosts:
 
     def transfer(self, i: Instruction) -> Transfer | None:
         if i not in self._transfers:
-            self._transfers[i] = transfer_of(i, self._overlap, self._placement)
+            self._transfers[i] = transfer_of(i, self._placement, self._overlap.measured)
         return self._transfers[i]
 
     def _own_seconds(self, i: Instruction) -> float:
@@ -91,23 +90,3 @@ def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float]
             time = replace(time, seconds=measured[step.instruction.name])
         times[step] = time
     return times
-
-
-def transfer_of(i: Instruction, overlap: Overlap, placement: Placement) -> Transfer | None:
-    """What the collective ``i``, or the one that it starts, takes of which links."""
-    if is_start(i):
-        i = joined(i)
-    if i.opcode not in COLLECTIVES:
-        return None
-    groups = i.attrs.get("source_target_pairs", i.attrs.get("replica_groups"))
-    nbytes = sum(s.nbytes for s in i.shape.leaves())
-    cost = collective_cost(placement, i.opcode, nbytes, groups)
-    seconds = overlap.measured.get(i.name, cost.seconds)
-    names = dict.fromkeys(load.resource for load in cost.loads) or {placement.links[0].name: None}
-    return Transfer(seconds, _channel(tuple(names)), tuple(names))
-
-
-def _channel(resources: tuple[str, ...]) -> str:
-    """What transfers are counted on: links of a level; permutes ahead and back around a torus use different ones."""
-    one_way = len(resources) == 1 and resources[0][-1] in "+-"
-    return resources[0] if one_way else resources[0].partition(" ")[0].rstrip("+-")
