@@ -59,7 +59,8 @@ def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") 
 
 def _with_functions_elsewhere(partitioned: Partitioned) -> Config:
     """The configuration in which custom calls that shardc does not know are C functions that the linker finds."""
-    from shardc.hlo.ir.custom_calls import CustomCall, is_known
+    from shardc.hlo.ir.custom_calls import CustomCall
+    from shardc.hlo.transforms.known_custom_calls import is_known
 
     config = partitioned.program.config
     calls = [i for i in partitioned.module.instructions() if i.opcode == "custom-call"]

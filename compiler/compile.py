@@ -14,9 +14,9 @@ from shardc.compiler.targets import find_target, is_gpu
 from shardc.compiler.tune.tune import choose
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir.custom_calls import need_computable
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import stage
+from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.llvm.target import Target, host_target
 
 __all__ = ["compile_module"]
@@ -59,7 +59,7 @@ def compile_module(
 
     if bypasses_cache(config):
         return build()
-    need_computable(module, config.custom_calls)  # a cached object may call what this process does not have
+    require_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     key = module_key(module, machine, *code_settings(config), profile, *(() if gpu is None else (gpu,)))
     # Before the entry is locked: the service may be on this computer, and have the same cache.
     given = compile_remotely() if compile_remotely is not None and known(key, config) is None else None

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import platformdirs
 
+from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.variables import VARIABLES, read_variable
-
-if TYPE_CHECKING:
-    from shardc.hlo.ir.custom_calls import CustomCalls
 
 __all__ = ["OVERLAPS", "CodeSettings", "Config"]
 

@@ -17,6 +17,8 @@ from typing import Protocol
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import stage
+from shardc.hlo.text.printer import print_module
+from shardc.hlo.verify import verify
 
 __all__ = ["Pass", "PassTimes", "collector_paused", "run_pipeline"]
 
@@ -72,8 +74,6 @@ def run_pipeline(
     With ``config.check`` every result is verified and ``check(pass, before, after)`` is called (the evaluator's
     comparison, where the caller has inputs). With ``config.dump_to`` each result is written to a numbered file.
     """
-    from shardc.hlo.verify import verify
-
     for number, step in enumerate(passes):
         start = time.perf_counter()
         with collector_paused(), stage(step.name):
@@ -85,8 +85,6 @@ def run_pipeline(
             if check is not None:
                 check(step, module, after)
         if config.dump_to is not None and re.search(config.dump_passes, step.name):
-            from shardc.hlo.text.printer import print_module
-
             config.dump_to.mkdir(parents=True, exist_ok=True)
             path = config.dump_to / f"{after.name}.{number:03d}.{step.name}.hlo"
             path.write_text(print_module(after), encoding="utf-8")

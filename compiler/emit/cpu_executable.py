@@ -16,8 +16,8 @@ from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned
 from shardc.compiler.measured import program_key
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
-from shardc.hlo.ir.custom_calls import need_computable
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.llvm.jit import Compilation, new_module
 from shardc.native.llvm.target import Target
 
@@ -39,7 +39,7 @@ def build_executable(
     """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
     nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
     says how the program is cut into kernels. ``whole``: in one object, however large."""
-    need_computable(module, config.custom_calls)
+    require_computable(module, config.custom_calls)
     clock = Clock()
     lowered = lower(module, config, passes=tuned_passes(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")

@@ -20,8 +20,8 @@ from shardc.compiler.profile import ProfilePlan
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
 from shardc.hlo.ir.callbacks import need_none
-from shardc.hlo.ir.custom_calls import need_computable
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.llvm.target import Target, host_target
 
@@ -42,7 +42,7 @@ def build_gpu_executable(
     processor ``machine``. Without ``fold`` nothing is computed before the program runs; ``tuning`` is by default what
     ``config`` says; with ``profile`` drivers time the steps. Raises `UnsupportedError` for what neither can do."""
     need_none(module, "in a step for GPUs", "compile it for cpu, or return the values and do this outside the function")
-    need_computable(module, config.custom_calls)
+    require_computable(module, config.custom_calls)
     emulated = target.kind == "emulated"
     machine = host_target() if emulated or machine is None else machine
     tuning = tuning or replace(DEFAULT, tf32=config.tf32, deterministic=config.deterministic)

@@ -124,7 +124,7 @@ _CONV = (
 )
 _CUSTOM = (
     "custom_call_target*:str window:window dim_labels:dim_labels feature_group_count:int batch_group_count:int "
-    "custom_call_has_side_effect:bool api_version:enum schedule:enum operand_layout_constraints:raw "
+    "custom_call_has_side_effect:bool api_version:enum schedule:enum operand_layout_constraints:shapes "
     "output_to_operand_aliasing:raw to_apply:computation called_computations:computations literal:literal "
     "operand_precision:enums padding_type:enum"
 )

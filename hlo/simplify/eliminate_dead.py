@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Computation, Module, topological
-from shardc.hlo.simplify.make import effects, map_computations
+from shardc.hlo.ir.make import effects, map_computations
 
 __all__ = ["EliminateDead", "live_part"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import constant, keep_reachable
 from shardc.hlo.ir.opset import OPS
-from shardc.hlo.simplify.make import constant, keep_reachable
 
 __all__ = ["FoldConstants"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.simplify.eliminate_dead import EliminateDead
-from shardc.hlo.simplify.make import keep_reachable
 from shardc.hlo.simplify.rules import RULES
 
 __all__ = ["Rule", "Simplify", "simplify_instruction"]

@@ -349,7 +349,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "pairs": Kind(_cut_bracketed, parse_pairs, print_pairs),
         "literal": Kind(_cut_literal, _read_literal, _show_literal),
         "shape": Kind(_cut_shape, shape_of_text, str),
-        "shapes": Kind(_cut_bracketed, _read_shapes, lambda v: "{" + ", ".join(map(str, v)) + "}"),
+        "shapes": Kind(_cut_bracketed, _read_shapes, lambda v: "{" + ", ".join(map(with_layout, v)) + "}"),
         "raw": Kind(_cut_raw, _same, _same),
         "config": Kind(_cut_config, _read_config, _show_config),
         "frontend": Kind(_cut_frontend, _read_frontend, _show_frontend),

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import Window
 from shardc.hlo.ir.types import UNBOUNDED, Shape, token_shape, tuple_shape
-from shardc.hlo.text.shapes import shape_of_text
 
 __all__ = ["RULES", "SPELLINGS", "complete"]
 
@@ -90,13 +88,9 @@ def _custom_call(operands: Operands, attrs: Mapping[str, Any], shape: Shape | No
     constraints = attrs.get("operand_layout_constraints")
     if constraints is None:
         return None
-    try:
-        declared = shape_of_text("(" + constraints[1:-1] + ")").elements
-    except ParseError as e:
-        return e.what
-    if len(declared) != len(operands):
-        return f"{len(declared)} operand layout constraints for {len(operands)} operands"
-    for i, (want, operand) in enumerate(zip(declared, operands, strict=True)):
+    if len(constraints) != len(operands):
+        return f"{len(constraints)} operand layout constraints for {len(operands)} operands"
+    for i, (want, operand) in enumerate(zip(constraints, operands, strict=True)):
         if want.plain != operand.shape.plain:
             return f"operand layout constraint {i} is {want}, the operand has shape {operand.shape}"
     return None

@@ -15,12 +15,12 @@ import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, rebuild_module
+from shardc.hlo.ir.make import inline
 from shardc.hlo.ir.operations import Operations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.participants import pairs_of_devices
 from shardc.hlo.ir.sharding import AnySharding, TileSharding
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.simplify.make import inline
 
 __all__ = ["expand_permute", "need_equal_offsets", "of_constants", "open_permutes", "sends_slices"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, scalar_value
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value
 from shardc.partitioner.optimise.move_converts import VIEWS
 from shardc.partitioner.optimise.reduction import again, reducer
 

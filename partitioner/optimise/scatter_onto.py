@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
-from shardc.hlo.simplify.make import scalar_value
+from shardc.hlo.ir.make import scalar_value
 from shardc.sharding.rules.signature import reducer
 
 __all__ = ["ScatterOnto"]

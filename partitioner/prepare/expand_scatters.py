@@ -14,9 +14,9 @@ import numpy as np
 from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module, topological
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import make
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType
-from shardc.hlo.simplify.make import make
 from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.sharding.rules.signature import reducer
 

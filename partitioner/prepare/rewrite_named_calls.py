@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.ir.custom_calls import expansion
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, rebuild_module
+from shardc.hlo.transforms.known_custom_calls import expand_custom_call
 from shardc.sharding.rules.custom_call import RULE_ATTRIBUTE
 
 __all__ = ["RewriteNamedCalls"]
@@ -50,7 +50,7 @@ def _opened(op: Instruction, operands: tuple[Instruction, ...]) -> Instruction |
     if op.opcode != "custom-call" or op.attrs.get("custom_call_has_side_effect") or RULE_ATTRIBUTE in told:
         return None
     try:
-        meaning = expansion(op)
+        meaning = expand_custom_call(op)
     except ShardcError:  # what has no such form is refused when it is compiled
         return None
     if meaning is None or len(meaning.instructions) != len(meaning.parameters) + 1:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from shardc.hlo.ir.custom_calls import expansion
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, tuple_shape
+from shardc.hlo.transforms.known_custom_calls import expand_custom_call
 
 __all__ = ["SortBeginnings"]
 
@@ -36,7 +36,7 @@ def _opened(call: Instruction, operands: tuple[Instruction, ...]) -> Instruction
     """The sort that an approximate top-k is; its arrays lie as the first operand does."""
     if call.attrs["custom_call_target"] != "ApproxTopK":
         return None
-    body = expansion(call)
+    body = expand_custom_call(call)
     whole = operands[0].sharding
     if body is None or not isinstance(whole, Sharding):
         return None

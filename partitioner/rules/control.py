@@ -22,7 +22,6 @@ from shardc.hlo.ir.custom_calls import (
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.text.shapes import shape_of_text, with_layout
 from shardc.partitioner.emit.layout import Layout
 from shardc.partitioner.rewrite.accumulate import as_run, branch_layouts, loop_state
 from shardc.partitioner.rewrite.body import Body, Handled
@@ -272,9 +271,8 @@ def _in_its_layouts(site: Site) -> list[Instruction]:
     constraints = site.op.attrs.get("operand_layout_constraints")
     if constraints is None:
         return site.emit(keep_layouts=True)
-    wanted = shape_of_text("(" + constraints[1:-1] + ")").elements
-    local = [with_layout(replace(o.shape, layout=w.layout)) for o, w in zip(site.operands, wanted, strict=True)]
-    return site.emit(keep_layouts=True, operand_layout_constraints="{" + ", ".join(local) + "}")
+    local = (replace(o.shape, layout=s.layout) for o, s in zip(site.operands, constraints, strict=True))
+    return site.emit(keep_layouts=True, operand_layout_constraints=tuple(local))
 
 
 def _independent(op: Instruction, rule: FactorRule) -> frozenset[int]:

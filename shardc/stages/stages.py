@@ -19,11 +19,12 @@ from shardc.compiler.outline import outline
 from shardc.compiler.targets import check_target
 from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.ir.custom_calls import CustomCall, need_new
+from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
 from shardc.hlo.text.printer import print_module
+from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled, job_config
 from shardc.partitioner.options import Choice, PartitionOptions
@@ -104,7 +105,7 @@ class Program:
         from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
         from shardc.sharding.rules.custom_call import with_sharding_rules
 
-        need_new(custom_calls)
+        require_new(custom_calls)
         expanded = {target: c for target, c in custom_calls.items() if c.expand is not None}
         module = ExpandCustomCalls(custom_calls=expanded).run(self.module) if expanded else self.module
         rules = {target: c.sharding_rule for target, c in custom_calls.items() if c.sharding_rule}

@@ -11,6 +11,7 @@ from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
+from shardc.hlo.text.shapes import shape_of_text
 
 pytest.importorskip("jaxlib")
 
@@ -39,7 +40,7 @@ def test_everything_about_a_call_survives() -> None:
     assert call.attrs == {
         "custom_call_target": "lapack_sgetrf_ffi",
         "custom_call_has_side_effect": True,
-        "operand_layout_constraints": "{f32[2,3,5]{1,2,0}}",
+        "operand_layout_constraints": (shape_of_text("f32[2,3,5]{1,2,0}"),),
         "output_to_operand_aliasing": "{{0}: (0, {})}",
         "backend_config": "{flag = true, tol = 5.000000e-01 : f64, uplo = 76 : ui8}",
         "api_version": "API_VERSION_TYPED_FFI",

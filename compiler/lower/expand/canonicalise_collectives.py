@@ -13,8 +13,8 @@ from types import MappingProxyType
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.groups import IotaGroups, ListGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.make import keep_reachable, make, reshape, transpose
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.simplify.make import keep_reachable, make, reshape, transpose
 
 __all__ = ["CanonicaliseCollectives", "group_size", "plain_reduction", "reduction_of", "with_groups"]
 

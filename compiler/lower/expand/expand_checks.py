@@ -14,8 +14,8 @@ from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.checks import limits_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, keep_reachable, make
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape
-from shardc.hlo.simplify.make import broadcast_scalar, constant, keep_reachable, make
 
 __all__ = ["ExpandChecks"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardc.hlo.ir.custom_calls import CustomCalls, expansion
+from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.simplify.make import inline, keep_reachable
+from shardc.hlo.ir.make import inline, keep_reachable
+from shardc.hlo.transforms.known_custom_calls import expand_custom_call
 
 __all__ = ["ExpandCustomCalls"]
 
@@ -21,7 +22,7 @@ class ExpandCustomCalls:
 
     def run(self, module: Module) -> Module:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            computation = expansion(old, self.custom_calls) if old.opcode == "custom-call" else None
+            computation = expand_custom_call(old, self.custom_calls) if old.opcode == "custom-call" else None
             return None if computation is None else inline(computation, operands, [])
 
         module = rebuild_module(module, change)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, splat_source
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DTYPES, array_shape
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, splat_source
 
 __all__ = ["gather_by_rows", "scatter_by_rows"]
 

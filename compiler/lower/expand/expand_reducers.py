@@ -14,8 +14,8 @@ from types import MappingProxyType
 from shardc.collectives.call.reduction import supports_reduction
 from shardc.compiler.lower.expand.canonicalise_collectives import group_size, plain_reduction, with_groups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.make import keep_reachable, make, reshape
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.simplify.make import keep_reachable, make, reshape
 
 __all__ = ["ExpandReducers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Module, Rebuilt, rebuild_computation
-from shardc.hlo.simplify.make import inline, keep_reachable
+from shardc.hlo.ir.make import inline, keep_reachable
 
 __all__ = ["InlineCalls"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined, marked
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.simplify.make import keep_reachable
+from shardc.hlo.ir.make import keep_reachable
 
 __all__ = ["JoinPairs"]
 

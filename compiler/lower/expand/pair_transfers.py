@@ -11,8 +11,8 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.groups import ListPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import constant, make, map_computations
 from shardc.hlo.ir.participants import Pairs, transfer_pairs
-from shardc.hlo.simplify.make import constant, make, map_computations
 
 __all__ = ["PairTransfers"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import MARKERS
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.simplify.make import keep_reachable
+from shardc.hlo.ir.make import keep_reachable
 
 __all__ = ["RemoveMarkers"]
 

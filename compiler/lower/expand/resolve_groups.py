@@ -16,9 +16,9 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListGroups, ListPairs
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, inline, keep_reachable, make, reshape
 from shardc.hlo.ir.participants import Groups, groups_of_devices, pairs_of_devices
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.simplify.make import broadcast_scalar, constant, inline, keep_reachable, make, reshape
 
 __all__ = ["ResolveGroups"]
 

@@ -16,7 +16,7 @@ from shardc.compiler.lower.buffers.assign_buffers import Peak
 from shardc.compiler.lower.fuse.fusion_rules import is_pointwise
 from shardc.compiler.lower.schedule.order import Judged, Order, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
-from shardc.hlo.simplify.make import map_computations, step_computations
+from shardc.hlo.ir.make import map_computations, step_computations
 
 __all__ = ["ComputeEarly"]
 

@@ -29,7 +29,7 @@ from shardc.compiler.lower.fuse.fusion_rules import (
 )
 from shardc.compiler.lower.fuse.merged import source_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, users_of
-from shardc.hlo.simplify.make import keep_reachable, step_computations
+from shardc.hlo.ir.make import keep_reachable, step_computations
 
 __all__ = ["Fuse"]
 

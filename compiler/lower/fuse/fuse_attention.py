@@ -20,9 +20,9 @@ from types import MappingProxyType
 from shardc.compiler.lower.fuse.fuse_products import part_of
 from shardc.compiler.lower.fuse.fusion_rules import is_elementwise
 from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, users_of
+from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.simplify.eliminate_dead import live_part
-from shardc.hlo.simplify.make import map_computations, step_computations
 
 __all__ = ["FuseAttention"]
 

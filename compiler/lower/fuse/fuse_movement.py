@@ -15,7 +15,7 @@ from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_cheap, is_fusab
 from shardc.compiler.lower.schedule.delays import Delays
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
-from shardc.hlo.simplify.make import map_computations, step_computations
+from shardc.hlo.ir.make import map_computations, step_computations
 
 __all__ = ["FuseMovement"]
 

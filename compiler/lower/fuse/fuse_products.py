@@ -15,9 +15,9 @@ from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_duplicable, is_
 from shardc.compiler.lower.schedule.delays import Delays
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
+from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.simplify.eliminate_dead import live_part
-from shardc.hlo.simplify.make import map_computations, step_computations
 from shardc.native.llvm.blas import SMALL
 
 __all__ = ["FuseProducts", "part_of"]

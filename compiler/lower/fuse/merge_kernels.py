@@ -19,7 +19,7 @@ from shardc.compiler.lower.fuse.row_space import Frame, Spot, frame_of, roots_of
 from shardc.compiler.lower.schedule.delays import Delays
 from shardc.compiler.lower.schedule.order import Judged, Order, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
-from shardc.hlo.simplify.make import map_computations, step_computations
+from shardc.hlo.ir.make import map_computations, step_computations
 
 __all__ = ["MergeKernels"]
 

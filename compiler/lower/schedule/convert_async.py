@@ -9,8 +9,8 @@ from shardc.costs.network.placement import Placement
 from shardc.costs.network.transfer import transfer_of
 from shardc.hlo.ir.asynchronous import is_start, split, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.simplify.make import map_computations, step_computations
 
 __all__ = ["ConvertAsync"]
 

@@ -8,7 +8,7 @@ from shardc.compiler.lower.buffers.assign_buffers import Peak, peak_of
 from shardc.compiler.lower.buffers.linearise import Part, linearise_part
 from shardc.compiler.lower.schedule.orders import ORDERS, Facts
 from shardc.hlo.ir.ir import Computation, Module
-from shardc.hlo.simplify.make import map_computations, step_computations
+from shardc.hlo.ir.make import map_computations, step_computations
 
 __all__ = ["Judged", "Order", "loop_bodies", "peak_bytes_of"]
 

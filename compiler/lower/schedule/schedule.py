@@ -12,7 +12,7 @@ from shardc.compiler.lower.schedule.order import loop_bodies
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.hlo.simplify.make import map_computations, step_computations
+from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.partitioner.schedule import Plan, Timeline, schedules, timeline
 
 __all__ = ["Schedule", "modelled_timeline"]

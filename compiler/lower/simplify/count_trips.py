@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
-from shardc.hlo.simplify.make import keep_reachable
+from shardc.hlo.ir.make import keep_reachable
 
 __all__ = ["CountTrips"]
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
+from shardc.hlo.ir.make import make, map_computations
 from shardc.hlo.ir.opset import ConvDims, Window
-from shardc.hlo.simplify.make import make, map_computations
 
 __all__ = ["RelabelConvolutions"]
 

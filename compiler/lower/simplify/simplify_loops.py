@@ -15,9 +15,9 @@ from shardc.hlo.ir.ir import (
     rebuild_computations,
     users_of,
 )
+from shardc.hlo.ir.make import effects, keep_reachable, make, scalar_value, with_order
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.simplify.eliminate_dead import live_part
-from shardc.hlo.simplify.make import effects, keep_reachable, make, scalar_value, with_order
 
 __all__ = ["SimplifyLoops"]
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import constant, make, map_computations, reshape, step_computations
 from shardc.hlo.ir.types import DType, array_shape
-from shardc.hlo.simplify.make import constant, make, map_computations, reshape, step_computations
 
 __all__ = ["SplitProducts"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import constant, make, map_computations, reshape
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.simplify.make import constant, make, map_computations, reshape
 
 __all__ = ["SplitReductions"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
-from shardc.hlo.simplify.make import make, map_computations
+from shardc.hlo.ir.make import make, map_computations
 
 __all__ = ["SwapProducts"]
 

@@ -15,9 +15,9 @@ from shardc.hlo.ir.ir import (
     rebuild_computation,
     rebuild_computations,
 )
+from shardc.hlo.ir.make import inline, keep_reachable
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.simplify.eliminate_dead import live_part
-from shardc.hlo.simplify.make import inline, keep_reachable
 
 __all__ = ["UnrollLoops"]
 

@@ -56,26 +56,19 @@ def _lapack(routine: str, operands: list[Tracer], results: list[Shape], attribut
     target = f"lapack_{PREFIXES[operands[0].aval.dtype.name]}{routine}_ffi"
     known = LAPACK[target]
     shapes = [_column_major(s, letters) for s, letters in zip(results, known.results, strict=True)]
-    given = [_column_major(o.aval, letters) for o, letters in zip(operands, known.operands, strict=True)]
+    constraints = [_column_major(o.aval, letters) for o, letters in zip(operands, known.operands, strict=True)]
     made = emit(
         "custom-call",
         *operands,
         shape=shapes[0] if len(shapes) == 1 else tuple_shape(*shapes),
         custom_call_target=target,
-        operand_layout_constraints="{" + ", ".join(_written(s) for s in given) + "}",
+        operand_layout_constraints=tuple(constraints),
         backend_config="{" + attributes + "}",
         api_version="API_VERSION_TYPED_FFI",
     )
     if len(shapes) == 1:
         return [made]
     return [emit("get-tuple-element", made, index=k) for k in range(len(shapes))]
-
-
-def _written(shape: Shape) -> str:
-    """With a layout in any case, as the constraints want it."""
-    if shape.layout or not shape.rank:
-        return str(shape)
-    return f"{shape}{Layout(tuple(range(shape.rank))[::-1])}"
 
 
 def _letter(name: str, letter: str) -> str:

@@ -15,10 +15,11 @@ from shardc.hlo.evaluate.ops.manual import to_global, to_local
 from shardc.hlo.evaluate.ops.processes import run_processes
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir.callbacks import is_callback
-from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL, MARKERS, expansion, unknown_call
+from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL, MARKERS
 from shardc.hlo.ir.ir import Instruction, has_side_effect
 from shardc.hlo.ir.lapack import LAPACK, attributes_of
-from shardc.hlo.ir.lapack_layouts import has_other_layouts
+from shardc.hlo.transforms.expand_lapack_layouts import has_other_layouts
+from shardc.hlo.transforms.known_custom_calls import expand_custom_call, unknown_call
 
 __all__ = ["CUSTOM_CALL"]
 
@@ -61,7 +62,7 @@ def _custom_call(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value
         return _own(m, i, operands, own.evaluate)
     if own is None and target in _TARGETS and not has_other_layouts(i):
         return _TARGETS[target](m, i, operands)
-    computation = m.constant(i, lambda: expansion(i, m.custom_calls))
+    computation = m.constant(i, lambda: expand_custom_call(i, m.custom_calls))
     if computation is None:
         raise unknown_call(i, m.custom_calls, "evaluated" if own is not None else "")
     return m.run_one(computation, operands)

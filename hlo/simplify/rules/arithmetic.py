@@ -10,9 +10,9 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value, splat_source
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DType, Shape
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, scalar_value, splat_source
 
 __all__ = ["RULES"]
 

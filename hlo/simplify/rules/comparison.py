@@ -8,8 +8,8 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value
 from shardc.hlo.ir.types import DType
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, scalar_value
 
 __all__ = ["RULES"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, transpose
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, transpose
 
 __all__ = ["RULES"]
 

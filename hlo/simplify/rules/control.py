@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.simplify.make import effects, inline, scalar_value
+from shardc.hlo.ir.make import effects, inline, scalar_value
 
 __all__ = ["RULES", "branches_of"]
 

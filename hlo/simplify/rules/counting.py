@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make
+from shardc.hlo.ir.make import broadcast_scalar, constant, make
 
 __all__ = ["RULES"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.make import broadcast_scalar, make, scalar_value, splat_source
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DType
-from shardc.hlo.simplify.make import broadcast_scalar, make, scalar_value, splat_source
 
 __all__ = ["RULES"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, scalar_value, splat_source, transpose
 from shardc.hlo.ir.opset import OPS
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, scalar_value, splat_source, transpose
 
 __all__ = ["RULES"]
 

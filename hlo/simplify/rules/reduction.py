@@ -10,9 +10,9 @@ import numpy as np
 from shardc.hlo.evaluate.body import reducer_opcode
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, transpose
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.reducers import any_order
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, transpose
 
 __all__ = ["RULES"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.simplify.make import broadcast_scalar, constant, make, reshape, splat_source, transpose
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, splat_source, transpose
 
 __all__ = ["RULES"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.simplify.make import broadcast_scalar, make, splat_source, transpose
+from shardc.hlo.ir.make import broadcast_scalar, make, splat_source, transpose
 
 __all__ = ["RULES"]
 

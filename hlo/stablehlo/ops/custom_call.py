@@ -15,7 +15,6 @@ from shardc.hlo.stablehlo.constants import literal_from_text
 from shardc.hlo.stablehlo.converter import MlirOp
 from shardc.hlo.stablehlo.ops.callbacks import convert_callback
 from shardc.hlo.stablehlo.tables import literal_ints
-from shardc.hlo.text.shapes import with_layout
 
 __all__ = ["convert_custom_call"]
 
@@ -53,8 +52,8 @@ def convert_custom_call(op: MlirOp) -> Sequence[Instruction]:
         attrs["custom_call_has_side_effect"] = True
     layouts = op.get("operand_layouts")
     if layouts is not None:
-        given = (_laid_out(o.shape, y) for o, y in zip(op.operands, layouts, strict=True))
-        attrs["operand_layout_constraints"] = "{" + ", ".join(map(with_layout, given)) + "}"
+        pairs = zip(op.operands, layouts, strict=True)
+        attrs["operand_layout_constraints"] = tuple(_laid_out(o.shape, layout) for o, layout in pairs)
     aliases = op.get("output_operand_aliases") or ()
     if aliases:
         attrs["output_to_operand_aliasing"] = "{" + ", ".join(map(_alias, aliases)) + "}"

@@ -18,9 +18,9 @@ from shardc.hlo.ir.ir import (
     topological,
     users_of,
 )
+from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.hlo.simplify.make import keep_reachable
 from shardc.partitioner.emit.emitter import Emitter, Reducers
 from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.emit.names import Names

@@ -13,7 +13,6 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import LAPACK
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.text.shapes import shape_of_text
 
 __all__ = ["expand_layouts", "has_other_layouts"]
 
@@ -50,10 +49,8 @@ def expand_layouts(b: Builder, call: Instruction, *operands: Instruction) -> Ins
 
 def _operand_orders(call: Instruction) -> list[tuple[Shape, Order, Order]]:
     """Per operand its shape, the order of its dimensions in memory (outermost first), and the routine's own."""
-    text = call.attrs.get("operand_layout_constraints")
     shapes = [o.shape for o in call.operands]
-    given = shape_of_text("(" + text[1:-1] + ")").elements if text is not None else (None,) * len(shapes)
-    return _orders(call, shapes, given)
+    return _orders(call, shapes, call.attrs.get("operand_layout_constraints", (None,) * len(shapes)))
 
 
 def _result_orders(call: Instruction) -> list[tuple[Shape, Order, Order]]:
