@@ -4,9 +4,9 @@ A `Schedule` is a tree: collectives, their starts and dones, loops and choices. 
 Its waits are taken to be as long as any transport makes them: a whole collective and a done wait until all members of
 the group are there, a start waits for nobody. Where every device takes the same way, all come to the same collectives
 in the same order, and the one that is furthest behind can always go on. Devices take different ways only where a choice
-depends on the device's number (`Choice.taken`); then `check_schedule` runs the schedule, device by device, and refuses
-it where devices are left that wait for each other. What one run of a choice or a loop leaves behind is the same each
-time, so one run of each branch and two of each loop are enough.
+depends on the device's number (`ScheduleBranch.taken`); then `check_schedule` runs the schedule, device by device, and
+refuses it where devices are left that wait for each other. What one run of a choice or a loop leaves behind is the same
+each time, so one run of each branch and two of each loop are enough.
 """
 
 from __future__ import annotations
@@ -19,46 +19,54 @@ from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.membership import check_call
 from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
 
-__all__ = ["Await", "Begin", "Choice", "Perform", "Repeat", "Schedule", "check_schedule"]
+__all__ = [
+    "Schedule",
+    "ScheduleBranch",
+    "ScheduleLoop",
+    "ScheduledAwait",
+    "ScheduledCollective",
+    "ScheduledStart",
+    "check_schedule",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Perform:
+class ScheduledCollective:
     """The whole of collective ``index``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class ScheduledStart:
     """The start of collective ``index``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Await:
+class ScheduledAwait:
     """The done of collective ``index``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class ScheduleLoop:
     """A loop, as often on every device."""
 
     body: Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ScheduleBranch:
     """One of ``branches``: of device d number ``taken[d]``, or the same unknown one on all devices (None)."""
 
     branches: tuple[Schedule, ...]
     taken: tuple[int, ...] | None = None
 
 
-Item = Perform | Begin | Await | Repeat | Choice
+Item = ScheduledCollective | ScheduledStart | ScheduledAwait | ScheduleLoop | ScheduleBranch
 Schedule = tuple[Item, ...]
 
 
@@ -74,7 +82,7 @@ def check_schedule(
     known = {c.index: c for c in calls}
     groups = {c.index: check_call(c, num_devices) for c in calls}
     _check_pairs(schedule, known)
-    places = Counter(item.index for item in _events(schedule) if not isinstance(item, Await))
+    places = Counter(item.index for item in _events(schedule) if not isinstance(item, ScheduledAwait))
     for index, count in places.items():
         if count > 1:
             raise _bad(known[index], "stands in two places of the schedule")
@@ -98,22 +106,22 @@ def check_schedule(
 _REPORT = "this is a compiler error: please report it"
 
 
-def _events(schedule: Schedule) -> Iterator[Perform | Begin | Await]:
+def _events(schedule: Schedule) -> Iterator[ScheduledCollective | ScheduledStart | ScheduledAwait]:
     for item in schedule:
-        if isinstance(item, Repeat):
+        if isinstance(item, ScheduleLoop):
             yield from _events(item.body)
-        elif isinstance(item, Choice):
+        elif isinstance(item, ScheduleBranch):
             for branch in item.branches:
                 yield from _events(branch)
         else:
             yield item
 
 
-def _choices(schedule: Schedule) -> Iterator[Choice]:
+def _choices(schedule: Schedule) -> Iterator[ScheduleBranch]:
     for item in schedule:
-        if isinstance(item, Repeat):
+        if isinstance(item, ScheduleLoop):
             yield from _choices(item.body)
-        elif isinstance(item, Choice):
+        elif isinstance(item, ScheduleBranch):
             yield item
             for branch in item.branches:
                 yield from _choices(branch)
@@ -124,22 +132,22 @@ def _check_pairs(schedule: Schedule, known: Mapping[int, CollectiveCall]) -> Non
     open_ones: dict[int, None] = {}
     for item in schedule:
         match item:
-            case Repeat(body):
+            case ScheduleLoop(body):
                 _check_pairs(body, known)
-            case Choice(branches):
+            case ScheduleBranch(branches):
                 for branch in branches:
                     _check_pairs(branch, known)
-            case Perform(index) | Begin(index) | Await(index):
+            case ScheduledCollective(index) | ScheduledStart(index) | ScheduledAwait(index):
                 call = known.get(index)
                 if call is None:
                     raise VerificationError(f"the schedule has a collective {index} that is not there", fix=_REPORT)
-                if call.asynchronous == isinstance(item, Perform):
+                if call.asynchronous == isinstance(item, ScheduledCollective):
                     raise _bad(call, "is started and awaited in one place and done at once in the other")
-                if isinstance(item, Begin):
+                if isinstance(item, ScheduledStart):
                     if index in open_ones:
                         raise _bad(call, "is started twice before it is awaited")
                     open_ones[index] = None
-                elif isinstance(item, Await):
+                elif isinstance(item, ScheduledAwait):
                     if index not in open_ones:
                         raise _bad(call, "is awaited where it was not started")
                     del open_ones[index]
@@ -147,14 +155,16 @@ def _check_pairs(schedule: Schedule, known: Mapping[int, CollectiveCall]) -> Non
         raise _bad(known[index], "is started and never awaited")
 
 
-def _way(schedule: Schedule, device: int, branch: int) -> Iterator[Perform | Begin | Await]:
+def _way(
+    schedule: Schedule, device: int, branch: int
+) -> Iterator[ScheduledCollective | ScheduledStart | ScheduledAwait]:
     """What a device comes to; of choices that all make alike it takes number ``branch``, or the last."""
     for item in schedule:
         match item:
-            case Repeat(body):
+            case ScheduleLoop(body):
                 yield from _way(body, device, branch)
                 yield from _way(body, device, branch)
-            case Choice(branches, taken):
+            case ScheduleBranch(branches, taken):
                 chosen = min(branch, len(branches) - 1) if taken is None else taken[device]
                 yield from _way(branches[chosen], device, branch)
             case _:
@@ -162,7 +172,7 @@ def _way(schedule: Schedule, device: int, branch: int) -> Iterator[Perform | Beg
 
 
 def _run(
-    ways: Sequence[Sequence[Perform | Begin | Await]],
+    ways: Sequence[Sequence[ScheduledCollective | ScheduledStart | ScheduledAwait]],
     groups: Mapping[int, Sequence[Sequence[int]]],
     known: Mapping[int, CollectiveCall],
 ) -> None:
@@ -174,7 +184,7 @@ def _run(
         device = work.pop()
         while at[device] < len(ways[device]):
             item = ways[device][at[device]]
-            together = (device,) if isinstance(item, Begin) else partners[item.index].get(device, (device,))
+            together = (device,) if isinstance(item, ScheduledStart) else partners[item.index].get(device, (device,))
             if not all(at[d] < len(ways[d]) and ways[d][at[d]] == item for d in together):
                 break
             for d in together:
@@ -197,7 +207,7 @@ def _partners(index: int, known: Mapping[int, CollectiveCall], found: Sequence[S
 
 def _deadlock(
     device: int,
-    ways: Sequence[Sequence[Perform | Begin | Await]],
+    ways: Sequence[Sequence[ScheduledCollective | ScheduledStart | ScheduledAwait]],
     at: Sequence[int],
     partners: Mapping[int, Mapping[int, Sequence[int]]],
     known: Mapping[int, CollectiveCall],

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership
 
 if TYPE_CHECKING:  # importing shardc loads no LLVM
-    from shardc.collectives.shared_memory.status_page import ControlTable
     from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["CollectiveExecutor", "Transport"]

@@ -25,36 +25,36 @@ from functools import partial
 
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.reduction import keeps_partial_sums
-from shardc.collectives.engine.ranges import Range, own_ranges, stand_ins, whole_ranges
+from shardc.collectives.engine.ranges import OperandRange, own_ranges, stand_ins, whole_ranges
 from shardc.collectives.engine.steps import (
     HEADER_BYTES,
-    Arrive,
-    Await,
-    Begin,
-    BringBack,
-    Check,
-    Copy,
-    Header,
-    Import,
-    Place,
-    Publish,
-    Receive,
-    Reduce,
-    Send,
-    Step,
-    Wait,
-    Zero,
+    ArriveStep,
+    AwaitStep,
+    BeginStep,
+    BringBackStep,
+    CheckHeaderStep,
+    CopyBytesStep,
+    HeaderStep,
+    ImportStep,
+    MessageStep,
+    PublishStep,
+    ReceiveStep,
+    ReduceStep,
+    SendStep,
+    StepPlace,
+    WaitStep,
+    ZeroStep,
 )
 from shardc.collectives.engine.subtrees import Subtree, combine, subtrees
 
-__all__ = ["Limits", "Plan", "Topology", "plan_messages"]
+__all__ = ["MessageLimits", "MessagePlan", "Topology", "plan_messages"]
 
 #: Scratch memory is handed out in multiples of this, and ranges are cut at multiples of it, in bytes.
 _LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MessageLimits:
     """``message`` bounds the bytes of one message. Up to ``packed`` bytes between two processes travel with their
     header. An all-reduce sends whole operands to everybody when that is at most ``whole`` bytes more than cutting
     them."""
@@ -73,10 +73,10 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MessagePlan:
     """The ``steps`` of one process in one collective, which need ``scratch`` bytes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[MessageStep, ...]
     scratch: int
 
 
@@ -85,15 +85,15 @@ def plan_messages(
     members: Sequence[tuple[int, ...]],
     topology: Topology,
     me: int,
-    limits: Limits | None = None,
+    limits: MessageLimits | None = None,
     *,
     together: bool = False,
-) -> Plan:
+) -> MessagePlan:
     """The steps of process ``me``; ``members`` are all groups (or pairs) of the call, as device numbers.
 
     ``together``: other processes of this node take part, with which it meets at the beginning and the end.
     """
-    planner = _Planner(call, topology, me, limits or Limits())
+    planner = _MessagePlanner(call, topology, me, limits or MessageLimits())
     mine = [g for g in members if any(topology.node[topology.owner[d]] == topology.node[me] for d in g)]
     make = {
         "all-reduce": planner.all_reduce,
@@ -108,44 +108,44 @@ def plan_messages(
             planner.permute(group)
     if make is None:
         planner.clear(frozenset(target for _, target in members))
-    return Plan(tuple(planner.steps(together)), planner.scratch)
+    return MessagePlan(tuple(planner.steps(together)), planner.scratch)
 
 
 @dataclass(slots=True)
-class _Piece:
+class _OperandPiece:
     """Bytes in a message; where they arrive is settled when the message is laid out, unless ``place`` says it."""
 
     nbytes: int
-    place: Place | None = None
+    place: StepPlace | None = None
 
 
 @dataclass(slots=True)
 class _Mail:
     """What goes to and comes from other processes, in one exchange."""
 
-    outgoing: dict[int, list[_Piece]] = field(default_factory=dict)
-    incoming: dict[int, list[_Piece]] = field(default_factory=dict)
+    outgoing: dict[int, list[_OperandPiece]] = field(default_factory=dict)
+    incoming: dict[int, list[_OperandPiece]] = field(default_factory=dict)
 
 
-class _Planner:
-    def __init__(self, call: CollectiveCall, topology: Topology, me: int, limits: Limits) -> None:
+class _MessagePlanner:
+    def __init__(self, call: CollectiveCall, topology: Topology, me: int, limits: MessageLimits) -> None:
         self.call = call
         self.topology = topology
         self.me = me
         self.here = topology.node[me]
         self.limits = limits
         self.scratch = 0
-        self.before: list[Step] = []
+        self.before: list[MessageStep] = []
         self.first = _Mail()
-        self.between: list[Callable[[], Iterator[Step]]] = []
+        self.between: list[Callable[[], Iterator[MessageStep]]] = []
         self.second = _Mail()
-        self.after: list[Step] = []
+        self.after: list[MessageStep] = []
 
     # What is where.
 
-    def take(self, nbytes: int) -> Place:
+    def take(self, nbytes: int) -> StepPlace:
         """Fresh scratch memory."""
-        place = Place("scratch", 0, 0, self.scratch)
+        place = StepPlace("scratch", 0, 0, self.scratch)
         self.scratch += -(-nbytes // _LINE) * _LINE
         return place
 
@@ -162,11 +162,11 @@ class _Planner:
                 of_node.append(process)
         return found
 
-    def results(self, group: Sequence[int], index: int, offset: int) -> tuple[Place, ...]:
+    def results(self, group: Sequence[int], index: int, offset: int) -> tuple[StepPlace, ...]:
         """A place in the results of this node's members; first those of this process."""
         local = [d for d in group if self.node_of(d) == self.here]
         local.sort(key=lambda d: self.topology.owner[d] != self.me)
-        return tuple(Place("result", d, index, offset) for d in local)
+        return tuple(StepPlace("result", d, index, offset) for d in local)
 
     # The collectives.
 
@@ -188,8 +188,8 @@ class _Planner:
             for q, device in enumerate(group):
                 owner = self.topology.owner[device]
                 handlers = stand_ins(processes, owner, self.topology.node[owner])
-                part = Range(q * chunk, (q + 1) * chunk, handlers, (self.node_of(device),))
-                self._reduce_range(group, index, part, None, (Place("result", device, index, 0),))
+                part = OperandRange(q * chunk, (q + 1) * chunk, handlers, (self.node_of(device),))
+                self._reduce_range(group, index, part, None, (StepPlace("result", device, index, 0),))
 
     def all_gather(self, group: Sequence[int]) -> None:
         processes = self.processes(group)
@@ -202,7 +202,7 @@ class _Planner:
                 nbytes = o.operand.nbytes
                 targets = self.results(group, index, p * nbytes)
                 if owner == self.me:
-                    operand = Place("operand", device, index, 0)
+                    operand = StepPlace("operand", device, index, 0)
                     for node, process in handlers.items():
                         if node != self.here:
                             self._send(self.first, process, operand, nbytes)
@@ -217,13 +217,13 @@ class _Planner:
             ours = [(q, d) for q, d in enumerate(group) if self.topology.owner[d] == self.me]
             for p, source in enumerate(group):
                 for q, target in enumerate(group) if self.topology.owner[source] == self.me else ours:
-                    operand = Place("operand", source, index, q * chunk)
-                    self._move(source, operand, target, Place("result", target, index, p * chunk), chunk)
+                    operand = StepPlace("operand", source, index, q * chunk)
+                    self._move(source, operand, target, StepPlace("result", target, index, p * chunk), chunk)
 
     def permute(self, pair: Sequence[int]) -> None:
         source, target = pair
         for index, o in enumerate(self.call.operands):
-            operand, result = Place("operand", source, index, 0), Place("result", target, index, 0)
+            operand, result = StepPlace("operand", source, index, 0), StepPlace("result", target, index, 0)
             self._move(source, operand, target, result, o.operand.nbytes)
 
     def clear(self, targets: frozenset[int]) -> None:
@@ -231,11 +231,11 @@ class _Planner:
         for device, owner in enumerate(self.topology.owner):
             if owner == self.me and device not in targets:
                 for index, o in enumerate(self.call.operands):
-                    self.before.append(Zero(Place("result", device, index, 0), o.result.nbytes))
+                    self.before.append(ZeroStep(StepPlace("result", device, index, 0), o.result.nbytes))
 
     # Their parts.
 
-    def _move(self, source: int, operand: Place, target: int, result: Place, nbytes: int) -> None:
+    def _move(self, source: int, operand: StepPlace, target: int, result: StepPlace, nbytes: int) -> None:
         """From a device to a device: the target's owner reads what it can address."""
         sender, receiver = self.topology.owner[source], self.topology.owner[target]
         if self.topology.node[sender] == self.topology.node[receiver]:
@@ -247,7 +247,7 @@ class _Planner:
             self._receive(self.first, sender, nbytes, result)
 
     def _reduce_range(
-        self, group: Sequence[int], index: int, part: Range, spread: int | None, targets: tuple[Place, ...]
+        self, group: Sequence[int], index: int, part: OperandRange, spread: int | None, targets: tuple[StepPlace, ...]
     ) -> None:
         """Bring the subtrees of a range to the nodes that reduce it, and then to all if only one does.
 
@@ -265,44 +265,48 @@ class _Planner:
                 for place in mine.values():
                     self._send(self.first, part.handlers[node], place, nbytes)
         if self.here in part.reducers:
-            found: list[tuple[Subtree, Place | _Piece]] = [
+            found: list[tuple[Subtree, StepPlace | _OperandPiece]] = [
                 (t, mine[t] if t in mine else self._receive(self.first, part.handlers[t.owner], nbytes)) for t in trees
             ]
             self.between.append(partial(self._total, index, found, targets, nbytes // dtype.nbytes))
         if spread is not None and len(part.reducers) == 1:
             self._spread(part, targets, nbytes)
 
-    def _partial(self, group: Sequence[int], index: int, tree: Subtree, part: Range) -> Place:
+    def _partial(self, group: Sequence[int], index: int, tree: Subtree, part: OperandRange) -> StepPlace:
         """What this node's members of a subtree amount to; a single member's operand stays where it is."""
-        places = [Place("operand", d, index, part.lo) for d in group[tree.lo : tree.lo + tree.width]]
+        places = [StepPlace("operand", d, index, part.lo) for d in group[tree.lo : tree.lo + tree.width]]
         if len(places) == 1:
             return places[0]
         nbytes = part.hi - part.lo
         total = self.take(nbytes)
-        self.before.append(Reduce(index, tuple(places), (total,), nbytes // self.call.operands[index].dtype.nbytes))
+        self.before.append(ReduceStep(index, tuple(places), (total,), nbytes // self.call.operands[index].dtype.nbytes))
         return total
 
     def _total(
-        self, index: int, found: list[tuple[Subtree, Place | _Piece]], targets: tuple[Place, ...], count: int
-    ) -> Iterator[Step]:
+        self,
+        index: int,
+        found: list[tuple[Subtree, StepPlace | _OperandPiece]],
+        targets: tuple[StepPlace, ...],
+        count: int,
+    ) -> Iterator[MessageStep]:
         """The rest of the tree, when all subtrees are there."""
-        steps: list[Step] = []
+        steps: list[MessageStep] = []
 
-        def reduce(pair: Sequence[Place]) -> Place:
+        def reduce(pair: Sequence[StepPlace]) -> StepPlace:
             total = self.take(count * self.call.operands[index].dtype.nbytes)
-            steps.append(Reduce(index, tuple(pair), (total,), count))
+            steps.append(ReduceStep(index, tuple(pair), (total,), count))
             return total
 
-        places: list[tuple[Subtree, Place]] = []
+        places: list[tuple[Subtree, StepPlace]] = []
         for tree, value in found:
-            place = value.place if isinstance(value, _Piece) else value
+            place = value.place if isinstance(value, _OperandPiece) else value
             assert place is not None
             places.append((tree, place))
         last = combine(places, reduce)
         yield from steps
-        yield Reduce(index, tuple(last), targets, count)
+        yield ReduceStep(index, tuple(last), targets, count)
 
-    def _spread(self, part: Range, targets: tuple[Place, ...], nbytes: int) -> None:
+    def _spread(self, part: OperandRange, targets: tuple[StepPlace, ...], nbytes: int) -> None:
         (node,) = part.reducers
         if node == self.here:
             for other, process in part.handlers.items():
@@ -312,27 +316,27 @@ class _Planner:
             self._receive(self.second, part.handlers[node], nbytes, targets[0])
             self._copy(self.after, targets[0], targets[1:], nbytes)
 
-    def _send(self, mail: _Mail, process: int, place: Place, nbytes: int) -> None:
+    def _send(self, mail: _Mail, process: int, place: StepPlace, nbytes: int) -> None:
         if nbytes:
-            mail.outgoing.setdefault(process, []).append(_Piece(nbytes, place))
+            mail.outgoing.setdefault(process, []).append(_OperandPiece(nbytes, place))
 
-    def _receive(self, mail: _Mail, process: int, nbytes: int, place: Place | None = None) -> _Piece:
-        piece = _Piece(nbytes, place)
+    def _receive(self, mail: _Mail, process: int, nbytes: int, place: StepPlace | None = None) -> _OperandPiece:
+        piece = _OperandPiece(nbytes, place)
         if nbytes:
             mail.incoming.setdefault(process, []).append(piece)
         return piece
 
     @staticmethod
-    def _copy(steps: list[Step], source: Place, targets: tuple[Place, ...], nbytes: int) -> None:
+    def _copy(steps: list[MessageStep], source: StepPlace, targets: tuple[StepPlace, ...], nbytes: int) -> None:
         if nbytes and targets:
-            steps.append(Copy(source, targets, nbytes))
+            steps.append(CopyBytesStep(source, targets, nbytes))
 
     # Putting it in order.
 
-    def steps(self, together: bool) -> Iterator[Step]:
-        yield Begin()
+    def steps(self, together: bool) -> Iterator[MessageStep]:
+        yield BeginStep()
         if together:
-            yield from (Publish(), Arrive(False), Await(False), Import())
+            yield from (PublishStep(), ArriveStep(False), AwaitStep(False), ImportStep())
         yield from self.before
         yield from self._announced(self.first)
         for make in self.between:
@@ -340,20 +344,20 @@ class _Planner:
         bodies = list(self._bodies(self.second.outgoing, self.second.incoming, 2))
         if bodies:
             yield from bodies
-            yield Wait(_bytes_of(self.second.outgoing, self.second.incoming))
+            yield WaitStep(_bytes_of(self.second.outgoing, self.second.incoming))
         yield from self.after
         if together:
-            yield from (Arrive(True), Await(True), BringBack())
+            yield from (ArriveStep(True), AwaitStep(True), BringBackStep())
 
-    def _announced(self, mail: _Mail) -> Iterator[Step]:
+    def _announced(self, mail: _Mail) -> Iterator[MessageStep]:
         """An exchange of messages that say what they belong to: few bytes at once, more when all have been heard."""
         if not mail.outgoing and not mail.incoming:
             return
         buffers = {p: self.take(HEADER_BYTES + self.limits.packed) for p in mail.incoming}
         for process, buffer in buffers.items():
-            yield Receive(process, buffer, HEADER_BYTES + self.limits.packed, 0)
-        header: Place | None = None
-        long_out: dict[int, list[_Piece]] = {}
+            yield ReceiveStep(process, buffer, HEADER_BYTES + self.limits.packed, 0)
+        header: StepPlace | None = None
+        long_out: dict[int, list[_OperandPiece]] = {}
         for process, pieces in mail.outgoing.items():
             if self._is_short(pieces):
                 yield from self._packed(process, pieces)
@@ -361,49 +365,49 @@ class _Planner:
             long_out[process] = pieces
             if header is None:
                 header = self.take(HEADER_BYTES)
-                yield Header(header)
-            yield Send(process, header, HEADER_BYTES, 0)
-        yield Wait(0)
+                yield HeaderStep(header)
+            yield SendStep(process, header, HEADER_BYTES, 0)
+        yield WaitStep(0)
         for process, buffer in buffers.items():
-            yield Check(process, buffer)
+            yield CheckHeaderStep(process, buffer)
         long_in = {p: pieces for p, pieces in mail.incoming.items() if not self._is_short(pieces)}
         if long_in or long_out:
             yield from self._bodies(long_out, long_in, 1)
-            yield Wait(_bytes_of(long_out, long_in))
+            yield WaitStep(_bytes_of(long_out, long_in))
         for process, buffer in buffers.items():
             if process not in long_in:
                 yield from _unpacked(mail.incoming[process], buffer)
 
-    def _is_short(self, pieces: Sequence[_Piece]) -> bool:
+    def _is_short(self, pieces: Sequence[_OperandPiece]) -> bool:
         return sum(_padded(p.nbytes) for p in pieces) <= self.limits.packed
 
-    def _packed(self, process: int, pieces: Sequence[_Piece]) -> Iterator[Step]:
+    def _packed(self, process: int, pieces: Sequence[_OperandPiece]) -> Iterator[MessageStep]:
         """One message of header and pieces."""
         total = HEADER_BYTES + sum(_padded(p.nbytes) for p in pieces)
         buffer = self.take(total)
-        yield Header(buffer)
+        yield HeaderStep(buffer)
         at = buffer.at(HEADER_BYTES)
         for piece in pieces:
             assert piece.place is not None
-            yield Copy(piece.place, (at,), piece.nbytes)
+            yield CopyBytesStep(piece.place, (at,), piece.nbytes)
             at = at.at(_padded(piece.nbytes))
-        yield Send(process, buffer, total, 0)
+        yield SendStep(process, buffer, total, 0)
 
     def _bodies(
-        self, outgoing: dict[int, list[_Piece]], incoming: dict[int, list[_Piece]], kind: int
-    ) -> Iterator[Step]:
+        self, outgoing: dict[int, list[_OperandPiece]], incoming: dict[int, list[_OperandPiece]], kind: int
+    ) -> Iterator[MessageStep]:
         """Messages without headers, a piece each, cut where they are too long."""
         for process, pieces in incoming.items():
             for piece in pieces:
                 if piece.place is None:
                     piece.place = self.take(piece.nbytes)
                 for lo, nbytes in self._cut(piece.nbytes):
-                    yield Receive(process, piece.place.at(lo), nbytes, kind)
+                    yield ReceiveStep(process, piece.place.at(lo), nbytes, kind)
         for process, pieces in outgoing.items():
             for piece in pieces:
                 assert piece.place is not None
                 for lo, nbytes in self._cut(piece.nbytes):
-                    yield Send(process, piece.place.at(lo), nbytes, kind)
+                    yield SendStep(process, piece.place.at(lo), nbytes, kind)
 
     def _cut(self, nbytes: int) -> Iterator[tuple[int, int]]:
         for lo in range(0, nbytes, self.limits.message):
@@ -415,15 +419,15 @@ def _padded(nbytes: int) -> int:
     return -(-nbytes // 16) * 16
 
 
-def _unpacked(pieces: Sequence[_Piece], buffer: Place) -> Iterator[Step]:
+def _unpacked(pieces: Sequence[_OperandPiece], buffer: StepPlace) -> Iterator[MessageStep]:
     at = buffer.at(HEADER_BYTES)
     for piece in pieces:
         if piece.place is None:
             piece.place = at
         else:
-            yield Copy(at, (piece.place,), piece.nbytes)
+            yield CopyBytesStep(at, (piece.place,), piece.nbytes)
         at = at.at(_padded(piece.nbytes))
 
 
-def _bytes_of(*mails: dict[int, list[_Piece]]) -> int:
+def _bytes_of(*mails: dict[int, list[_OperandPiece]]) -> int:
     return sum(p.nbytes for mail in mails for pieces in mail.values() for p in pieces)

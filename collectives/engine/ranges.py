@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Range", "own_ranges", "stand_ins", "whole_ranges"]
+__all__ = ["OperandRange", "own_ranges", "stand_ins", "whole_ranges"]
 
 #: A process of a node takes a part of the work when it is at least this many bytes.
 _SHARE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OperandRange:
     """Bytes ``lo`` up to ``hi`` of an operand: by node, who handles them; and the nodes that reduce them."""
 
     lo: int
@@ -36,18 +36,18 @@ def _cuts(nbytes: int, parts: int, grain: int, least: int) -> list[int]:
     return [nbytes * k // parts // grain * grain for k in range(1, parts)] + [nbytes]
 
 
-def own_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> Iterator[Range]:
+def own_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> Iterator[OperandRange]:
     """Each range belongs to one node, and within it to one process."""
     lo = 0
     for node, end in zip(processes, _cuts(nbytes, len(processes), grain, 1), strict=False):
         of_node, begin = processes[node], lo
         for k, size in enumerate(_cuts(end - begin, len(of_node), grain, _SHARE)):
             handlers = {n: of_node[k] if n == node else others[k % len(others)] for n, others in processes.items()}
-            yield Range(lo, begin + size, handlers, (node,))
+            yield OperandRange(lo, begin + size, handlers, (node,))
             lo = begin + size
 
 
-def whole_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> Iterator[Range]:
+def whole_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> Iterator[OperandRange]:
     """Every node reduces everything; its processes share that."""
     ends = {node: _cuts(nbytes, len(of_node), grain, _SHARE) for node, of_node in processes.items()}
     lo = 0
@@ -55,5 +55,5 @@ def whole_ranges(processes: dict[int, list[int]], nbytes: int, grain: int) -> It
         handlers = {
             node: processes[node][next(k for k, end in enumerate(ends[node]) if end >= hi)] for node in processes
         }
-        yield Range(lo, hi, handlers, tuple(processes))
+        yield OperandRange(lo, hi, handlers, tuple(processes))
         lo = hi

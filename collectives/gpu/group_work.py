@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.native.gpu.runtime import Stream
 
 __all__ = ["DeviceCollectives", "GroupWork"]
@@ -19,7 +19,7 @@ class GroupWork(Protocol):
         """This process's devices in the group: all of them have come before anything is put into the stream."""
         ...
 
-    def start(self, places: Mapping[int, Places], stream: Stream) -> None:
+    def start(self, places: Mapping[int, BufferPlaces], stream: Stream) -> None:
         """Put the work into ``stream``; ``places`` by device."""
         ...
 

@@ -16,7 +16,7 @@ from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.call.membership import check_call, connected_processes
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.kernels import GroupKernel
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.native.gpu.cuda.nccl import Communicator, new_unique_id, together
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import Kernel, Memory, Runtime, Stream
@@ -46,7 +46,7 @@ class _Own:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _NcclGroup:
     """This process's part in a replica group: at ``position``, over ``communicator``."""
 
     runtime: Runtime
@@ -56,7 +56,7 @@ class _Group:
     devices: tuple[int, ...]
     own: Mapping[int, _Own]
 
-    def start(self, places: Mapping[int, Places], stream: Stream) -> None:
+    def start(self, places: Mapping[int, BufferPlaces], stream: Stream) -> None:
         mine = places[self.devices[0]]
         operands = [(n, o) for n, o in enumerate(self.call.operands) if o.count]
         with together(self.communicator):
@@ -102,7 +102,7 @@ class _Neighbours:
     source: int | None
     target: int | None
 
-    def start(self, places: Mapping[int, Places], stream: Stream) -> None:
+    def start(self, places: Mapping[int, BufferPlaces], stream: Stream) -> None:
         mine = places[self.devices[0]]
         operands = [o for o in self.call.operands if o.count]
         with together(self.communicator):
@@ -127,7 +127,7 @@ class NcclCollectives:
         self._communicators: dict[tuple[tuple[int, ...], ...], Communicator] = {}
         members = {c.index: check_call(c, num_devices) for c in calls}
         kernels = self._loaded([k for c in calls for k in _own_kernels(c, members[c.index]).values()])
-        self._groups: dict[int, tuple[_Group | _Neighbours, ...]] = {}
+        self._groups: dict[int, tuple[_NcclGroup | _Neighbours, ...]] = {}
         for call in calls:
             found = members[call.index]
             if call.op == "collective-permute":
@@ -135,20 +135,20 @@ class NcclCollectives:
             else:
                 self._groups[call.index] = (self._group(call, found, kernels),)
 
-    def groups(self, index: int) -> Sequence[_Group | _Neighbours]:
+    def groups(self, index: int) -> Sequence[_NcclGroup | _Neighbours]:
         """See `shardc.collectives.gpu.group_work.DeviceCollectives`."""
         return self._groups[index]
 
     def _group(
         self, call: CollectiveCall, members: Sequence[Sequence[int]], kernels: Mapping[GroupKernel, Kernel]
-    ) -> _Group:
+    ) -> _NcclGroup:
         groups = tuple(tuple(group) for group in members)
         size = len(groups[0])
         own = {}
         for n, how in _own_kernels(call, members).items():
             stride = -(-how.nbytes // 256) * 256
             own[n] = _Own(kernels[how], how, self._runtime.allocate(stride * size), stride)
-        return _Group(self._runtime, call, self._communicator(groups), size, (self._me,), own)
+        return _NcclGroup(self._runtime, call, self._communicator(groups), size, (self._me,), own)
 
     def _neighbours(self, call: CollectiveCall, pairs: Sequence[Sequence[int]], num_devices: int) -> _Neighbours:
         first = connected_processes(pairs, np.arange(num_devices), num_devices)

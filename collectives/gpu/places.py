@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
 
-__all__ = ["Places"]
+__all__ = ["BufferPlaces"]
 
 
 @dataclass(slots=True)
-class Places:
+class BufferPlaces:
     """One device's memory: addresses of the arena and the constants, of its arguments and of its results.
 
     Example: ``places.address(BufferRef("argument", 2, 64, 16))``.

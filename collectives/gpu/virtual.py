@@ -10,7 +10,7 @@ import numpy as np
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.membership import check_call, connected_processes
 from shardc.collectives.gpu.kernels import MOST_MEMBERS, GroupKernel
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import Kernel, Runtime, Stream
 
@@ -23,7 +23,7 @@ def fits_one_gpu(call: CollectiveCall, members: Sequence[Sequence[int]]) -> bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class _CollectiveLaunch:
     """The kernel of one operand, and where it and its result lie on every member."""
 
     kernel: Kernel
@@ -33,14 +33,14 @@ class _Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _DeviceGroup:
     """A replica group; ``devices`` by position."""
 
     runtime: Runtime
     devices: tuple[int, ...]
-    launches: tuple[_Launch, ...]
+    launches: tuple[_CollectiveLaunch, ...]
 
-    def start(self, places: Mapping[int, Places], stream: Stream) -> None:
+    def start(self, places: Mapping[int, BufferPlaces], stream: Stream) -> None:
         members = [places[d] for d in self.devices]
         for one in self.launches:
             pointers = [p.address(ref) for ref in (one.operand, one.result) for p in members]
@@ -56,7 +56,7 @@ class _Chain:
     pairs: tuple[tuple[int | None, int], ...]
     operands: tuple[tuple[BufferRef, BufferRef], ...]
 
-    def start(self, places: Mapping[int, Places], stream: Stream) -> None:
+    def start(self, places: Mapping[int, BufferPlaces], stream: Stream) -> None:
         for source, target in self.pairs:
             for operand, result in self.operands:
                 to = places[target].address(result)
@@ -76,7 +76,7 @@ class VirtualCollectives:
         self._runtime, self._devices = runtime, frozenset(devices)
         members = {c.index: check_call(c, num_devices) for c in calls}
         kernels = self._loaded([k for c in calls for k in _kernels(c, members[c.index]).values()])
-        self._groups: dict[int, tuple[_Group, ...] | tuple[_Chain, ...]] = {}
+        self._groups: dict[int, tuple[_DeviceGroup, ...] | tuple[_Chain, ...]] = {}
         for call in calls:
             mine = members[call.index]
             if call.op == "collective-permute":
@@ -94,19 +94,20 @@ class VirtualCollectives:
         loaded = self._runtime.load([gpu_image(module, self._runtime.target)])
         return {how: loaded.kernel(how.symbol) for how in distinct}
 
-    def groups(self, index: int) -> Sequence[_Group] | Sequence[_Chain]:
+    def groups(self, index: int) -> Sequence[_DeviceGroup] | Sequence[_Chain]:
         """See `shardc.collectives.gpu.group_work.DeviceCollectives`."""
         return self._groups[index]
 
     def _whole(
         self, call: CollectiveCall, members: Sequence[Sequence[int]], kernels: Mapping[GroupKernel, Kernel]
-    ) -> list[_Group]:
+    ) -> list[_DeviceGroup]:
         found = _kernels(call, members)
         launches = tuple(
-            _Launch(kernels[how], how, call.operands[n].operand, call.operands[n].result) for n, how in found.items()
+            _CollectiveLaunch(kernels[how], how, call.operands[n].operand, call.operands[n].result)
+            for n, how in found.items()
         )
         mine = [tuple(group) for group in members if group[0] in self._devices]
-        return [_Group(self._runtime, group, launches) for group in mine]
+        return [_DeviceGroup(self._runtime, group, launches) for group in mine]
 
     def _chains(self, call: CollectiveCall, pairs: Sequence[Sequence[int]], num_devices: int) -> list[_Chain]:
         source = {target: begin for begin, target in pairs}

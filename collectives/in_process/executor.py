@@ -22,7 +22,7 @@ from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.threads.pool import Pool, Row
 
-__all__ = ["InProcessExecutor", "Meeting"]
+__all__ = ["DeviceMeeting", "InProcessExecutor"]
 
 #: Bytes read and written that are worth a call of the pool, and those of a share.
 _PARALLEL, _SHARE = 256 << 10, 256 << 10
@@ -33,7 +33,7 @@ _FIXED = frozenset({"arena", "constant"})
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class _InProcessCall:
     """A collective's native record, and what it points to."""
 
     record: VirtualCall
@@ -43,7 +43,7 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class DeviceMeeting:
     """Devices that must have come to a collective, and the numbers of its groups that then can be done."""
 
     devices: tuple[int, ...]
@@ -79,21 +79,21 @@ class InProcessExecutor:
         self._code = code
         self._devices = tuple(int(row.device) for row in rows)
         self._calls = {c.index: (c, m) for c, m in zip(calls, members, strict=True)}
-        self._meetings: dict[int, tuple[Meeting, ...]] = {}
+        self._meetings: dict[int, tuple[DeviceMeeting, ...]] = {}
         self.state = ctypes.addressof(self._table)
 
     @cached_property
     def _work(self) -> Callable[[int, int, int, int, int], None]:
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(self._code.work)
 
-    def meetings(self, index: int) -> tuple[Meeting, ...]:
+    def meetings(self, index: int) -> tuple[DeviceMeeting, ...]:
         """Who meets in collective ``index`` (nobody, if there is none); a device that meets nobody is there alone."""
         if index not in self._meetings and index in self._calls:
             call, members = self._calls[index]
             self._meetings[index] = _meetings(call, members, self._devices)
         return self._meetings.get(index, ())
 
-    def meet(self, index: int, meeting: Meeting) -> None:
+    def meet(self, index: int, meeting: DeviceMeeting) -> None:
         """Do collective ``index`` for one meeting whose devices stand still; others may be elsewhere."""
         record = self._table[index]
         if record.moving:
@@ -124,18 +124,22 @@ def _resolve(code: WorkCode, cells: int, count: int, pointers: int) -> None:
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)(cells, count, pointers)
 
 
-def _meetings(call: CollectiveCall, members: Sequence[Sequence[int]], devices: Sequence[int]) -> tuple[Meeting, ...]:
+def _meetings(
+    call: CollectiveCall, members: Sequence[Sequence[int]], devices: Sequence[int]
+) -> tuple[DeviceMeeting, ...]:
     """Groups by their number in the record; in a permute every device has a group of its own."""
     if call.op != "collective-permute":
-        return tuple(Meeting(tuple(group), (n,)) for n, group in enumerate(members))
+        return tuple(DeviceMeeting(tuple(group), (n,)) for n, group in enumerate(members))
     number = {d: n for n, d in enumerate(devices)}
     together: dict[int, list[int]] = {}
     for device, first in enumerate(connected_processes(members, np.arange(len(devices)), len(devices))):
         together.setdefault(first, []).append(device)
-    return tuple(Meeting(tuple(group), tuple(number[d] for d in group)) for group in together.values())
+    return tuple(DeviceMeeting(tuple(group), tuple(number[d] for d in group)) for group in together.values())
 
 
-def _make(call: CollectiveCall, members: Sequence[Sequence[int]], places: VirtualPlaces, code: WorkCode) -> _Made:
+def _make(
+    call: CollectiveCall, members: Sequence[Sequence[int]], places: VirtualPlaces, code: WorkCode
+) -> _InProcessCall:
     """The record of ``call``, which has something to do for each of the groups (or pairs) in ``members``."""
     permutes = call.op == "collective-permute"
     cells = places.permuted(call, members) if permutes else places.grouped(call, members)
@@ -156,4 +160,4 @@ def _make(call: CollectiveCall, members: Sequence[Sequence[int]], places: Virtua
         -(-made.record.bytes // _SHARE) if moved >= _PARALLEL else 0,
         moved * 1000 // _SPEED,
     )
-    return _Made(record, made, cells, pointers)
+    return _InProcessCall(record, made, cells, pointers)

@@ -3,7 +3,7 @@
 The caller starts MPI (`shardc.launcher.jobs.mpi_environment`) and passes ``MPI.COMM_WORLD``; this module never imports
 ``mpi4py.MPI`` itself.
 
-Collectives run in native code that calls MPI by address (`shardc.collectives.engine.message_tables`); Python's part
+Collectives run in native code that calls MPI by address (`shardc.collectives.mpi.message_executor`); Python's part
 are the small
 exchanges around a program. The first message between two ranks in a collective starts with the number of the exchange
 and the index of the collective: ranks that took different ways through the program are found out.
@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership, check_call, connected_processes
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.collectives.engine.engine_calls import Keep, work_code
-from shardc.collectives.engine.message_tables import Channel, MessageExecutor, Planned
-from shardc.collectives.engine.plan_messages import Limits, Topology, plan_messages
+from shardc.collectives.engine.plan_messages import MessageLimits, Topology, plan_messages
 from shardc.collectives.mpi.functions import mpi_functions
-from shardc.collectives.shared_memory.executor import Node
-from shardc.collectives.shared_memory.node_memory import Meeting
-from shardc.collectives.shared_memory.status_page import ControlTable
+from shardc.collectives.mpi.message_executor import MessageChannel, MessageExecutor, PlannedCollective
+from shardc.collectives.shared_memory.node import ComputeNode
+from shardc.collectives.shared_memory.node_memory import NodeMeeting
 from shardc.hlo.errors import InputError, RunError
 from shardc.native.threads.pool import Pool, Row
 
@@ -54,7 +54,7 @@ class Nodes:
     """The node of each rank of a job, and this process's own with the memory that its ranks share."""
 
     by_rank: tuple[int, ...]
-    mine: Node
+    mine: ComputeNode
 
     def mates(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Which of ``ranks`` belong to this node, as positions in it."""
@@ -78,7 +78,7 @@ class MpiTransport:
         *,
         timeout: float = 60.0,
         spin: float = 0.0,
-        limits: Limits | None = None,
+        limits: MessageLimits | None = None,
         keep: Keep | None = None,
         nodes: Nodes | None = None,
         hosts: Sequence[str] = (),
@@ -92,8 +92,8 @@ class MpiTransport:
         self._helper = helper
         self._timeout = timeout
         self._spin = spin
-        self._limits = limits or Limits()
-        self._channels: dict[tuple[int, ...], Channel] = {}
+        self._limits = limits or MessageLimits()
+        self._channels: dict[tuple[int, ...], MessageChannel] = {}
 
     @property
     def process_index(self) -> int:
@@ -105,7 +105,7 @@ class MpiTransport:
 
     @property
     def control(self) -> ControlTable | None:
-        """Where the ranks of this node are; see `shardc.collectives.shared_memory.status_page`."""
+        """Where the ranks of this node are; see `shardc.collectives.call.control_table`."""
         return None if self._nodes is None else self._nodes.mine.control
 
     @property
@@ -145,7 +145,7 @@ class MpiTransport:
             meeting = None if nodes is None else self._meeting(call, number, channel, nodes, ownership)
             together = meeting is not None
             plan = plan_messages(call, members, topology, self.process_index, self._limits, together=together)
-            planned.append(Planned(call, plan, channel, meeting))
+            planned.append(PlannedCollective(call, plan, channel, meeting))
         return MessageExecutor(
             planned,
             rows,
@@ -159,7 +159,7 @@ class MpiTransport:
             helper=self._helper,
         )
 
-    def _channel(self, components: tuple[int, ...]) -> Channel:
+    def _channel(self, components: tuple[int, ...]) -> MessageChannel:
         """A communicator for all collectives that connect the same ranks; all ranks come here in the same order."""
         if components not in self._channels:
             mine = components[self.process_index]
@@ -169,18 +169,18 @@ class MpiTransport:
                 communicator = self._world.Dup()
                 communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
                 handle = self._mpi._handleof(communicator)
-            self._channels[components] = Channel(communicator, handle, ranks)
+            self._channels[components] = MessageChannel(communicator, handle, ranks)
         return self._channels[components]
 
     @staticmethod
     def _meeting(
-        call: CollectiveCall, number: int, channel: Channel, nodes: Nodes, ownership: Ownership
-    ) -> Meeting | None:
+        call: CollectiveCall, number: int, channel: MessageChannel, nodes: Nodes, ownership: Ownership
+    ) -> NodeMeeting | None:
         """Whom of this node a collective of ``channel`` connects; None if that is this process alone."""
         mates = nodes.mates(channel.ranks)
         if len(mates) < 2:
             return None
-        return Meeting(call, number, mates, tuple(ownership.devices(nodes.mine.ranks[m]) for m in mates))
+        return NodeMeeting(call, number, mates, tuple(ownership.devices(nodes.mine.ranks[m]) for m in mates))
 
     def empty(self, nbytes: int) -> Bytes:
         return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)

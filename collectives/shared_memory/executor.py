@@ -7,30 +7,25 @@ See `shardc.collectives.shared_memory.native_executor` for how a collective goes
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
 from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.stamp import Stamp, Told
-from shardc.collectives.engine.engine_calls import Keep, MadeCall, WorkCode, cell_of, make_object, work_code
-from shardc.collectives.shared_memory.heap import Heap, NodeHeaps
-from shardc.collectives.shared_memory.native_executor import HELPER, MISMATCH, SHARED, UNFINISHED, shared_module
-from shardc.collectives.shared_memory.plan import SMALL, CallPlan, Channel, Place, plan_calls, signature_of
+from shardc.collectives.engine.engine_calls import MadeCall, cell_of
+from shardc.collectives.shared_memory.native_executor import MISMATCH, UNFINISHED
+from shardc.collectives.shared_memory.node import ComputeNode
+from shardc.collectives.shared_memory.plan import SMALL, CallPlan, ChannelEntry, SharedChannel, plan_calls, signature_of
 from shardc.collectives.shared_memory.program_memory import ProgramMemory, reserve
 from shardc.collectives.shared_memory.records import HEAD, SLOTS, CallRecord, ChannelRecord, ShareRecord, StateRecord
 from shardc.collectives.shared_memory.sections import plan_sections
-from shardc.collectives.shared_memory.status_page import ControlTable, control_table
 from shardc.hlo.errors import RunError
-from shardc.native.collectives.work import COPY, RESOLVE, WORK, Cell
-from shardc.native.llvm.jit import Loaded, load_object
-from shardc.native.llvm.target import Target, host_target
-from shardc.native.threads.meeting import ARRIVE, meeting_ir, meeting_object
+from shardc.native.collectives.work import Cell
 from shardc.native.threads.pool import Pool, Row
 
-__all__ = ["Node", "SharedCode", "SharedMemoryExecutor", "shared_code"]
+__all__ = ["SharedMemoryExecutor"]
 
 #: Bytes that a process moves from which on the pool's threads take part; bytes of a piece of the work, about.
 _SEVERAL, _PIECE = 1 << 20, 1 << 18
@@ -38,74 +33,6 @@ _SEVERAL, _PIECE = 1 << 20, 1 << 18
 _PIECES = 16
 #: Bytes per nanosecond that one thread moves, about.
 _SPEED = 8
-
-
-@dataclass(frozen=True)
-class SharedCode:
-    """The collective executor's functions in this process."""
-
-    work: WorkCode
-    loaded: Loaded
-
-    @property
-    def function(self) -> int:
-        """The address of `shardc.collectives.shared_memory.native_executor.SHARED`."""
-        return self.loaded.address(SHARED)
-
-    @cached_property
-    def arrive(self) -> Callable[[int, int], None]:
-        """``arrive(address of a meeting, target)``, see `shardc.native.threads.meeting`."""
-        return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(self.loaded.address(ARRIVE))
-
-    @cached_property
-    def help(self) -> Callable[[int], int]:
-        """``help(address of a StateRecord)`` completes what is handed over, until it is told to stop."""
-        return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self.loaded.address(HELPER))
-
-
-@cache
-def shared_code(target: Target | None = None, keep: Keep | None = None) -> SharedCode:
-    """The collective executor's code for this process, one per ``keep``."""
-    target = target or host_target()
-    work = work_code(target, keep)
-    meet = meeting_object(target) if keep is None else keep(meeting_ir(target), target, lambda: meeting_object(target))
-    objects = [meet, make_object(shared_module(target), keep)]
-    symbols = {WORK: work.work, RESOLVE: work.resolve, COPY: work.copy}
-    return SharedCode(work, load_object(objects, [SHARED, HELPER, ARRIVE], symbols))
-
-
-@dataclass(frozen=True)
-class Node:
-    """The processes of a node and their memory; ``ranks`` are their numbers in the job, by position.
-
-    ``exchange`` gives everybody's value by position in the node. ``spin`` are the nanoseconds that a wait watches
-    memory before it sleeps, while those who are missing are fewer than the node's ``cores``. ``helper``: may a program
-    have a thread for its transfers?
-    """
-
-    heaps: NodeHeaps
-    ranks: tuple[int, ...]
-    exchange: Callable[[Any], list[Any]]
-    code: SharedCode
-    spin: int = 0
-    cores: int = 1
-    helper: bool = False
-
-    @property
-    def heap(self) -> Heap:
-        return self.heaps.mine
-
-    @property
-    def position(self) -> int:
-        return self.heaps.position
-
-    @cached_property
-    def control(self) -> ControlTable:
-        """Where everybody is; this process's row has its numbers as soon as somebody looks."""
-        table = control_table(self.heaps.maps, self.position, self.heap.fd)
-        table.mine["pid"] = self.heaps.offers[self.position].pid
-        table.mine["rank"] = self.ranks[self.position]
-        return table
 
 
 class SharedMemoryExecutor:
@@ -117,7 +44,7 @@ class SharedMemoryExecutor:
 
     def __init__(
         self,
-        node: Node,
+        node: ComputeNode,
         calls: Sequence[CollectiveCall],
         ownership: Ownership,
         rows: ctypes.Array[Row],
@@ -131,7 +58,7 @@ class SharedMemoryExecutor:
         plans, channels = plan_calls(calls, ownership, node.position, small)
         self._processes = {p.call.index: p.processes for p in plans}
         self._memory = reserve(node, plans, channels, rows, plan_sections(sections, ownership))
-        builder = _Builder(node, pool, rows, self._memory, self._memory.keep)
+        builder = _RecordBuilder(node, pool, rows, self._memory, self._memory.keep)
         self._record = StateRecord(
             heap=node.heap.address,
             heap_bytes=node.heap.size,
@@ -223,16 +150,18 @@ def pieces_of(nbytes: int, lines: int, processes: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Builder:
+class _RecordBuilder:
     """Makes the records of a program's collectives; what they point to goes to ``keep``."""
 
-    node: Node
+    node: ComputeNode
     pool: Pool
     rows: ctypes.Array[Row]
     memory: ProgramMemory
     keep: list[Any]
 
-    def fill(self, state: StateRecord, plans: Sequence[CallPlan], channels: Sequence[Channel]) -> dict[int, CallRecord]:
+    def fill(
+        self, state: StateRecord, plans: Sequence[CallPlan], channels: Sequence[SharedChannel]
+    ) -> dict[int, CallRecord]:
         """All channels and collectives; returns the latter by index."""
         connected = {c.processes: self._channel(c) for c in channels}
         calls = (ctypes.c_void_p * max(1, 1 + max((p.call.index for p in plans), default=-1)))()
@@ -245,7 +174,7 @@ class _Builder:
         state.queue, state.mask = self._kept((ctypes.c_void_p * entries)()), entries - 1
         return records
 
-    def _channel(self, channel: Channel) -> ChannelRecord:
+    def _channel(self, channel: SharedChannel) -> ChannelRecord:
         heaps = [self.node.heaps.addresses[p] for p in channel.processes]
         record = ChannelRecord(
             slots=self.memory.slots[channel.number],
@@ -306,7 +235,7 @@ class _Builder:
         record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
         record.shares, record.share_count = self._kept(shares), len(wanted)
 
-    def _source(self, plan: CallPlan, record: CallRecord, place: Place | None) -> Cell:
+    def _source(self, plan: CallPlan, record: CallRecord, place: ChannelEntry | None) -> Cell:
         if place is None:
             return Cell()
         if plan.direct:
@@ -315,12 +244,12 @@ class _Builder:
         device, operand = divmod(place.entry, len(plan.call.operands))
         return Cell(record.at + 8 * place.member, HEAD + device * mail[-1] + mail[operand])
 
-    def _target(self, plan: CallPlan, record: CallRecord, place: Place | None) -> Cell:
+    def _target(self, plan: CallPlan, record: CallRecord, place: ChannelEntry | None) -> Cell:
         if place is None:
             return Cell()
         return self._imported(plan, record, place) if plan.direct else Cell(record.own + 8 * place.entry, 0)
 
-    def _imported(self, plan: CallPlan, record: CallRecord, place: Place) -> Cell:
+    def _imported(self, plan: CallPlan, record: CallRecord, place: ChannelEntry) -> Cell:
         number, ref = plan.ref(place)
         shared = self.memory.sections.address(plan.devices[place.member][number], ref)
         if shared is not None:

@@ -5,8 +5,8 @@ sparse, so that only what is used takes memory. The others of the node open it t
 it whole. Nothing is left behind, however a process ends. Where there is no ``memfd_create`` the file has a name until
 the others have opened it (``shm_open``, then ``shm_unlink``).
 
-`Heap.empty` gives NumPy arrays; their memory is free again when the last array over it is gone. Free memory is used
-again from the lowest place on, and large free parts are given back to the system.
+`SharedHeap.empty` gives NumPy arrays; their memory is free again when the last array over it is gone. Free memory is
+used again from the lowest place on, and large free parts are given back to the system.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.native.memory.pages import can_share, map_at
 
-__all__ = ["Heap", "NodeHeaps", "Offer", "Other", "open_heaps"]
+__all__ = ["NodeHeaps", "Offer", "Other", "SharedHeap", "open_heaps"]
 
 Bytes = NDArray[np.uint8]
 
@@ -90,7 +90,7 @@ class Ranges:
         return start, end
 
 
-class Heap:
+class SharedHeap:
     """The heap of this process, ``size`` bytes.
 
     In a child after ``fork`` `empty` gives private memory: the file still belongs to the parent.
@@ -158,7 +158,7 @@ class Heap:
             if not self._pinned[start]:
                 del self._pinned[start]
 
-    def remap(self, start: int, nbytes: int, other: Heap | Other | None = None, at: int = 0) -> None:
+    def remap(self, start: int, nbytes: int, other: SharedHeap | Other | None = None, at: int = 0) -> None:
         """From now on the pages of a range are those at ``at`` of a heap (this or another), or its own again.
 
         All are multiples of a page. Raises `OSError` when the system refuses.
@@ -239,7 +239,7 @@ class Other:
 class _Lease:
     """What arrays over a block are made from; when none of them is left, the block goes back."""
 
-    def __init__(self, heap: Heap, start: int, size: int) -> None:
+    def __init__(self, heap: SharedHeap, start: int, size: int) -> None:
         self._heap = heap
         self._place = (start, size)
         view = heap.bytes[start : start + size]
@@ -265,11 +265,11 @@ class Offer:
 class NodeHeaps:
     """The heaps of the processes of a node, by their position there; ``addresses`` are where this process maps them."""
 
-    mine: Heap
+    mine: SharedHeap
     offers: tuple[Offer, ...]
     addresses: tuple[int, ...]
     maps: tuple[Bytes, ...]
-    others: tuple[Heap | Other, ...]
+    others: tuple[SharedHeap | Other, ...]
 
     @property
     def position(self) -> int:
@@ -286,13 +286,13 @@ def open_heaps(exchange: Callable[[Any], list[Any]], processes: int, *, named: b
     named = not can_share() if named is None else named
     problem, heap = "", None
     try:
-        heap = Heap(_size(processes), named=named)
+        heap = SharedHeap(_size(processes), named=named)
         offer = Offer(os.getpid(), heap.fd, heap.name, heap.size, _host(), heap.token)
     except (OSError, ValueError, ImportError) as e:
         problem, offer = f"no shared memory: {e}", Offer(os.getpid(), -1, "", 0, _host(), b"")
     offers = exchange((problem, offer))
     problem = next((p for p, _ in offers if p), "")
-    maps: list[Heap | Other] = []
+    maps: list[SharedHeap | Other] = []
     if heap is not None and not problem:
         try:
             maps = [heap if o.token == heap.token else _open(o) for _, o in offers]

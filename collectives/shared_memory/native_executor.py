@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.collectives.call.control_table import ARRIVING, COMPUTING, FINISHING, WORKING, row_offset
 from shardc.collectives.shared_memory.native_steps import (
     MISMATCH,
     emit_collect,
@@ -25,7 +26,14 @@ from shardc.collectives.shared_memory.native_steps import (
     emit_unstage,
     emit_work,
 )
-from shardc.collectives.shared_memory.record_views import Run, View, answer_with, equals, function_of, is_null
+from shardc.collectives.shared_memory.record_views import (
+    CollectiveRun,
+    RecordView,
+    answer_with,
+    equals,
+    function_of,
+    is_null,
+)
 from shardc.collectives.shared_memory.records import (
     ANNOUNCED,
     ARRIVED,
@@ -38,7 +46,6 @@ from shardc.collectives.shared_memory.records import (
     CallRecord,
     StateRecord,
 )
-from shardc.collectives.shared_memory.status_page import ARRIVING, COMPUTING, FINISHING, WORKING, row_offset
 from shardc.native.collectives.work import COPY, RESOLVE, WORK
 from shardc.native.drive.drive_loop import DONE_PHASE, START
 from shardc.native.llvm.flow import at_byte, define, greatest, number, row_of
@@ -89,7 +96,7 @@ def _emit_complete(module: ir.Module) -> None:
     """``i32 complete(ptr place, ptr state, ptr call, i64 now, i64 end)``: the rest of an announced collective."""
     _, b = define(module, "complete", [PTR, PTR, PTR, I64, I64], I32, internal=True)
     place, state, address, now, end = b.function.args
-    run = Run.of(b, state, address)
+    run = CollectiveRun.of(b, state, address)
     call, spin, cores = run.call, run.state.get("spin"), b.trunc(run.state.get("cores"), I32)
     wait, mark = function_of(module, WAIT), function_of(module, "mark")
     direct = b.icmp_signed("!=", call.get("direct"), number(0))
@@ -135,7 +142,7 @@ def _emit_await(module: ir.Module) -> None:
     """``i32 await(ptr place, ptr state, ptr call, i64 now, i64 end)``: the same, also when the helper has it."""
     _, b = define(module, "await", [PTR, PTR, PTR, I64, I64], I32, internal=True)
     place, state, address, now, end = b.function.args
-    run = Run.of(b, state, address)
+    run = CollectiveRun.of(b, state, address)
     call = run.call
     code = b.alloca(I32)
     with b.if_else(equals(b, call.get("handed"), 0)) as (mine, helpers):
@@ -172,7 +179,7 @@ def _emit_begin(module: ir.Module) -> None:
     """
     _, b = define(module, "begin", [PTR, PTR, PTR, I64, I64], I32, internal=True)
     place, state, address, now, end = b.function.args
-    run = Run.of(b, state, address)
+    run = CollectiveRun.of(b, state, address)
     call, channel = run.call, run.channel
     with b.if_then(equals(b, call.get("stage"), IDLE)):
         call.put("started", 0)
@@ -190,7 +197,7 @@ def _emit_begin(module: ir.Module) -> None:
         code = b.call(function_of(module, "await"), [place, state, earlier, now, end])
         with b.if_then(b.icmp_signed("!=", code, constant(I32, 0))):
             b.ret(code)
-        View(b, earlier, CallRecord).put("stage", EARLY)
+        RecordView(b, earlier, CallRecord).put("stage", EARLY)
     cores = b.trunc(run.state.get("cores"), I32)
     arguments = [run.meeting(LEFT), run.target(0), run.state.get("spin"), end, cores]
     met = b.call(function_of(module, WAIT), arguments)
@@ -211,7 +218,7 @@ def _emit_begin(module: ir.Module) -> None:
 def _emit_hand_over(module: ir.Module) -> None:
     """``void hand_over(ptr state, ptr call)``: the helper shall complete it, where there is one and it is worth it."""
     _, b = define(module, "hand_over", [PTR, PTR], internal=True)
-    run = Run.of(b, *b.function.args)
+    run = CollectiveRun.of(b, *b.function.args)
     call, state = run.call, run.state
     worth = b.and_(equals(b, state.get("helps"), 1), b.icmp_signed("!=", call.get("direct"), number(0)))
     with b.if_then(worth):
@@ -230,14 +237,14 @@ def _emit_perform(module: ir.Module) -> None:
     """`SHARED`."""
     _, b = define(module, SHARED, [PTR, I32, I32, I64], I32)
     state, index, phase, deadline = b.function.args
-    view = View(b, state, StateRecord)
+    view = RecordView(b, state, StateRecord)
     wide, part = b.sext(index, I64), b.sext(phase, I64)
     with b.if_then(b.icmp_unsigned(">=", wide, view.get("count")), likely=False):
         answer_with(b, NO_CALL)
     address = row_of(b, view.get("calls"), wide)
     with b.if_then(is_null(b, address), likely=False):
         answer_with(b, NO_CALL)
-    call = View(b, address, CallRecord)
+    call = RecordView(b, address, CallRecord)
     place = at_byte(b, view.get("row"), number(row_offset("state")))
     b.store(part, at_byte(b, place, number(row_offset("phase") - row_offset("state"))))
     now = b.call(function_of(module, NOW), [])
@@ -277,7 +284,7 @@ def _emit_helper(module: ir.Module) -> None:
     """`HELPER`: ``ptr (ptr state)``, the thread that completes what is handed to it, in order, until ``stop``."""
     _, b = define(module, HELPER, [PTR], PTR)
     (state,) = b.function.args
-    view = View(b, state, StateRecord)
+    view = RecordView(b, state, StateRecord)
     place = at_byte(b, view.get("row"), number(row_offset("helper_state")))
     taken = b.alloca(I64)
     b.store(number(0), taken)
@@ -299,7 +306,7 @@ def _emit_helper(module: ir.Module) -> None:
     b.cbranch(met, chosen, top)
     b.position_at_end(chosen)
     address = row_of(b, view.get("queue"), b.and_(b.load(taken, typ=I64), view.get("mask")))
-    call = View(b, address, CallRecord)
+    call = RecordView(b, address, CallRecord)
     b.branch(again)
     b.position_at_end(again)
     now = b.call(now_of, [])

@@ -11,9 +11,16 @@ import ctypes
 
 from llvmlite import ir
 
-from shardc.collectives.shared_memory.record_views import Run, View, answer_with, entry_of, equals, function_of
+from shardc.collectives.call.control_table import row_offset
+from shardc.collectives.shared_memory.record_views import (
+    CollectiveRun,
+    RecordView,
+    answer_with,
+    entry_of,
+    equals,
+    function_of,
+)
 from shardc.collectives.shared_memory.records import CLAIMED, DONE, HEAD, CallRecord, ShareRecord, StateRecord
-from shardc.collectives.shared_memory.status_page import row_offset
 from shardc.native.collectives.work import COPY, RESOLVE, WORK
 from shardc.native.llvm.flow import at_byte, counted, define, greatest, number, row_of
 from shardc.native.math.vector import I1, I32, I64, PTR, constant
@@ -32,7 +39,7 @@ def emit_mark(module: ir.Module) -> None:
     """
     _, b = define(module, "mark", [PTR, PTR, PTR, I64, I64], internal=True)
     place, state, call, what, since = b.function.args
-    run = Run.of(b, state, call)
+    run = CollectiveRun.of(b, state, call)
     values = {
         "program": run.state.get("program"),
         "channel": run.channel.get("number"),
@@ -46,7 +53,7 @@ def emit_mark(module: ir.Module) -> None:
     b.ret_void()
 
 
-def _head(run: Run) -> dict[str, ir.Value]:
+def _head(run: CollectiveRun) -> dict[str, ir.Value]:
     """What the processes of a collective must have alike."""
     of_call = {name: run.call.get(name) for name in ("sequence", "index", "signature")}
     return of_call | {name: run.state.get(name) for name in ("step", "values", "weighted")}
@@ -55,7 +62,7 @@ def _head(run: Run) -> dict[str, ir.Value]:
 def emit_publish(module: ir.Module) -> None:
     """``void publish(ptr state, ptr call)``: into my record goes what the others need."""
     _, b = define(module, "publish", [PTR, PTR], internal=True)
-    run = Run.of(b, *b.function.args)
+    run = CollectiveRun.of(b, *b.function.args)
     call, channel = run.call, run.channel
     entries, own, sizes = call.get("entries"), call.get("own"), call.get("sizes")
     b.call(function_of(module, RESOLVE), [call.get("cells"), entries, own])
@@ -91,7 +98,7 @@ def emit_publish(module: ir.Module) -> None:
 def emit_collect(module: ir.Module) -> None:
     """``i32 collect(ptr state, ptr call)``: read the others' records; `MISMATCH` if one is of another collective."""
     _, b = define(module, "collect", [PTR, PTR], I32, internal=True)
-    run = Run.of(b, *b.function.args)
+    run = CollectiveRun.of(b, *b.function.args)
     call, channel = run.call, run.channel
     at, imported, width = call.get("at"), call.get("imported"), call.get("width")
     entries_of, heaps = call.get("entries_of"), channel.get("heaps")
@@ -131,7 +138,7 @@ def emit_pieces(module: ir.Module) -> None:
     """
     _, b = define(module, "pieces", [PTR, I64, I64], internal=True)
     address = b.function.args[0]
-    run = Run.of(b, address, address)
+    run = CollectiveRun.of(b, address, address)
     call, channel = run.call, run.channel
     done, total, members = run.meeting(DONE), call.get("pieces"), channel.get("members")
     target = b.trunc(b.add(call.get("base"), total), I32)
@@ -163,7 +170,7 @@ def _emit_take(module: ir.Module) -> ir.Function:
     b.store(shares, place)
     b.branch(find)
     b.position_at_end(find)
-    share = View(b, b.load(place, typ=PTR), ShareRecord)
+    share = RecordView(b, b.load(place, typ=PTR), ShareRecord)
     inside = b.sub(piece, share.get("first"))
     b.cbranch(b.icmp_signed("<", inside, share.get("pieces")), work, further)
     b.position_at_end(further)
@@ -183,14 +190,14 @@ def emit_work(module: ir.Module) -> None:
     """``void work(ptr state, ptr call)``: pieces of the work of all groups; of a small collective that of my groups."""
     _, b = define(module, "work", [PTR, PTR], internal=True)
     state, address = b.function.args
-    call, process = View(b, address, CallRecord), View(b, state, StateRecord)
+    call, process = RecordView(b, address, CallRecord), RecordView(b, state, StateRecord)
     resolve, pieces = function_of(module, RESOLVE), function_of(module, "pieces")
     kind = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64])
     parallel = b.inttoptr(b.load(process.at("parallel"), typ=I64), kind.as_pointer())
     shares, step = call.get("shares"), number(ctypes.sizeof(ShareRecord))
     direct, threads = b.icmp_signed("!=", call.get("direct"), number(0)), call.get("threads")
     with counted(b, number(0), call.get("share_count")) as k:
-        share = View(b, at_byte(b, shares, b.mul(k, step)), ShareRecord)
+        share = RecordView(b, at_byte(b, shares, b.mul(k, step)), ShareRecord)
         for cells, out in (("sources", "operands"), ("targets", "results")):
             b.call(resolve, [share.get(cells), share.get("count"), share.get(out)])
         with b.if_then(b.not_(direct)):
@@ -207,7 +214,7 @@ def emit_work(module: ir.Module) -> None:
 def emit_unstage(module: ir.Module) -> None:
     """``void unstage(ptr state, ptr call)``: results that lie outside of the heap get what was staged for them."""
     _, b = define(module, "unstage", [PTR, PTR], internal=True)
-    run = Run.of(b, *b.function.args)
+    run = CollectiveRun.of(b, *b.function.args)
     call = run.call
     own, sizes, staging = call.get("own"), call.get("sizes"), call.get("staging")
     heap, size = run.state.get("heap"), run.state.get("heap_bytes")

@@ -16,18 +16,18 @@ from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.engine.engine_calls import cell_of
-from shardc.collectives.engine.steps import Place
-from shardc.collectives.shared_memory.executor import Node
+from shardc.collectives.engine.steps import StepPlace
+from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.native.collectives.messages import HEADS, MEETING_BYTES, Cell, Channel, Entry, Import
 from shardc.native.threads.pool import Row
 
-__all__ = ["Meeting", "NodeMemory"]
+__all__ = ["NodeMeeting", "NodeMemory"]
 
 _LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class NodeMeeting:
     """A collective whose ``mates`` (positions in the node) meet there, as channel ``channel`` of the program;
     ``devices`` are those of each mate."""
 
@@ -62,8 +62,8 @@ class _Layout:
 class NodeMemory:
     """This process's part in it. Making one is collective over the node's processes."""
 
-    node: Node
-    meetings: Sequence[Meeting]
+    node: ComputeNode
+    meetings: Sequence[NodeMeeting]
     rows: Mapping[int, Row]
     keep: list[Any] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class NodeMemory:
         """This process will look at nobody's block again."""
         self._leave()
 
-    def fill(self, record: Channel, meeting: Meeting) -> None:
+    def fill(self, record: Channel, meeting: NodeMeeting) -> None:
         """The fields of a channel's record that have to do with the node."""
         heads = [self._address(m, self._all[m].heads[meeting.channel]) for m in meeting.mates]
         record.heads = self._kept((ctypes.c_int64 * len(heads))(*heads))
@@ -86,12 +86,12 @@ class NodeMemory:
         record.position = meeting.mates.index(self.node.position)
         record.number = meeting.channel
 
-    def address_of(self, meeting: Meeting) -> int:
+    def address_of(self, meeting: NodeMeeting) -> int:
         """The address of the two meetings of a collective."""
         first = meeting.mates[0]
         return self._address(first, self._all[first].meetings[meeting.call.index])
 
-    def entries(self, meeting: Meeting) -> tuple[int, int]:
+    def entries(self, meeting: NodeMeeting) -> tuple[int, int]:
         """The table of this process's `Entry` records, and how many they are."""
         wanted = meeting.entries(self.node.position)
         table = (Entry * max(1, len(wanted)))()
@@ -104,7 +104,7 @@ class NodeMemory:
             row.published, row.operand = word + 8 * k, int(space == "operand")
         return self._kept(table), len(wanted)
 
-    def imports(self, meeting: Meeting) -> tuple[int, int]:
+    def imports(self, meeting: NodeMeeting) -> tuple[int, int]:
         """The table of `Import` records of all mates, and how many they are."""
         index = meeting.call.index
         found = [(m, k, e) for m in meeting.mates for k, e in enumerate(meeting.entries(m))]
@@ -118,7 +118,7 @@ class NodeMemory:
             cells[device, operand, space] = Cell(row.out, 0)
         return self._kept(table), len(found)
 
-    def cell(self, call: CollectiveCall, place: Place) -> Cell:
+    def cell(self, call: CollectiveCall, place: StepPlace) -> Cell:
         """Where a place of a collective that meets here is found, after `imports`."""
         cell = self._cells[call.index][place.device, place.index, place.space]
         return Cell(cell.base, place.offset)
@@ -168,7 +168,7 @@ def _lines(nbytes: int) -> int:
     return -(-nbytes // _LINE) * _LINE
 
 
-def _leave(node: Node, mine: _Layout, starts: Sequence[int]) -> None:
+def _leave(node: ComputeNode, mine: _Layout, starts: Sequence[int]) -> None:
     """Say in everybody's block that we have left; ours is free when all have."""
     for position, start in enumerate(starts):
         left = node.heaps.maps[position][start : start + 8 * len(starts)].view("i8")

@@ -16,7 +16,17 @@ from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.membership import GROUP_OPS, Ownership, check_call, connected_processes
 from shardc.collectives.shared_memory.records import HEAD, SLOT_BYTES, SLOTS
 
-__all__ = ["SMALL", "Block", "CallPlan", "Channel", "Place", "Share", "layout_of", "plan_calls", "signature_of"]
+__all__ = [
+    "SMALL",
+    "BlockLayout",
+    "CallPlan",
+    "ChannelEntry",
+    "GroupShare",
+    "SharedChannel",
+    "layout_of",
+    "plan_calls",
+    "signature_of",
+]
 
 #: Bytes of all operands of a collective, over the processes that it connects, up to which they are copied to all.
 SMALL = 1 << 12
@@ -25,7 +35,7 @@ _LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChannelEntry:
     """An operand or result of a collective: ``entry`` of the process at position ``member`` of the channel."""
 
     member: int
@@ -33,12 +43,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class GroupShare:
     """The work of one group (one target of a permute), by operand and position; None: nothing there."""
 
     members: int
-    sources: tuple[Place | None, ...]
-    targets: tuple[Place | None, ...]
+    sources: tuple[ChannelEntry | None, ...]
+    targets: tuple[ChannelEntry | None, ...]
 
 
 @dataclass(frozen=True)
@@ -67,9 +77,9 @@ class CallPlan:
 
     def refs(self, member: int) -> list[tuple[int, BufferRef]]:
         """(number of the device in its process, buffer) by entry."""
-        return [self.ref(Place(member, entry)) for entry in range(self.entries(member))]
+        return [self.ref(ChannelEntry(member, entry)) for entry in range(self.entries(member))]
 
-    def ref(self, place: Place) -> tuple[int, BufferRef]:
+    def ref(self, place: ChannelEntry) -> tuple[int, BufferRef]:
         """(number of the device in its process, buffer) of one entry."""
         count = len(self.call.operands)
         number, operand = divmod(place.entry, count)
@@ -90,7 +100,7 @@ class CallPlan:
         members = range(len(self.processes))
         return max(8 * self.entries(m) if self.direct else self.mail_bytes(m) for m in members)
 
-    def shares(self) -> list[Share]:
+    def shares(self) -> list[GroupShare]:
         """The work of all groups of these processes; of a small collective what this process needs of it."""
         wanted = {d for devices in self.devices for d in devices} if self.direct else set(self.devices[self.position])
         if self.call.op in GROUP_OPS:
@@ -98,32 +108,32 @@ class CallPlan:
         source = {target: s for s, target in self.groups}
         return [self._of_target(d, source.get(d)) for d in sorted(wanted)]
 
-    def _of_group(self, group: Sequence[int]) -> Share:
+    def _of_group(self, group: Sequence[int]) -> GroupShare:
         count = range(len(self.call.operands))
         sources = tuple(self._place(d, k, 0) for k in count for d in group)
         targets = tuple(self._place(d, k, 1) for k in count for d in group)
         if self.direct:
-            return Share(len(group), sources, targets)
-        return Share(len(group), sources, tuple(t if t.member == self.position else None for t in targets))
+            return GroupShare(len(group), sources, targets)
+        return GroupShare(len(group), sources, tuple(t if t.member == self.position else None for t in targets))
 
-    def _of_target(self, device: int, source: int | None) -> Share:
+    def _of_target(self, device: int, source: int | None) -> GroupShare:
         count = range(len(self.call.operands))
         sources = tuple(None if source is None else self._place(source, k, 0) for k in count)
-        return Share(1, sources, tuple(self._place(device, k, 1) for k in count))
+        return GroupShare(1, sources, tuple(self._place(device, k, 1) for k in count))
 
     @cached_property
     def _owner(self) -> dict[int, tuple[int, int]]:
         """(position of the process, number in it) by device."""
         return {d: (m, n) for m, devices in enumerate(self.devices) for n, d in enumerate(devices)}
 
-    def _place(self, device: int, operand: int, is_result: int) -> Place:
+    def _place(self, device: int, operand: int, is_result: int) -> ChannelEntry:
         member, number = self._owner[device]
         devices = len(self.devices[member])
-        return Place(member, (is_result * devices + number) * len(self.call.operands) + operand)
+        return ChannelEntry(member, (is_result * devices + number) * len(self.call.operands) + operand)
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class SharedChannel:
     """The processes that some collectives connect, and the bytes of a record that all of them can use.
 
     ``number`` is the place in the program of the first of these collectives, the same at all members.
@@ -135,7 +145,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockLayout:
     """The memory of one process for one program: a line for who has closed it, then by channel its slots (at the first
     process of the channel only) and records. Offsets in bytes; staging memory follows."""
 
@@ -146,7 +156,7 @@ class Block:
 
 def plan_calls(
     calls: Sequence[CollectiveCall], ownership: Ownership, process: int, small: int = SMALL
-) -> tuple[list[CallPlan], list[Channel]]:
+) -> tuple[list[CallPlan], list[SharedChannel]]:
     """The collectives as ``process`` sees them, and all channels that it is in, in the same order at all members."""
     table = ownership.table()
     plans: list[CallPlan] = []
@@ -156,17 +166,19 @@ def plan_calls(
         processes = tuple(p for p, c in enumerate(components) if c == components[process])
         devices = tuple(ownership.devices(p) for p in processes)
         plans.append(CallPlan(call, groups, processes, processes.index(process), devices, small))
-    channels: dict[tuple[int, ...], Channel] = {}
+    channels: dict[tuple[int, ...], SharedChannel] = {}
     for n, plan in enumerate(plans):
         stride = HEAD + -(-plan.body_bytes() // _LINE) * _LINE
         known = channels.get(plan.processes)
         channels[plan.processes] = (
-            Channel(n, plan.processes, stride) if known is None else replace(known, stride=max(known.stride, stride))
+            SharedChannel(n, plan.processes, stride)
+            if known is None
+            else replace(known, stride=max(known.stride, stride))
         )
     return plans, list(channels.values())
 
 
-def layout_of(channels: Sequence[Channel], process: int) -> Block:
+def layout_of(channels: Sequence[SharedChannel], process: int) -> BlockLayout:
     """Where everything lies in the block of ``process``, which is in all of ``channels``."""
     at = _LINE
     slots, records = [], []
@@ -175,7 +187,7 @@ def layout_of(channels: Sequence[Channel], process: int) -> Block:
         at += SLOTS * SLOT_BYTES if channel.processes[0] == process else 0
         records.append(at)
         at += SLOTS * channel.stride
-    return Block(tuple(slots), tuple(records), at)
+    return BlockLayout(tuple(slots), tuple(records), at)
 
 
 def signature_of(call: CollectiveCall) -> int:

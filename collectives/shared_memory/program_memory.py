@@ -13,9 +13,10 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shardc.collectives.shared_memory.plan import CallPlan, Channel, layout_of
+from shardc.collectives.shared_memory.node import ComputeNode
+from shardc.collectives.shared_memory.plan import CallPlan, SharedChannel, layout_of
 from shardc.collectives.shared_memory.records import SLOT_BYTES, SLOTS, StateRecord
 from shardc.collectives.shared_memory.sections import (
     MappedSections,
@@ -26,9 +27,6 @@ from shardc.collectives.shared_memory.sections import (
 )
 from shardc.native.threads.pool import Row
 
-if TYPE_CHECKING:
-    from shardc.collectives.shared_memory.executor import Node
-
 __all__ = ["ProgramMemory", "reserve"]
 
 _LINE = 64
@@ -36,13 +34,14 @@ _LINE = 64
 
 @dataclass(eq=False)
 class ProgramMemory:
-    """``slots`` (an address) and ``records`` (one by member) by `Channel.number`; ``staging`` addresses by collective
-    and entry, 0 where an operand or result always lies in the heap; ``keep`` is what native code still points to."""
+    """``slots`` (an address) and ``records`` (one by member) by `SharedChannel.number`; ``staging`` addresses by
+    collective and entry, 0 where an operand or result always lies in the heap; ``keep`` is what native code still
+    points to."""
 
     slots: Mapping[int, int]
     records: Mapping[int, Sequence[int]]
     staging: Sequence[Sequence[int]]
-    node: Node
+    node: ComputeNode
     start: int
     nbytes: int
     blocks: Sequence[int]
@@ -70,9 +69,9 @@ class ProgramMemory:
 
 
 def reserve(
-    node: Node,
+    node: ComputeNode,
     plans: Sequence[CallPlan],
-    channels: Sequence[Channel],
+    channels: Sequence[SharedChannel],
     rows: ctypes.Array[Row],
     sections: Sequence[SectionPlan] = (),
 ) -> ProgramMemory:
@@ -114,7 +113,7 @@ def reserve(
 
 
 def _close(
-    node: Node,
+    node: ComputeNode,
     place: tuple[int, int],
     blocks: Sequence[int],
     sections: MappedSections,

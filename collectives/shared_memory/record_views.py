@@ -12,11 +12,11 @@ from shardc.collectives.shared_memory.records import SLOT_BYTES, SLOTS, CallReco
 from shardc.native.llvm.flow import at_byte, number, row_of
 from shardc.native.math.vector import I32, I64, PTR, constant
 
-__all__ = ["Run", "View", "answer_with", "entry_of", "equals", "function_of", "is_null"]
+__all__ = ["CollectiveRun", "RecordView", "answer_with", "entry_of", "equals", "function_of", "is_null"]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RecordView:
     """A record in memory, field by field."""
 
     b: ir.IRBuilder
@@ -35,18 +35,20 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CollectiveRun:
     """A call that is under way, as the functions below see it."""
 
     b: ir.IRBuilder
-    state: View
-    call: View
-    channel: View
+    state: RecordView
+    call: RecordView
+    channel: RecordView
 
     @staticmethod
-    def of(b: ir.IRBuilder, state: ir.Value, call: ir.Value) -> Run:
-        view = View(b, call, CallRecord)
-        return Run(b, View(b, state, StateRecord), view, View(b, view.get("channel"), ChannelRecord))
+    def of(b: ir.IRBuilder, state: ir.Value, call: ir.Value) -> CollectiveRun:
+        view = RecordView(b, call, CallRecord)
+        return CollectiveRun(
+            b, RecordView(b, state, StateRecord), view, RecordView(b, view.get("channel"), ChannelRecord)
+        )
 
     @property
     def slot(self) -> ir.Value:

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from shardc.collectives.call.call import BufferRef, SharedSection
 from shardc.collectives.call.membership import Ownership
-from shardc.collectives.shared_memory.heap import Heap, NodeHeaps
+from shardc.collectives.shared_memory.heap import NodeHeaps, SharedHeap
 from shardc.native.threads.pool import Row
 
 __all__ = ["MappedSections", "SectionPlan", "map_sections", "mappable", "place_sections", "plan_sections"]
@@ -67,7 +67,7 @@ class MappedSections:
     def _ranges(self) -> tuple[tuple[int, int, int], ...]:
         return tuple((p.number, p.section.offset, p.section.offset + p.section.nbytes) for p in self.plans)
 
-    def restore(self, heap: Heap) -> None:
+    def restore(self, heap: SharedHeap) -> None:
         """The arenas have memory of their own again."""
         for start, nbytes in self.mapped:
             heap.remap(start, nbytes)
@@ -97,7 +97,7 @@ def place_sections(plans: Sequence[SectionPlan], process: int, at: int) -> tuple
     return places, at
 
 
-def mappable(heap: Heap, rows: ctypes.Array[Row], plans: Sequence[SectionPlan]) -> tuple[int, ...]:
+def mappable(heap: SharedHeap, rows: ctypes.Array[Row], plans: Sequence[SectionPlan]) -> tuple[int, ...]:
     """This process's devices whose arenas can have other pages."""
     offsets = [p.section.offset for p in plans]
     whole = all(o % mmap.PAGESIZE == 0 for o in offsets)

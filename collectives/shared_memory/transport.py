@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.shared_memory.executor import Node, SharedMemoryExecutor
+from shardc.collectives.shared_memory.executor import SharedMemoryExecutor
+from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.collectives.shared_memory.plan import SMALL
-from shardc.collectives.shared_memory.status_page import ControlTable
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["SharedTransport"]
@@ -23,7 +24,7 @@ __all__ = ["SharedTransport"]
 class SharedTransport:
     """Ranks of one ``node``; ``messages`` tells them what is said before and between programs."""
 
-    def __init__(self, messages: Transport, node: Node, *, small: int = SMALL) -> None:
+    def __init__(self, messages: Transport, node: ComputeNode, *, small: int = SMALL) -> None:
         self._messages = messages
         self.node = node
         self._small = small
@@ -38,7 +39,7 @@ class SharedTransport:
 
     @property
     def control(self) -> ControlTable:
-        """Where every rank is; see `shardc.collectives.shared_memory.status_page`."""
+        """Where every rank is; see `shardc.collectives.call.control_table`."""
         return self.node.control
 
     @property

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.collectives.call.schedule import Await, Begin, Choice, Perform, Repeat, Schedule
+from shardc.collectives.call.schedule import (
+    Schedule,
+    ScheduleBranch,
+    ScheduledAwait,
+    ScheduledCollective,
+    ScheduledStart,
+    ScheduleLoop,
+)
 from shardc.compiler.lower import lowered as low
 from shardc.hlo.ir.ir import Module
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
@@ -18,19 +25,19 @@ def collective_schedule(module: Module, steps: Sequence[low.Step]) -> Schedule:
 
 
 def _block(steps: Sequence[low.Step], numbers: DeviceNumbers) -> Schedule:
-    found: list[Perform | Begin | Await | Repeat | Choice] = []
+    found: list[ScheduledCollective | ScheduledStart | ScheduledAwait | ScheduleLoop | ScheduleBranch] = []
     for step in steps:
         match step:
             case low.Collective():
-                found.append(Begin(step.index) if step.asynchronous else Perform(step.index))
+                found.append(ScheduledStart(step.index) if step.asynchronous else ScheduledCollective(step.index))
             case low.Await():
-                found.append(Await(step.collective.index))
+                found.append(ScheduledAwait(step.collective.index))
             case low.Loop():
                 body = _block((*step.condition, *step.body), numbers)
-                found += [Repeat(body)] if body else []
+                found += [ScheduleLoop(body)] if body else []
             case low.Branch():
                 branches = tuple(_block(b, numbers) for b in step.branches)
-                found += [Choice(branches, _taken(step, numbers))] if any(branches) else []
+                found += [ScheduleBranch(branches, _taken(step, numbers))] if any(branches) else []
     return tuple(found)
 
 

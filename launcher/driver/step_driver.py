@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.control_table import program_number
 from shardc.collectives.call.schedule import check_schedule
 from shardc.collectives.call.stamp import SAME_VALUES, Stamping, Told
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.shared_memory.status_page import program_number
 from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config

@@ -19,7 +19,7 @@ import numpy as np
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.group_work import DeviceCollectives
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.routes import Routes, choose_routes
 from shardc.collectives.gpu.virtual import VirtualCollectives
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, failed_check
@@ -124,7 +124,7 @@ class GpuDriver(StepDriver):
         with gpu_errors():
             return self._streams.code.timed.records()
 
-    def _laid_out(self) -> dict[int, Places]:
+    def _laid_out(self) -> dict[int, BufferPlaces]:
         """Where each device's memory is; arenas and constants are this driver's."""
         executable, pool = self.executable, self.home.pool
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
@@ -133,7 +133,7 @@ class GpuDriver(StepDriver):
         self._arenas = [pool.lease(arena_bytes) for _ in self.devices]
         arguments, results = self._tables.arguments.addresses, self._tables.results.addresses
         return {
-            d: Places(self._arenas[i].address, self._constants.address, arguments[i], results[i])
+            d: BufferPlaces(self._arenas[i].address, self._constants.address, arguments[i], results[i])
             for i, d in enumerate(self.devices)
         }
 

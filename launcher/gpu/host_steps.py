@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardc.collectives.call.memory import aligned_bytes
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.compiler.gpu_program import HostStep
 from shardc.launcher.gpu.memory import Block, GpuHome
 
@@ -23,7 +23,7 @@ class HostSteps:
         self._home, self._kernels = home, kernels
         self._blocks: dict[HostStep, tuple[list[Block], list[Block]]] = {}
 
-    def run(self, step: HostStep, device: int, places: Places) -> None:
+    def run(self, step: HostStep, device: int, places: BufferPlaces) -> None:
         """Run ``step`` for ``device``, whose memory ``places`` are."""
         operands, results = self._memory(step)
         self._home.download([(places.address(r), b) for r, b in zip(step.operands, operands, strict=True)])

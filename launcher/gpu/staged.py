@@ -9,7 +9,7 @@ import numpy as np
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.staging import stage_calls
 from shardc.launcher.gpu.memory import Block, GpuHome
 from shardc.native.threads.pool import Row
@@ -21,7 +21,7 @@ class Staged:
     """``calls`` on copies in memory of ``transport``; ``places`` are where this process's devices have theirs."""
 
     def __init__(
-        self, home: GpuHome, calls: Sequence[CollectiveCall], places: Mapping[int, Places], transport: Transport
+        self, home: GpuHome, calls: Sequence[CollectiveCall], places: Mapping[int, BufferPlaces], transport: Transport
     ) -> None:
         self._home, self._places = home, places
         self._staging = stage_calls(calls)

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.gpu.group_work import DeviceCollectives, GroupWork
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.compiler.gpu_program import (
     AwaitCollective,
     CheckStep,
@@ -60,7 +60,7 @@ class Streams:
 
     home: GpuHome
     code: StepCode
-    places: Mapping[int, Places]
+    places: Mapping[int, BufferPlaces]
     _lanes: dict[int, _Lane] = field(default_factory=dict)
     _beside: dict[int, _Lane] = field(default_factory=dict)
     #: Groups' work under way, by collective: what their devices have to wait for.

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 import numpy as np
 
 from shardc.collectives.call.call import BufferRef
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.compiler.executable import WAIT
 from shardc.compiler.gpu_program import GpuStep
 from shardc.launcher.gpu.checks import Checks
@@ -37,7 +37,7 @@ class Walk:
         self,
         home: GpuHome,
         graphs: GraphCache,
-        places: Mapping[int, Places],
+        places: Mapping[int, BufferPlaces],
         hosts: HostSteps,
         checks: Checks | None,
         staged: Staged | None,

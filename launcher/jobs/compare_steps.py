@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall
+from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership, connected_processes, members_of
 from shardc.collectives.call.stamp import Stamp, Told
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.shared_memory.status_page import ControlTable
 
 __all__ = ["Neighbours", "connects_all"]
 

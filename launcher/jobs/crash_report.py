@@ -193,7 +193,7 @@ class RollCall:
 
     def _ended(self, peer: Peer) -> RunError:
         """``peer`` has ended without a word: where everybody is now."""
-        from shardc.collectives.shared_memory.status_page import GONE, OUTSIDE, control_table
+        from shardc.collectives.call.control_table import GONE, OUTSIDE, control_table
         from shardc.launcher.jobs.hang_diagnosis import verdict
         from shardc.launcher.jobs.rank_status import DEAD, RUNNING, UNKNOWN, Standing, standings
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardc.collectives.call.stamp import SAME_CALLS
-from shardc.collectives.shared_memory.status_page import (
+from shardc.collectives.call.control_table import (
     ARRIVING,
     COMPUTING,
     EXCHANGING,
@@ -15,6 +14,7 @@ from shardc.collectives.shared_memory.status_page import (
     OUTSIDE,
     WORKING,
 )
+from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.hlo.errors import RunError
 from shardc.launcher.jobs.rank_status import DEAD, RUNNING, STOPPED, UNKNOWN, Plan, Site, Standing
 from shardc.native.drive.drive_loop import DONE_PHASE, START

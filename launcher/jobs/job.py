@@ -11,8 +11,8 @@ from functools import cache, partial
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.collectives.mpi.transport import MpiTransport, Nodes
-from shardc.collectives.shared_memory.executor import Node, shared_code
 from shardc.collectives.shared_memory.heap import open_heaps
+from shardc.collectives.shared_memory.node import ComputeNode, shared_code
 from shardc.collectives.shared_memory.transport import SharedTransport
 from shardc.compiler.cache.cache import kept_object
 from shardc.hlo.config import Config
@@ -120,7 +120,7 @@ def _mpi_transport(settings: _Settings) -> Transport:
         if world.Get_rank() == 0:
             log.info("ranks send messages within the node: %s", problems[0])
         return messages
-    node = Node(
+    node = ComputeNode(
         heaps,
         ranks,
         exchange,

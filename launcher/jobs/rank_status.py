@@ -1,6 +1,6 @@
 """Where the processes of a job are: what a watchdog reads before it says who is missing.
 
-A process shows itself in its row of the node's control table (`shardc.collectives.shared_memory.status_page`), and
+A process shows itself in its row of the node's control table (`shardc.collectives.call.control_table`), and
 the flight recorder
 (`shardc.native.drive.drive_loop.Job`) has its last collectives. Both stay readable when the process is stopped or dead.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall
+from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership, connected_processes, members_of
-from shardc.collectives.shared_memory.status_page import ControlTable
 from shardc.native.drive.drive_loop import JOB_BYTES, RING, events_of, made_by
 
 __all__ = [

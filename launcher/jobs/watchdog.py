@@ -26,8 +26,8 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.collectives.call.control_table import COMPUTING, GONE, ROW, ControlTable
 from shardc.collectives.call.transport import Transport
-from shardc.collectives.shared_memory.status_page import COMPUTING, GONE, ROW, ControlTable
 from shardc.launcher.jobs.crash_report import Answering
 from shardc.launcher.jobs.failures import abort, describe, prefixed
 from shardc.launcher.jobs.hang_diagnosis import at_a_stand, culprits, locked, strayed, verdict

@@ -12,15 +12,20 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from shardc.collectives.engine.plan_messages import Limits
+from shardc.collectives.engine.plan_messages import MessageLimits
 from shardc.collectives.mpi.transport import MpiTransport, Nodes
-from shardc.collectives.shared_memory.executor import Node, shared_code
 from shardc.collectives.shared_memory.heap import open_heaps
+from shardc.collectives.shared_memory.node import ComputeNode, shared_code
 from shardc.native.drive.drive_loop import WHOLE
 from tests.collectives.oracle import AXES, OPS, assert_same, expected, make_case, memory_for, perform
 from tests.collectives.shared_worker import run as run_program
 
-LIMITS = [Limits(), Limits(message=100, packed=32, whole=0), Limits(whole=1 << 40), Limits(packed=0, whole=-(1 << 30))]
+LIMITS = [
+    MessageLimits(),
+    MessageLimits(message=100, packed=32, whole=0),
+    MessageLimits(whole=1 << 40),
+    MessageLimits(packed=0, whole=-(1 << 30)),
+]
 DTYPES = ["f32", "bf16", "f64", "s32", "u8", "c64", "pred"]
 
 
@@ -63,7 +68,7 @@ def nodes_of(numbers: str) -> Nodes | None:
     near = MpiTransport(MPI.COMM_WORLD.Split(by_rank[rank], rank), timeout=100)
     heaps = open_heaps(near.exchange_objects, len(ranks))
     assert not isinstance(heaps, str), heaps
-    return Nodes(by_rank, Node(heaps, ranks, near.exchange_objects, shared_code(), spin=0, cores=1))
+    return Nodes(by_rank, ComputeNode(heaps, ranks, near.exchange_objects, shared_code(), spin=0, cores=1))
 
 
 def diverge(nodes: Nodes | None) -> None:

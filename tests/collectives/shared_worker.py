@@ -18,8 +18,9 @@ from shardc.collectives.call.call import BufferRef, CollectiveCall, SharedSectio
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.mpi.transport import MpiTransport
-from shardc.collectives.shared_memory.executor import Node, SharedMemoryExecutor, shared_code
+from shardc.collectives.shared_memory.executor import SharedMemoryExecutor
 from shardc.collectives.shared_memory.heap import open_heaps
+from shardc.collectives.shared_memory.node import ComputeNode, shared_code
 from shardc.collectives.shared_memory.transport import SharedTransport
 from shardc.native.drive.drive_loop import DONE_PHASE, START, WHOLE
 from shardc.native.threads.pool import pool, pool_object
@@ -31,14 +32,16 @@ SMALLS = (-1, 1 << 12, 1 << 40)
 WORLD = MPI.COMM_WORLD
 
 
-def transport_of(small: int, *, helper: bool = False, node: Node | None = None) -> SharedTransport:
+def transport_of(small: int, *, helper: bool = False, node: ComputeNode | None = None) -> SharedTransport:
     """Ranks of one node; of ``node``'s heaps if given."""
     messages = MpiTransport(WORLD, timeout=100)
     heaps = open_heaps(WORLD.allgather, WORLD.size) if node is None else node.heaps
     assert not isinstance(heaps, str), heaps
     ranks = tuple(range(WORLD.size))
     return Watched(
-        messages, Node(heaps, ranks, WORLD.allgather, shared_code(), spin=1000, cores=2, helper=helper), small=small
+        messages,
+        ComputeNode(heaps, ranks, WORLD.allgather, shared_code(), spin=1000, cores=2, helper=helper),
+        small=small,
     )
 
 

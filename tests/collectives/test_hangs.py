@@ -12,12 +12,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
-from shardc.collectives.call.schedule import Await, Begin, Choice, Perform, Repeat, Schedule, check_schedule
+from shardc.collectives.call.schedule import (
+    Schedule,
+    ScheduleBranch,
+    ScheduledAwait,
+    ScheduledCollective,
+    ScheduledStart,
+    ScheduleLoop,
+    check_schedule,
+)
 from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.ir.groups import ListGroups, ListPairs
 from shardc.hlo.ir.types import DTYPES
 
-Item = Perform | Begin | Await
+Item = ScheduledCollective | ScheduledStart | ScheduledAwait
 DEVICES = 4
 GROUPS = (((0, 1, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0,), (1,), (2,), (3,)))
 PAIRS = (((0, 1), (1, 0)), ((0, 1), (3, 2)), ((0, 1), (1, 2), (2, 3), (3, 0)))
@@ -44,15 +52,15 @@ def programs(draw: st.DrawFn) -> tuple[Schedule, list[CollectiveCall]]:
             if kind in ("whole", "pair"):
                 index = len(calls)
                 calls.append(call(index, draw(st.sampled_from(GROUPS + PAIRS)), asynchronous=kind == "pair"))
-                items.append(Begin(index) if kind == "pair" else Perform(index))
+                items.append(ScheduledStart(index) if kind == "pair" else ScheduledCollective(index))
                 if kind == "pair":
-                    items.insert(draw(st.integers(len(items), len(items))), Await(index))
+                    items.insert(draw(st.integers(len(items), len(items))), ScheduledAwait(index))
             elif kind == "loop":
-                items.append(Repeat(block(depth - 1)))
+                items.append(ScheduleLoop(block(depth - 1)))
             else:
                 branches = (block(depth - 1), block(depth - 1))
                 split = tuple(draw(st.integers(0, 1)) for _ in range(DEVICES)) if kind == "split" else None
-                items.append(Choice(branches, split))
+                items.append(ScheduleBranch(branches, split))
         return tuple(late(items, draw))  # type: ignore[arg-type]
 
     return block(2), calls
@@ -63,7 +71,7 @@ def late(items: list[object], draw: st.DrawFn) -> list[object]:
     out: list[object] = []
     waiting: list[object] = []
     for item in items:
-        if isinstance(item, Await):
+        if isinstance(item, ScheduledAwait):
             waiting.append(item)
         else:
             out.append(item)
@@ -82,9 +90,9 @@ def hangs(
 
     def may_go(device: int) -> bool:
         item = ways[device][at[device]]
-        if isinstance(item, Begin):
+        if isinstance(item, ScheduledStart):
             return True
-        awaited: Item = Begin(item.index) if isinstance(item, Await) and not strict else item
+        awaited: Item = ScheduledStart(item.index) if isinstance(item, ScheduledAwait) and not strict else item
         together = {d for group in members[item.index] if device in group for d in group}
         return all(came[d][awaited] >= came[device][item] for d in together)
 
@@ -104,15 +112,15 @@ def hangs(
 
 
 def way(
-    schedule: Schedule, device: int, alike: Callable[[Choice], int], times: Callable[[Repeat], int]
+    schedule: Schedule, device: int, alike: Callable[[ScheduleBranch], int], times: Callable[[ScheduleLoop], int]
 ) -> Iterator[Item]:
     """What a device comes to, when choices that all make alike and loops go so."""
     for item in schedule:
         match item:
-            case Repeat(body):
+            case ScheduleLoop(body):
                 for _ in range(times(item)):
                     yield from way(body, device, alike, times)
-            case Choice(branches, taken):
+            case ScheduleBranch(branches, taken):
                 chosen = alike(item) if taken is None else taken[device]
                 yield from way(branches[chosen], device, alike, times)
             case _:
@@ -157,19 +165,26 @@ def test_what_is_accepted_never_hangs_and_what_is_refused_can(
 @given(programs(), st.data())
 def test_a_pair_that_is_broken_is_refused(program: tuple[Schedule, list[CollectiveCall]], data: st.DataObject) -> None:
     schedule, calls = program
-    pairs = [n for n, item in enumerate(schedule) if isinstance(item, Begin | Await)]
+    pairs = [n for n, item in enumerate(schedule) if isinstance(item, ScheduledStart | ScheduledAwait)]
     assume(pairs)
     at = data.draw(st.sampled_from(pairs))
     item = schedule[at]
-    other: Item = Await(item.index) if isinstance(item, Begin) else Begin(item.index)
-    for broken in ((), (item, item), (other,), (Perform(item.index),), (Repeat((item,)),), (Choice(((item,), ())),)):
+    other: Item = ScheduledAwait(item.index) if isinstance(item, ScheduledStart) else ScheduledStart(item.index)
+    for broken in (
+        (),
+        (item, item),
+        (other,),
+        (ScheduledCollective(item.index),),
+        (ScheduleLoop((item,)),),
+        (ScheduleBranch(((item,), ())),),
+    ):
         with pytest.raises(VerificationError, match=rf"%c{item.index} "):
             check_schedule((*schedule[:at], *broken, *schedule[at + 1 :]), calls, DEVICES)
 
 
 def test_a_cycle_is_told_with_both_collectives() -> None:
     calls = [call(0, GROUPS[0]), call(1, GROUPS[0])]
-    schedule = (Choice(((Perform(0),), (Perform(1),)), (0, 0, 1, 1)),)
+    schedule = (ScheduleBranch(((ScheduledCollective(0),), (ScheduledCollective(1),)), (0, 0, 1, 1)),)
     message = (
         r"for each other for ever: device 0 in all-reduce %c0, device 2 in all-reduce %c1\n.*model.py:0, model.py:1"
     )
@@ -178,7 +193,7 @@ def test_a_cycle_is_told_with_both_collectives() -> None:
 
 
 def test_a_device_that_never_comes_is_told() -> None:
-    schedule = (Choice(((), (Perform(0),)), (0, 1, 0, 1)),)
+    schedule = (ScheduleBranch(((), (ScheduledCollective(0),)), (0, 1, 0, 1)),)
     with pytest.raises(
         VerificationError, match="device 1 would wait for ever in all-reduce %c0 for device 0, which never"
     ):
@@ -192,10 +207,10 @@ def test_a_device_that_never_comes_is_told() -> None:
 def test_what_else_is_refused() -> None:
     one = call(0, GROUPS[0])
     with pytest.raises(VerificationError, match="two places"):
-        check_schedule((Perform(0), Perform(0)), [one], DEVICES)
+        check_schedule((ScheduledCollective(0), ScheduledCollective(0)), [one], DEVICES)
     with pytest.raises(VerificationError, match="a collective 1 that is not there"):
-        check_schedule((Perform(1),), [one], DEVICES)
+        check_schedule((ScheduledCollective(1),), [one], DEVICES)
     with pytest.raises(VerificationError, match="do not cover"):
-        check_schedule((Perform(0),), [replace(one, groups=ListGroups(((0, 1),)))], DEVICES)
+        check_schedule((ScheduledCollective(0),), [replace(one, groups=ListGroups(((0, 1),)))], DEVICES)
     with pytest.raises(VerificationError, match="what every device takes"):
-        check_schedule((Choice(((),), (0, 0, 0, 1)),), [], DEVICES)
+        check_schedule((ScheduleBranch(((),), (0, 0, 0, 1)),), [], DEVICES)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.collectives.shared_memory.heap import Heap, NodeHeaps, Ranges, open_heaps
+from shardc.collectives.shared_memory.heap import NodeHeaps, Ranges, SharedHeap, open_heaps
 
 SHM = Path("/dev/shm")
 
@@ -51,7 +51,7 @@ def test_ranges_never_overlap_and_come_back(steps: list[tuple[int, bool]], rando
 
 
 def test_blocks_are_aligned_apart_and_used_again() -> None:
-    heap = Heap(1 << 26)
+    heap = SharedHeap(1 << 26)
     blocks = [heap.empty(n) for n in (0, 1, 63, 64, 65, 5000)]
     for k, block in enumerate(blocks):
         assert block.ctypes.data % 64 == 0
@@ -72,7 +72,7 @@ def test_blocks_are_aligned_apart_and_used_again() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_a_loop_takes_no_more_memory_and_large_blocks_go_back() -> None:
-    heap = Heap(1 << 30)
+    heap = SharedHeap(1 << 30)
     before = resident()
     for _ in range(20):
         heap.empty(32 << 20)[:] = 1
@@ -87,13 +87,13 @@ def test_a_loop_takes_no_more_memory_and_large_blocks_go_back() -> None:
 
 
 def test_no_memory_left_says_so() -> None:
-    heap = Heap(1 << 20)
+    heap = SharedHeap(1 << 20)
     with pytest.raises(MemoryError, match="no 2000000 bytes are left"):
         heap.empty(2_000_000)
 
 
 def test_memory_that_others_look_at_waits_for_them() -> None:
-    heap = Heap(1 << 20)
+    heap = SharedHeap(1 << 20)
     start, ready = heap.take(1000), False
     heap.release(start, 1000, unused=lambda: ready)
     assert heap.take(1000) != start
@@ -104,7 +104,7 @@ def test_memory_that_others_look_at_waits_for_them() -> None:
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # of JAX, where a test before this one has loaded it
 def test_a_child_gets_memory_of_its_own() -> None:
-    heap = Heap(1 << 20)
+    heap = SharedHeap(1 << 20)
     mine = heap.empty(1000)
     mine[:] = 7
     child = os.fork()

@@ -13,9 +13,9 @@ import pytest
 from shardc.collectives.call.membership import Ownership, check_call
 from shardc.collectives.call.stamp import Told
 from shardc.collectives.engine.engine_calls import work_code
-from shardc.collectives.engine.message_tables import Channel, MessageExecutor, Planned
-from shardc.collectives.engine.plan_messages import Limits, Topology, plan_messages
+from shardc.collectives.engine.plan_messages import MessageLimits, Topology, plan_messages
 from shardc.collectives.mpi.functions import MpiFunctions
+from shardc.collectives.mpi.message_executor import MessageChannel, MessageExecutor, PlannedCollective
 from shardc.native.drive.drive_loop import DONE_PHASE, PERFORM_TYPE, START, WHOLE
 from shardc.native.threads.pool import Row, pool, pool_object
 from tests.collectives.oracle import make_case, memory_for
@@ -90,14 +90,14 @@ def executor(library: Library, n: int = 5, timeout: float = 60, helper: bool = F
     case.call = replace(case.call, asynchronous=helper)
     members = check_call(case.call, 4)
     topology = Topology(tuple(Ownership(4, 2).table().tolist()), (0, 1))
-    plan = plan_messages(case.call, members, topology, 0, Limits(**limits))
+    plan = plan_messages(case.call, members, topology, 0, MessageLimits(**limits))
     memories = [memory_for(case, d) for d in (0, 1)]
     table = (ctypes.c_void_p * 1)()
     tables = (ctypes.addressof(table),) * 2
     rows = (Row * 2)(
         *(Row(m.arena.ctypes.data, *tables, m.constants.ctypes.data, d, 0) for d, m in enumerate(memories))
     )
-    planned = [Planned(case.call, plan, Channel(None, COMMUNICATOR, (0, 1)))]
+    planned = [PlannedCollective(case.call, plan, MessageChannel(None, COMMUNICATOR, (0, 1)))]
     made = MessageExecutor(
         planned,
         rows,

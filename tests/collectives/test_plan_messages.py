@@ -12,32 +12,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.collectives.call.membership import Ownership, members_of
-from shardc.collectives.engine.plan_messages import Limits, Plan, Topology, plan_messages
+from shardc.collectives.engine.plan_messages import MessageLimits, MessagePlan, Topology, plan_messages
 from shardc.collectives.engine.steps import (
-    Arrive,
-    Await,
-    Check,
-    Copy,
-    Header,
-    Place,
-    Receive,
-    Reduce,
-    Send,
-    Step,
-    Wait,
-    Zero,
+    ArriveStep,
+    AwaitStep,
+    CheckHeaderStep,
+    CopyBytesStep,
+    HeaderStep,
+    MessageStep,
+    ReceiveStep,
+    ReduceStep,
+    SendStep,
+    StepPlace,
+    WaitStep,
+    ZeroStep,
 )
 from shardc.collectives.engine.subtrees import Subtree, combine, subtrees
 from shardc.hlo.ir.groups import ListGroups
 from tests.collectives.oracle import AXES, OPS, Case, DeviceMemory, assert_same, expected, make_case, memory_for, tree
 
-LIMITS = [Limits(), Limits(message=96, packed=64, whole=0), Limits(whole=1 << 40), Limits(packed=0, whole=-(1 << 40))]
+LIMITS = [
+    MessageLimits(),
+    MessageLimits(message=96, packed=64, whole=0),
+    MessageLimits(whole=1 << 40),
+    MessageLimits(packed=0, whole=-(1 << 40)),
+]
 
 
 class Machine:
     """Processes that take turns at random; each can reach the memory of its node only."""
 
-    def __init__(self, case: Case, topology: Topology, limits: Limits, rng: np.random.Generator) -> None:
+    def __init__(self, case: Case, topology: Topology, limits: MessageLimits, rng: np.random.Generator) -> None:
         self.case = case
         self.topology = topology
         self.rng = rng
@@ -65,13 +70,13 @@ class Machine:
             assert idle < 1000, "nobody can go on"
         assert not any(self.wires.values()), "a message that nobody took"
 
-    def process(self, me: int, plan: Plan) -> Iterator[bool]:
+    def process(self, me: int, plan: MessagePlan) -> Iterator[bool]:
         """Goes through a plan; yields whether it did something."""
-        posted: list[Receive] = []
+        posted: list[ReceiveStep] = []
         for step in plan.steps:
-            if isinstance(step, Receive):
+            if isinstance(step, ReceiveStep):
                 posted.append(step)
-            elif isinstance(step, Wait):
+            elif isinstance(step, WaitStep):
                 for r in posted:
                     wire = self.wires[r.process, me, r.kind]
                     while not wire:
@@ -80,7 +85,7 @@ class Machine:
                     assert len(data) <= r.nbytes
                     self.bytes(me, r.place, len(data))[:] = np.frombuffer(data, np.uint8)
                 posted = []
-            elif isinstance(step, Await):
+            elif isinstance(step, AwaitStep):
                 mates = [p for p, n in enumerate(self.topology.node) if n == self.topology.node[me]]
                 while not all(self.arrived[p][step.last] for p in mates):
                     yield False
@@ -88,23 +93,23 @@ class Machine:
                 self.do(me, step)
             yield True
 
-    def do(self, me: int, step: Step) -> None:
+    def do(self, me: int, step: MessageStep) -> None:
         match step:
-            case Arrive(last):
+            case ArriveStep(last):
                 self.arrived[me][last] = True
-            case Header(place):
+            case HeaderStep(place):
                 self.bytes(me, place, 64)[:] = 7
-            case Check(_, place):
+            case CheckHeaderStep(_, place):
                 assert (self.bytes(me, place, 64) == 7).all()
-            case Send(process, place, nbytes, kind):
+            case SendStep(process, place, nbytes, kind):
                 assert self.topology.node[process] != self.topology.node[me]
                 self.wires[me, process, kind].append(self.bytes(me, place, nbytes).tobytes())
-            case Copy(source, targets, nbytes):
+            case CopyBytesStep(source, targets, nbytes):
                 for t in targets:
                     self.bytes(me, t, nbytes)[:] = self.bytes(me, source, nbytes)
-            case Zero(target, nbytes):
+            case ZeroStep(target, nbytes):
                 self.bytes(me, target, nbytes)[:] = 0
-            case Reduce(index, sources, targets, count):
+            case ReduceStep(index, sources, targets, count):
                 dtype = self.case.call.operands[index].dtype
                 nbytes = count * dtype.nbytes
                 views = [self.bytes(me, s, nbytes).view(dtype.numpy) for s in sources]
@@ -112,7 +117,7 @@ class Machine:
                 for t in targets:
                     self.bytes(me, t, nbytes)[:] = total.view(np.uint8)
 
-    def bytes(self, me: int, place: Place, nbytes: int) -> np.ndarray:
+    def bytes(self, me: int, place: StepPlace, nbytes: int) -> np.ndarray:
         if place.space == "scratch":
             block = self.scratch[me]
         else:
@@ -125,7 +130,7 @@ class Machine:
         return block[place.offset : place.offset + nbytes]
 
 
-def check(case: Case, node: list[int], limits: Limits, seed: int) -> Machine:
+def check(case: Case, node: list[int], limits: MessageLimits, seed: int) -> Machine:
     owner = Ownership(case.num_devices, len(node)).table()
     machine = Machine(case, Topology(tuple(owner.tolist()), tuple(node)), limits, np.random.default_rng(seed))
     machine.run()
@@ -145,7 +150,9 @@ def check(case: Case, node: list[int], limits: Limits, seed: int) -> Machine:
     st.sampled_from(LIMITS),
     st.lists(st.integers(0, 3), min_size=1, max_size=8),
 )
-def test_random(seed: int, op: str, axes: int, dtypes: list[str], n: int, limits: Limits, node: list[int]) -> None:
+def test_random(
+    seed: int, op: str, axes: int, dtypes: list[str], n: int, limits: MessageLimits, node: list[int]
+) -> None:
     case = make_case(seed, op, axes, tuple(dtypes), n if limits.message > 96 else min(n, 40))
     check(case, node[: case.num_devices], limits, seed)
 
@@ -154,15 +161,15 @@ def test_an_all_reduce_sends_the_fewest_bytes() -> None:
     case = make_case(1, "all-reduce", 4, ("f32",), 1 << 15)
     case.call = replace(case.call, groups=ListGroups((tuple(range(8)),)))
     for node, sent in (([0, 1, 2, 3, 4, 5, 6, 7], 7 / 8), ([0, 0, 0, 0, 1, 1, 1, 1], 1 / 2 / 4)):
-        machine = check(case, node, Limits(packed=0), 3)
+        machine = check(case, node, MessageLimits(packed=0), 3)
         for plan in machine.plans:
-            bodies = sum(s.nbytes for s in plan.steps if isinstance(s, Send) and s.kind)
+            bodies = sum(s.nbytes for s in plan.steps if isinstance(s, SendStep) and s.kind)
             assert bodies == 2 * (1 << 17) * sent
 
 
 def test_scratch_memory_is_bounded_by_the_operand() -> None:
     case = make_case(1, "all-reduce", 4, ("f32",), 1 << 16)
-    for plan in check(case, list(range(8)), Limits(packed=1024), 3).plans:
+    for plan in check(case, list(range(8)), MessageLimits(packed=1024), 3).plans:
         assert plan.scratch <= (1 << 18) + 8 * 5000
 
 

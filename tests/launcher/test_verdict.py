@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
+from shardc.collectives.call.control_table import ARRIVING, COMPUTING, EXCHANGING, EXPECTING, GONE, OUTSIDE
 from shardc.collectives.call.membership import Ownership
-from shardc.collectives.shared_memory.status_page import ARRIVING, COMPUTING, EXCHANGING, EXPECTING, GONE, OUTSIDE
 from shardc.hlo.ir.groups import ListGroups, ListPairs
 from shardc.hlo.ir.types import DTYPES
 from shardc.launcher.jobs.hang_diagnosis import at_a_stand, culprits, locked, strayed, verdict

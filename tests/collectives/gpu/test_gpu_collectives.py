@@ -11,7 +11,7 @@ import pytest
 from shardc.collectives.call.call import BufferRef
 from shardc.collectives.call.reduction import supports_reduction
 from shardc.collectives.gpu.kernels import GroupKernel
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.virtual import VirtualCollectives
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.ir.types import DTYPES
@@ -34,7 +34,7 @@ def perform(runtime: EmulatedRuntime, case: Case, memories: Mapping[int, DeviceM
     for d, (memory, pinned) in held.items():
         pinned[:] = memories[d].arena
         runtime.copy(memory.address, pinned.ctypes.data, pinned.size, stream)
-    places = {d: Places(memory.address, 0, (), ()) for d, (memory, _) in held.items()}
+    places = {d: BufferPlaces(memory.address, 0, (), ()) for d, (memory, _) in held.items()}
     for group in collectives.groups(case.call.index):
         group.start(places, stream)
     for memory, pinned in held.values():
@@ -99,7 +99,7 @@ def test_many_members_and_long_strips() -> None:
 
 
 def test_places_of_arguments_results_and_constants() -> None:
-    places = Places(1000, 2000, (3000, 4000), np.array([5000, 6000]))
+    places = BufferPlaces(1000, 2000, (3000, 4000), np.array([5000, 6000]))
     refs = [BufferRef(s, i, 8, 4) for s, i in (("arena", 0), ("constant", 0), ("argument", 1), ("result", 1))]
     assert [places.address(r) for r in refs] == [1008, 2008, 4008, 6008]
 

@@ -11,7 +11,7 @@ from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.gpu import nccl
 from shardc.collectives.gpu.nccl import NcclCollectives, reduced_by_nccl
-from shardc.collectives.gpu.places import Places
+from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.routes import choose_routes
 from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from tests.collectives.gpu.stand_in_nccl import Transport, World, together
@@ -36,7 +36,7 @@ def perform(monkeypatch: pytest.MonkeyPatch, case: Case) -> tuple[World, list[An
         runtime.copy(memory.address, pinned.ctypes.data, pinned.size, stream)
         for group in made.groups(case.call.index):
             assert group.devices == (me,)
-            group.start({me: Places(memory.address, 0, (), ())}, stream)
+            group.start({me: BufferPlaces(memory.address, 0, (), ())}, stream)
         runtime.copy(pinned.ctypes.data, memory.address, pinned.size, stream)
         runtime.synchronize(stream)
         arena[:] = pinned

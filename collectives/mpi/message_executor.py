@@ -1,6 +1,4 @@
-"""Collectives by messages: the tables that `shardc.native.collectives.messages` goes through, and what its failures
-mean.
-"""
+"""Executes collectives by messages: tables of `shardc.native.collectives.messages`, and what failures mean."""
 
 from __future__ import annotations
 
@@ -16,39 +14,39 @@ from functools import partial
 from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
+from shardc.collectives.call.control_table import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, row_offset
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS, Stamp, Told
 from shardc.collectives.engine.engine_calls import WorkCode, cell_of
-from shardc.collectives.engine.plan_messages import Plan
+from shardc.collectives.engine.plan_messages import MessagePlan
 from shardc.collectives.engine.steps import (
-    Arrive,
-    Await,
-    Begin,
-    BringBack,
-    Check,
-    Copy,
-    Header,
-    Import,
-    Place,
-    Publish,
-    Receive,
-    Reduce,
-    Send,
-    Step,
-    Wait,
-    Zero,
+    ArriveStep,
+    AwaitStep,
+    BeginStep,
+    BringBackStep,
+    CheckHeaderStep,
+    CopyBytesStep,
+    HeaderStep,
+    ImportStep,
+    MessageStep,
+    PublishStep,
+    ReceiveStep,
+    ReduceStep,
+    SendStep,
+    StepPlace,
+    WaitStep,
+    ZeroStep,
 )
 from shardc.collectives.mpi.functions import MpiFunctions
-from shardc.collectives.shared_memory.executor import Node
-from shardc.collectives.shared_memory.node_memory import Meeting, NodeMemory
-from shardc.collectives.shared_memory.status_page import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, row_offset
+from shardc.collectives.shared_memory.node import ComputeNode
+from shardc.collectives.shared_memory.node_memory import NodeMeeting, NodeMemory
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.native.collectives import messages as native
 from shardc.native.llvm.jit import Loaded
 from shardc.native.threads.meeting import meeting_ir, meeting_object
 from shardc.native.threads.pool import PARALLEL, Pool, Row
 
-__all__ = ["Channel", "MessageExecutor", "Planned", "described"]
+__all__ = ["MessageChannel", "MessageExecutor", "PlannedCollective", "described"]
 
 
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
@@ -67,7 +65,7 @@ _SHOWN = native.Shown(ARRIVING, EXPECTING, WORKING, FINISHING, COMPUTING, **_BEH
 
 
 @dataclass(slots=True)
-class _Wait:
+class _MessageWait:
     """A wait: since when (its native clock), when it was looked at last, and the seconds of it that do not count."""
 
     since: int
@@ -76,7 +74,7 @@ class _Wait:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Channel:
+class MessageChannel:
     """The ``ranks`` that some collectives connect, and a communicator of all ranks of the job for their messages alone:
     ranks may post messages of different channels in different orders. ``counter``: how many exchanges have begun."""
 
@@ -87,13 +85,13 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedCollective:
     """A checked collective, what this process does in it, where its messages go, and with whom of its node it meets."""
 
     call: CollectiveCall
-    plan: Plan
-    channel: Channel
-    meeting: Meeting | None = None
+    plan: MessagePlan
+    channel: MessageChannel
+    meeting: NodeMeeting | None = None
 
 
 class MessageExecutor:
@@ -108,7 +106,7 @@ class MessageExecutor:
 
     def __init__(
         self,
-        planned: Sequence[Planned],
+        planned: Sequence[PlannedCollective],
         rows: ctypes.Array[Row],
         pool: Pool,
         functions: MpiFunctions,
@@ -116,7 +114,7 @@ class MessageExecutor:
         *,
         timeout: float,
         spin: float,
-        node: Node | None = None,
+        node: ComputeNode | None = None,
         hosts: Sequence[str] = (),
         helper: bool = False,
     ) -> None:
@@ -131,7 +129,7 @@ class MessageExecutor:
         meetings = [p.meeting for p in planned if p.meeting is not None]
         alone = node is None or len(node.ranks) == 1
         self._near = None if node is None or alone else NodeMemory(node, meetings, self._rows)
-        self._channels: dict[Channel, native.Channel] = {}
+        self._channels: dict[MessageChannel, native.Channel] = {}
         self._entries: dict[int, tuple[int, int]] = {}
         shared = max((p.plan.scratch for p in planned if not p.call.asynchronous), default=0)
         self._scratch = self._pointer(self._memory(shared))
@@ -153,7 +151,7 @@ class MessageExecutor:
         self.state = ctypes.addressof(self._state)
         #: How the program and its arguments are called.
         self.told = Told()
-        self._wait = _Wait(0, 0.0, 0.0)
+        self._wait = _MessageWait(0, 0.0, 0.0)
         self._helper = native.State()
         self._dismiss: Callable[[], object] | None = None
         self._call_helper([p.call.index for p in planned if helper and _is_worth_help(p.call)])
@@ -177,7 +175,7 @@ class MessageExecutor:
         now = time.monotonic()
         index, since = next(((i, c.since) for i, c in self._calls.items() if c.since and self._is_ours(c)), (-1, 0))
         if self._wait.since != since:
-            self._wait = _Wait(since, now, 0.0)
+            self._wait = _MessageWait(since, now, 0.0)
         elif now - self._wait.last > _PAUSE:
             self._wait.lost += now - self._wait.last
         self._wait.last = now
@@ -239,7 +237,7 @@ class MessageExecutor:
     def missing(self, index: int) -> list[int]:
         """The ranks whose messages of collective ``index`` have not come, or that have not taken ours."""
         p, call = self._planned[index], self._calls[index]
-        steps = [s for s in p.plan.steps[: call.cursor] if isinstance(s, Send | Receive)]
+        steps = [s for s in p.plan.steps[: call.cursor] if isinstance(s, SendStep | ReceiveStep)]
         steps = steps[len(steps) - call.posted :] if call.posted else []
         size = self._functions.request_bytes
         flag = ctypes.c_int32()
@@ -272,7 +270,7 @@ class MessageExecutor:
 
     # Making tables.
 
-    def _made(self, p: Planned) -> native.Call:
+    def _made(self, p: PlannedCollective) -> native.Call:
         scratch = self._pointer(self._memory(p.plan.scratch)) if p.call.asynchronous else self._scratch
         cells = _Cells(p, self._rows, scratch, self._near)
         channel = self._channel(p)
@@ -280,7 +278,7 @@ class MessageExecutor:
         steps = (native.Step * (len(p.plan.steps) + 1))()
         posted = most = 0
         for row, step in zip(steps, p.plan.steps, strict=False):
-            posted = 0 if isinstance(step, Wait) else posted + isinstance(step, Send | Receive)
+            posted = 0 if isinstance(step, WaitStep) else posted + isinstance(step, SendStep | ReceiveStep)
             most = max(most, posted)
             self._fill(row, step, p, cells)
             self._fill_near(row, step, p, imports)
@@ -297,7 +295,7 @@ class MessageExecutor:
             meetings=0 if self._near is None or p.meeting is None else self._near.address_of(p.meeting),
         )
 
-    def _channel(self, p: Planned) -> native.Channel:
+    def _channel(self, p: PlannedCollective) -> native.Channel:
         """The record of a channel; a program has its own."""
         found = self._channels.get(p.channel)
         if found is None:
@@ -308,17 +306,17 @@ class MessageExecutor:
                 self._near.fill(found, p.meeting)
         return found
 
-    def _fill_near(self, row: native.Step, step: Step, p: Planned, imports: tuple[int, int]) -> None:
+    def _fill_near(self, row: native.Step, step: MessageStep, p: PlannedCollective, imports: tuple[int, int]) -> None:
         """The steps that have to do with the node."""
         match step:
-            case Arrive(last) | Await(last):
-                row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, Arrive) else native.Op.AWAIT, int(last)
-            case Import():
+            case ArriveStep(last) | AwaitStep(last):
+                row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, ArriveStep) else native.Op.AWAIT, int(last)
+            case ImportStep():
                 row.op = native.Op.IMPORT
                 row.table = self._list(0, *imports)
-            case Publish() | BringBack():
+            case PublishStep() | BringBackStep():
                 assert self._near is not None and p.meeting is not None
-                row.op = native.Op.PUBLISH if isinstance(step, Publish) else native.Op.BRING_BACK
+                row.op = native.Op.PUBLISH if isinstance(step, PublishStep) else native.Op.BRING_BACK
                 entries = self._entries.setdefault(p.call.index, self._near.entries(p.meeting))
                 row.table = self._list(self._code.copy, *entries)
 
@@ -328,37 +326,37 @@ class MessageExecutor:
         self._keep.append(table)
         return ctypes.addressof(table)
 
-    def _fill(self, row: native.Step, step: Step, p: Planned, cells: _Cells) -> None:
-        def at(place: Place) -> None:
+    def _fill(self, row: native.Step, step: MessageStep, p: PlannedCollective, cells: _Cells) -> None:
+        def at(place: StepPlace) -> None:
             cell = cells.of(place)
             row.base, row.offset = cell.base, cell.offset
 
         match step:
-            case Begin():
+            case BeginStep():
                 row.op = native.Op.BEGIN
-            case Header(place):
+            case HeaderStep(place):
                 row.op = native.Op.HEADER
                 at(place)
-            case Send(process, place, nbytes, kind) | Receive(process, place, nbytes, kind):
-                row.op = native.Op.SEND if isinstance(step, Send) else native.Op.RECEIVE
+            case SendStep(process, place, nbytes, kind) | ReceiveStep(process, place, nbytes, kind):
+                row.op = native.Op.SEND if isinstance(step, SendStep) else native.Op.RECEIVE
                 row.peer, row.kind, row.nbytes = process, kind, nbytes
                 at(place)
-            case Wait(nbytes):
+            case WaitStep(nbytes):
                 row.op, row.nbytes = native.Op.WAIT, nbytes
-            case Check(process, place):
+            case CheckHeaderStep(process, place):
                 row.op, row.peer = native.Op.CHECK, process
                 at(place)
-            case Zero(place, nbytes):
+            case ZeroStep(place, nbytes):
                 row.op, row.nbytes = native.Op.ZERO, nbytes
                 at(place)
-            case Reduce(index, sources, targets, count):
+            case ReduceStep(index, sources, targets, count):
                 dtype = p.call.operands[index].dtype
                 function = self._code.reducer(p.call.reduction, dtype)
                 row.op = native.Op.REDUCE
                 row.table = self._table(
                     function, [*map(cells.of, sources)], [*map(cells.of, targets)], count, dtype.nbytes
                 )
-            case Copy(source, targets, nbytes):
+            case CopyBytesStep(source, targets, nbytes):
                 row.op = native.Op.COPY
                 row.table = self._table(self._code.copy, [cells.of(source)], cells.all(targets), nbytes, 1)
 
@@ -385,16 +383,16 @@ class MessageExecutor:
 
     # Messages for people.
 
-    def _rank_of(self, p: Planned, peer: int) -> int:
+    def _rank_of(self, p: PlannedCollective, peer: int) -> int:
         """Of a peer as native code says it: a rank, or -1 - a place among those who meet in the node."""
         if peer >= 0 or p.meeting is None or self._node is None:
             return peer
         return self._node.ranks[p.meeting.mates[-1 - peer]]
 
-    def _me(self, p: Planned) -> int:
+    def _me(self, p: PlannedCollective) -> int:
         return int(self._functions.mpi.COMM_WORLD.Get_rank())
 
-    def _late(self, p: Planned, waited: float) -> RunError:
+    def _late(self, p: PlannedCollective, waited: float) -> RunError:
         return RunError(
             f"rank {self._me(p)} waited {waited:.0f} s in {described(p.call)} (exchange "
             f"{self._calls[p.call.index].sequence} of its group) for other ranks{self._missing_text(p)}",
@@ -402,7 +400,7 @@ class MessageExecutor:
             fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
         )
 
-    def _missing_text(self, p: Planned) -> str:
+    def _missing_text(self, p: PlannedCollective) -> str:
         ranks = self.missing(p.call.index)
         named = [f"{r} on {self._hosts[r]}" if self._hosts else str(r) for r in ranks]
         return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
@@ -423,15 +421,15 @@ def _loaded(code: WorkCode) -> Loaded:
 class _Cells:
     """Where the places of one collective are."""
 
-    planned: Planned
+    planned: PlannedCollective
     rows: Mapping[int, Row]
     scratch: int
     near: NodeMemory | None
 
-    def all(self, places: Sequence[Place]) -> list[native.Cell]:
+    def all(self, places: Sequence[StepPlace]) -> list[native.Cell]:
         return [self.of(place) for place in places]
 
-    def of(self, place: Place) -> native.Cell:
+    def of(self, place: StepPlace) -> native.Cell:
         if place.space == "scratch":
             return native.Cell(self.scratch, place.offset)
         if self.near is not None and self.planned.meeting is not None:

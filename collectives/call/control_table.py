@@ -1,8 +1,7 @@
-"""What every process of a node shows the others: where it is, and since when.
+"""The control table: what every process of a node shows the others, where it is and since when.
 
-Each process has one row in the first page of its heap (`shardc.collectives.shared_memory.heap`), written by its
-native code without a
-lock and read by the watchdogs of the others. A row of a dead process stays readable.
+Each process has one row in the first page of its heap (`shardc.collectives.shared_memory.heap`), written by its native
+code without a lock and read by the watchdogs of the others. A row of a dead process stays readable.
 
 ============ ===========================================================================================================
 field        meaning
@@ -10,7 +9,7 @@ field        meaning
 pid, rank    the process, and its number in the job
 failed       in the row at position 0: 1 + the rank that said first that the job has failed, 0 if nobody has
 recorder     where in its heap the `shardc.native.drive.drive_loop.Job` that ran last lies, with its flight recorder;
-0: nowhere
+             0: nowhere
 state        `OUTSIDE` of any step; `COMPUTING` in a step; `ARRIVING`: waits until all have come to a collective;
              `WORKING` on one; `FINISHING`: waits until all have done their share; `GONE`: ended in good order;
              `EXPECTING`: waits in a collective for messages of other nodes; `EXCHANGING`: waits between steps until
