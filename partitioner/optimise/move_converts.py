@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.types import DType
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["VIEWS", "MoveConverts"]
 
@@ -24,7 +25,8 @@ class MoveConverts:
     why: str = "bf16 is half the bytes of f32"
 
     def run(self, module: Module) -> Module:
-        return rebuild_computations(module, lambda c, called: _later(_earlier(c, called)))
+        after = rebuild_computations(module, lambda c, called: _later(_earlier(c, called)))
+        return with_root_sharding(after, module.entry.root.sharding)
 
 
 def _later(computation: Computation) -> Computation:

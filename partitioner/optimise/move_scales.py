@@ -10,6 +10,7 @@ import numpy as np
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.move_converts import VIEWS
 from shardc.partitioner.optimise.reduction import again, reducer
 
@@ -33,7 +34,8 @@ class MoveScales:
     why: str = "one multiplication of the smaller array instead of several of the larger"
 
     def run(self, module: Module) -> Module:
-        return rebuild_computations(module, lambda c, called: _merged(_behind(c, called)))
+        after = rebuild_computations(module, lambda c, called: _merged(_behind(c, called)))
+        return with_root_sharding(after, module.entry.root.sharding)
 
 
 def _behind(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:

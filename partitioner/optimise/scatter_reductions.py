@@ -17,6 +17,7 @@ from shardc.hlo.ir.ir import (
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.participants import groups_of_devices
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.reduction import reducer
 
 __all__ = ["ScatterReductions"]
@@ -38,7 +39,8 @@ class ScatterReductions:
         if not any(reducer(i) and i.opcode == "all-reduce" for i in module.instructions()):
             return module
         numbers = DeviceNumbers(module)
-        return rebuild_computations(module, lambda c, called: _scattered(c, called, numbers))
+        after = rebuild_computations(module, lambda c, called: _scattered(c, called, numbers))
+        return with_root_sharding(after, module.entry.root.sharding)
 
 
 def _scattered(

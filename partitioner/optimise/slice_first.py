@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.literal import Literal
+from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.varying import Axes, varying
 
 __all__ = ["SliceFirst"]
@@ -30,7 +31,8 @@ class SliceFirst:
         if not cut or module.mesh is None:
             return module
         differ = varying(module)
-        return rebuild_computations(module, lambda c, called: _sliced(c, called, differ))
+        after = rebuild_computations(module, lambda c, called: _sliced(c, called, differ))
+        return with_root_sharding(after, module.entry.root.sharding)
 
 
 def _sliced(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.simplify.make import keep_reachable
 from shardc.hlo.transforms.expand_batch_norm import expand_batch_norm
 from shardc.hlo.transforms.expand_random import expand_rng
 
@@ -27,7 +28,8 @@ class ExpandSplit:
     why: str = "some ops want whole dimensions of which their parts want only sums, or a counter"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _expanded, _PROGRAMS.keys())
+        after = rebuild_module(module, _expanded, _PROGRAMS.keys())
+        return after if after is module else keep_reachable(after, after.entry)
 
 
 def _draws(op: Instruction) -> Sharding | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardy_passes import after_passes, file_check
+from file_check import file_check
+from shardy_passes import after_passes
 
 
 def test_propagation(shardy_case: Path) -> None:

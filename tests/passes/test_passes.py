@@ -1,0 +1,126 @@
+"""Every pass alone: what it does to HLO text, and that programs mean the same before and after."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+from file_check import file_check
+from pass_examples import FOLDER, Case, cases_of, of_all_devices, results
+
+from shardc.hlo.text.carried import state_text
+from shardc.hlo.text.equal import difference
+from shardc.passes.opt import prepared
+from shardc.passes.options import options_of
+from shardc.passes.table import PASSES
+from shardc.stages.programs import program_of
+
+FLOORS = ("hlo", "sharding", "costs", "collectives", "partitioner", "compiler", "launcher", "frontends", "analysis")
+#: Passes that change every program that they take: they have no example that they leave alone.
+ALWAYS = frozenset({"partition"})
+#: Passes that write down what they find, be it what was there.
+REWRITING = frozenset({"propagate", "propagate-once"})
+#: Fields that text cannot give, by pass.
+NOT_IN_TEXT = {
+    "simplify": {"rules"},  # functions; those of one family for tests
+    "expand-custom-calls": {"custom_calls"},  # Python functions of the user
+    "tidy": {"steps"},  # which other passes it consists of
+}
+
+
+def file_of(name: str) -> Path:
+    """Where the examples of a pass are: as its class lies in the tree."""
+    module = type(PASSES[name]).__module__.removeprefix("shardc.")
+    return FOLDER.joinpath(*module.split(".")).with_suffix(".hlo")
+
+
+FILES = {name: file_of(name) for name in PASSES}
+CASES = [case for file in FILES.values() if file.exists() for case in cases_of(file)]
+
+
+def test_every_pass_has_its_file_and_every_file_its_pass() -> None:
+    there = set(FOLDER.rglob("*.hlo"))
+    wanted = set(FILES.values())
+    assert not wanted - there, f"passes without examples: {sorted(map(str, wanted - there))}"
+    assert not there - wanted, f"examples of no pass: {sorted(map(str, there - wanted))}"
+
+
+def pass_classes(repository: Path) -> set[tuple[str, str]]:
+    """Module and name of every class with ``name``, ``why`` and ``run`` on any floor."""
+    found = set()
+    for floor in FLOORS:
+        for path in sorted((repository / floor).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.ClassDef) or any("Protocol" in ast.unparse(b) for b in node.bases):
+                    continue
+                fields = {
+                    s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+                }
+                methods = {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
+                if {"name", "why"} <= fields and "run" in methods:
+                    found.add((".".join(path.relative_to(repository).with_suffix("").parts), node.name))
+    return found
+
+
+def test_the_list_has_every_pass_of_the_tree(repository: Path) -> None:
+    listed = {(type(p).__module__.removeprefix("shardc."), type(p).__name__) for p in PASSES.values()}
+    assert listed == pass_classes(repository)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_is_named_as_its_file_and_its_class(name: str) -> None:
+    given = PASSES[name]
+    assert type(given).__module__.rpartition(".")[2] == name.replace("-", "_")
+    assert type(given).__name__ == "".join(w.title() for w in name.split("-")) or name == "partition"
+    assert type(given).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert given.why[0].islower() or given.why.split()[0].isupper() or given.why.startswith("XLA")
+    assert not given.why.endswith(".")
+    known = {f for f in given.__dataclass_fields__ if f not in ("name", "why")}  # type: ignore[attr-defined]
+    assert known - {o.name.replace("-", "_") for o in options_of(type(given))} == NOT_IN_TEXT.get(name, set())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_what_comes_out_is_what_the_example_says(case: Case, tmp_path: Path) -> None:
+    file = tmp_path / case.file.name
+    file.write_text(case.text, encoding="utf-8")
+    assert "// CHECK" in case.text
+    complaint = file_check(file, state_text(case.modules()[1]))
+    assert not complaint, complaint
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_programs_mean_the_same(case: Case) -> None:
+    before, after = map(of_all_devices, case.modules()) if case.about_devices else case.modules()
+    for seed in range(2):
+        for got, wanted in zip(results(after, seed), results(before, seed), strict=True):
+            if case.exact:
+                np.testing.assert_array_equal(got, wanted)
+            else:
+                np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max(initial=0))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_text_carries_what_a_pass_leaves(case: Case) -> None:
+    """A pass behind this one finds the same program whether it runs in the same command or in the next one."""
+    after = case.modules()[1]
+    read = prepared(program_of(state_text(after).encode(), "").module, {}, None)
+    assert difference(read, after) is None
+    assert (read.mesh, read.partitioned, read.arg_names) == (after.mesh, after.partitioned, after.arg_names)
+    for key in ("global_parameters", "global_results", "device_orders"):
+        assert read.attrs.get(key) == after.attrs.get(key), key
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_examples_show_a_pass_acting_and_leaving_alone(name: str) -> None:
+    cases = [c for c in CASES if c.file == FILES[name]]
+    acted = [state_text(c.modules()[0]) != state_text(c.modules()[1]) for c in cases]
+    assert any(acted), "no example in which the pass does something"
+    assert not all(acted) or name in ALWAYS, "no example in which the pass does nothing"
+    for case, did in zip(cases, acted, strict=True):
+        before, after = case.modules()
+        assert did or after is before or name in REWRITING, f"{case.name}: nothing changed, but it is another module"
+        assert case.passes.rpartition(",")[2].startswith(name) or "}" in case.passes, (
+            f"{case.name} is about another pass"
+        )
