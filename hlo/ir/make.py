@@ -113,9 +113,9 @@ def inline(
 
 
 def keep_reachable(module: Module, entry: Computation) -> Module:
-    """``module`` with another entry and exactly the computations that it needs."""
+    """``module`` with another entry and exactly the computations that it needs; the same module where it has these."""
     computations = reachable_computations(entry)
-    if entry is module.entry and computations == module.computations:
+    if entry is module.entry and set(computations) == set(module.computations):
         return module
     return module.with_(computations=computations, entry=entry)
 

@@ -47,7 +47,7 @@ def carried_text(module: Module) -> str:
 def state_text(module: Module) -> str:
     """``module`` at any stage as a text that reads as the same program at the same stage; names are made unique.
 
-    A partitioned one prints as it stands, not as XLA wants it.
+    A partitioned one prints as it stands, not as XLA wants it, but that groups of devices need a channel in text.
     """
     more: dict[str, str] = {}
     if any(module.arg_names):
@@ -60,7 +60,7 @@ def state_text(module: Module) -> str:
         more[_GLOBAL] = to_json(tuple(tuple(str(s) for s in group) for group in shapes), _Shapes)
     if orders := module.attrs.get("device_orders"):
         more[_ORDERS] = to_json(tuple((kind, n, devices) for (kind, n), devices in orders.items()), _Orders)
-    return print_module(_telling(module, more).with_(partitioned=False), named_shardings=True)
+    return print_module(_telling(module, more), named_shardings=True, for_xla=False)
 
 
 def _mesh(module: Module) -> dict[str, str]:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardc.hlo.ir.build import reachable_computations
-from shardc.hlo.ir.groups import IotaGroups, ListGroups
+from shardc.hlo.ir.groups import AxisGroups, IotaGroups, ListGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.text.attributes import without_shardings
 
-__all__ = ["ManualForm", "as_manual", "as_written", "computations_as_written"]
+__all__ = ["ManualForm", "StandingForm", "as_manual", "as_written", "computations_as_written"]
 
 _MANUAL = TileSharding("manual")
 #: Opcodes whose called computations run instruction by instruction, as the caller does.
@@ -91,8 +91,22 @@ class ManualForm:
         return attrs
 
 
-def as_manual(module: Module, computations: Iterable[Computation]) -> ManualForm:
-    """How a partitioned ``module`` prints; a channel that an instruction alone has is kept."""
+class StandingForm(ManualForm):
+    """A partitioned module as it stands. Text knows no axes: groups over them are groups of devices with a channel."""
+
+    def sharding(self, instruction: Instruction) -> AnySharding:
+        return instruction.sharding
+
+    def attributes(self, instruction: Instruction) -> Mapping[str, Any]:
+        attrs = instruction.attrs
+        by_axes = isinstance(attrs.get("replica_groups"), AxisGroups)
+        needs_channel = not attrs.get("channel_id") and (by_axes or attrs.get("use_global_device_ids"))
+        return super().attributes(instruction) if needs_channel else as_written(instruction)
+
+
+def as_manual(module: Module, computations: Iterable[Computation], *, for_xla: bool = True) -> ManualForm:
+    """How a partitioned ``module`` prints; a channel that an instruction alone has is kept. ``for_xla``: in the form
+    that its partitioner leaves as it is."""
     known = list(computations)
     outside = _outside_embedded(module.entry)
     found = [i for c in known for i in c if i.opcode in COLLECTIVES]
@@ -110,7 +124,7 @@ def as_manual(module: Module, computations: Iterable[Computation]) -> ManualForm
                 following += 1
             channels[i] = following
             used.add(following)
-    return ManualForm(channels, outside, module.num_partitions)
+    return (ManualForm if for_xla else StandingForm)(channels, outside, module.num_partitions)
 
 
 def _outside_embedded(entry: Computation) -> frozenset[Instruction]:

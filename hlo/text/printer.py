@@ -35,19 +35,20 @@ XLA_FORM = (SeparateCollectives(), UnwrapSingleTuples(), CopyLoopCarries())
 _INSIDE = {"parameter": "index", "constant": "literal"}
 
 
-def print_module(module: Module, *, named_shardings: bool = False, as_is: bool = False) -> str:
+def print_module(module: Module, *, named_shardings: bool = False, as_is: bool = False, for_xla: bool = True) -> str:
     """The whole module as text.
 
     Axis-based shardings print as tile assignments, which every XLA reads; with ``named_shardings`` in the named-mesh
     notation, which keeps axes and open dimensions and needs a recent XLA. Names are made unique. With ``as_is``
     only in their computation, and instructions that name no source have the line of text that they were read from as
-    theirs: the text reads as a module with the same names and sources.
+    theirs: the text reads as a module with the same names and sources. A partitioned module that is not ``for_xla``
+    prints as it stands.
     """
-    if module.partitioned:
+    if module.partitioned and for_xla:
         for form in XLA_FORM:
             module = form.run(module)
     known = computations_as_written(module)
-    manual = as_manual(module, known) if module.partitioned else None
+    manual = as_manual(module, known, for_xla=for_xla) if module.partitioned else None
     writer = _Writer(Names(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)
     writer.written = metadata_as_written(module)
     if as_is:

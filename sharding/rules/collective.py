@@ -21,6 +21,8 @@ def _one_by_one(sig: Signature) -> FactorRule:
     b = sig.builder()
     whole = sig.attrs[0] or () if sig.attrs else ()
     n = len(sig.operands)
+    if n != len(sig.results):  # a permute of slices, which propagation writes out before
+        return b.build()
     for k, (operand, result) in enumerate(zip(sig.operands, sig.results, strict=True)):
         for d, (size, new) in enumerate(zip(operand.dims, result.dims, strict=True)):
             if d not in whole and size == new:

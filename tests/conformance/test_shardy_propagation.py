@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from file_check import file_check
 from shardy_passes import after_passes
+
+from tests.file_check import file_check
 
 
 def test_propagation(shardy_case: Path) -> None:

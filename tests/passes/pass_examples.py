@@ -92,12 +92,15 @@ def of_all_devices(module: Module) -> Module:
     return run_passes(module, passes_of("propagate,partition-pipeline"), Config())
 
 
-def results(module: Module, seed: int) -> Sequence[np.ndarray[Any, Any]]:
-    """What a module at any stage gives for seeded whole arguments: whole results, or those of all devices."""
+def results(module: Module, seed: int, like: Module | None = None) -> Sequence[np.ndarray[Any, Any]]:
+    """What a module at any stage gives for seeded whole arguments: whole results, or those of all devices.
+
+    Results lie as the root of ``like`` says, a module before it was lowered, which drops that.
+    """
     if module.partitioned:
         shapes = [leaf for s in module.attrs["global_parameters"] for leaf in s.leaves()]
         args = scatter_arguments(module, random_arguments(shapes, seed))
-        return gather_results(module, evaluate_spmd(module, args))
+        return gather_results(like or module, evaluate_spmd(module, args))
     leaves = [leaf for p in module.parameters for leaf in p.shape.leaves() if leaf.is_array]
     if module.replica_count > 1:
         devices = module.replica_count * module.num_partitions

@@ -278,6 +278,10 @@ class Walk:
     def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         if not i.attrs["custom_call_target"].startswith("check."):
             return self.kernel(i, operands, steps)
+        if len(operands) != 1 or len(operands[0]) != 1:
+            raise UnsupportedError(
+                "a check of arrays, not of one predicate", where=i.place, fix="expand-checks goes before"
+            )
         ((predicate,),) = operands
         steps.append(Check(self._checks, i, predicate))
         self._checks += 1

@@ -30,6 +30,10 @@ _GROUPED = frozenset(
 _MEETING = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
 
 
+#: Those of them that can say that their groups are of devices.
+_TELL_IDS = frozenset({"all-reduce", "all-gather", "reduce-scatter"})
+
+
 @dataclass(frozen=True, slots=True)
 class ResolveGroups:
     """Rewrite replica groups and pairs as ids of devices."""
@@ -75,7 +79,8 @@ class ResolveGroups:
             given = getattr(old.attrs.get("replica_groups"), "expand", tuple)()
             if groups == given or (not given and len(groups) == 1):
                 return None
-            return _with(old, operands, replica_groups=ListGroups(groups))
+            ids = {"use_global_device_ids": True, "channel_id": 1} if old.opcode in _TELL_IDS else {}
+            return _with(old, operands, replica_groups=ListGroups(groups), **ids)
 
         after = rebuild_module(module, change)
         return after if after is module else keep_reachable(after, after.entry)

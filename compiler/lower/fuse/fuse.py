@@ -246,6 +246,8 @@ def _rebuilt(
             attrs = _with_called(old, called)
             same = attrs is old.attrs and all(a is b for a, b in zip(operands, old.operands, strict=True))
             new[old] = old if same else old.replace(operands=operands, attrs=attrs)
+    if len(new) == len(computation.instructions) and all(old is i for old, i in new.items()):
+        return computation
     return Computation(computation.name, new.values(), new[computation.root])
 
 
@@ -257,10 +259,10 @@ def _with_called(old: Instruction, called: Mapping[Computation, Computation]) ->
         if isinstance(value, Computation):
             out[key] = called[value]
         elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
-            out[key] = tuple(called[c] for c in value)
+            out[key] = value if all(called[c] is c for c in value) else tuple(called[c] for c in value)
         else:
             out[key] = value
-    return MappingProxyType(out)
+    return MappingProxyType(out) if any(out[key] is not value for key, value in old.attrs.items()) else old.attrs
 
 
 def _fusion(group: _Group, position: Mapping[Instruction, int], new: Mapping[Instruction, Instruction]) -> Instruction:

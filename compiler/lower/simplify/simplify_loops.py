@@ -13,6 +13,7 @@ from shardc.hlo.ir.ir import (
     has_side_effect,
     rebuild_computation,
     rebuild_computations,
+    topological,
     users_of,
 )
 from shardc.hlo.ir.make import effects, keep_reachable, make, scalar_value, with_order
@@ -80,16 +81,15 @@ def _simplified(
     body: Computation,
     read: set[int] | None,
     moves: Callable[[Instruction], bool],
-) -> Instruction:
-    """The loop with fewer carried elements; ``read`` are those used after it, None for all."""
-    same = loop.replace(operands=(init,), attrs={"condition": condition, "body": body, **_other(loop)})
+) -> Instruction | None:
+    """The loop with fewer carried elements, None if all are needed; ``read`` are those used after it, None for all."""
     if init.opcode != "tuple" or body.root.opcode != "tuple" or not (_taken_apart(condition) and _taken_apart(body)):
-        return same
+        return None
     constants = _constant_elements(init, body, moves)
     needed = _needed(body, condition, read if read is not None else set(range(len(init.operands))), constants)
     kept = sorted(needed)
     if len(kept) == len(init.operands) or (not kept and has_side_effect(loop)):
-        return same
+        return None
     shape = tuple_shape(*(init.operands[k].shape for k in kept))
     new_condition = _narrowed(condition, shape, kept, constants, condition.root)
     root = make("tuple", shape, [body.root.operands[k] for k in kept], body.root)
@@ -180,8 +180,15 @@ def _narrowed(
             return None
         if k in place:
             return make("get-tuple-element", i.shape, (parameter,), i, index=place[k])
-        return constants.get(k)
+        return None if k not in constants else copied(constants[k])
 
+    def copied(value: Instruction) -> Instruction:
+        for i in topological([value]):
+            if i not in copies:
+                copies[i] = i.replace(operands=tuple(copies[o] for o in i.operands))
+        return copies[value]
+
+    copies: dict[Instruction, Instruction] = {}
     needed = with_order(computation, root, effects(computation))
     return live_part(rebuild_computation(needed, change))
 
