@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
+from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.simplify.make import keep_reachable
 from shardc.hlo.transforms.expand_batch_norm import expand_batch_norm
 from shardc.hlo.transforms.expand_random import expand_rng
 
