@@ -19,7 +19,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 SIZES = (2_000, 8_000, 32_000)
 HEAD = ("shape", "instructions", "read", "propagate", "partition", "lower")

@@ -33,7 +33,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 WHAT = ("wire_bytes", "collectives", "peak_bytes", "flops")
 

@@ -14,7 +14,7 @@ from programs import transformer
 import shardc
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 LAYERS = (25, 50, 100)
 MESHES = ({"data": 2, "model": 2}, {"data": 4096, "model": 4})

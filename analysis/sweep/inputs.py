@@ -11,7 +11,7 @@ from shardc.analysis.sweep.workers import Source, over_a_mesh
 from shardc.frontends.load import read_file
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.sharding.axes.resize_mesh import manual_border
+from shardc.sharding.notations.resize_mesh import manual_border
 from shardc.stages.stages import Program
 
 __all__ = ["Given"]

@@ -30,7 +30,9 @@ __all__ = [
     "Origin",
     "Rebuilt",
     "called_computations",
+    "flow_computations",
     "has_side_effect",
+    "map_callees",
     "names_of_one",
     "rebuild_computation",
     "rebuild_computations",
@@ -173,6 +175,31 @@ def called_computations(instruction: Instruction) -> Iterator[tuple[str, Computa
         elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
             for c in value:
                 yield key, c
+
+
+#: Opcodes whose operands flow into the computations they call, and whose results flow out of them.
+_FLOW_OPS = frozenset({"call", "while", "conditional", "fusion"})
+
+
+def flow_computations(instruction: Instruction) -> list[Computation]:
+    """The computations that values flow into; reducers and comparators are not among them."""
+    return [c for _, c in called_computations(instruction)] if instruction.opcode in _FLOW_OPS else []
+
+
+def map_callees(attrs: Mapping[str, Any], change: Callable[[Computation], Computation]) -> Mapping[str, Any]:
+    """``attrs`` with ``change`` applied to each called computation; the same object when none becomes another."""
+    changed: dict[str, Any] = {}
+    for key, value in attrs.items():
+        if isinstance(value, Computation):
+            new: Any = change(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+            callees = tuple(map(change, value))
+            new = value if all(a is b for a, b in zip(callees, value, strict=True)) else callees
+        else:
+            continue
+        if new is not value:
+            changed[key] = new
+    return {**attrs, **changed} if changed else attrs
 
 
 #: Opcodes that run the computations they call as programs, side effects and all.
@@ -331,6 +358,10 @@ def rebuild_computation(
         moved = {k: v for k, v in called.items() if k is not v} if called else {}
     if not moved and (change is None or (only is not None and all(i.opcode not in only for i in computation))):
         return computation
+
+    def follow(callee: Computation) -> Computation:
+        return moved.get(callee, callee)
+
     new: dict[Instruction, Instruction] = {}
     changed = new.keys()
     for old in computation:
@@ -341,12 +372,12 @@ def rebuild_computation(
         if change is not None and (only is None or old.opcode in only):
             replacement = change(old, operands)
         if replacement is None:
-            attrs = _remap_called(old.attrs, moved) if moved and old.attrs else old.attrs
+            attrs = map_callees(old.attrs, follow) if moved and old.attrs else old.attrs
             if operands is old.operands and attrs is old.attrs:
                 continue
             replacement = old.replace(operands=operands, attrs=attrs)
         elif moved and replacement.attrs:
-            attrs = _remap_called(replacement.attrs, moved)
+            attrs = map_callees(replacement.attrs, follow)
             replacement = replacement if attrs is replacement.attrs else replacement.replace(attrs=attrs)
         if replacement is not old:
             new[old] = replacement
@@ -379,22 +410,6 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
                 done.add(node)
                 order.append(node)
     return order
-
-
-def _remap_called(attrs: Mapping[str, Any], called: Mapping[Computation, Computation]) -> Mapping[str, Any]:
-    """``attrs`` with computations replaced by ``called``; the same object when none is."""
-    if not any(isinstance(v[0] if v and type(v) is tuple else v, Computation) for v in attrs.values()):
-        return attrs
-
-    def swap(value: Any) -> Any:
-        if isinstance(value, Computation):
-            return called.get(value, value)
-        if isinstance(value, tuple) and any(isinstance(c, Computation) and c in called for c in value):
-            return tuple(called.get(c, c) for c in value)
-        return value
-
-    out = {k: swap(v) for k, v in attrs.items()}
-    return out if any(out[k] is not v for k, v in attrs.items()) else attrs
 
 
 def rebuild_module(module: Module, change: Change, only: Set[str] | None = None) -> Module:

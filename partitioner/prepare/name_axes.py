@@ -7,11 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListPairs
-from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, map_callees
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.participants import groups_of_devices, pairs_of_devices
 from shardc.partitioner.rules.collective import axis_groups, axis_pairs, named_groups
-from shardc.sharding.prepare.prepare import map_callees
 
 __all__ = ["name_axes"]
 

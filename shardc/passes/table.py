@@ -81,7 +81,7 @@ from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 from shardc.sharding.prepare.close_pairs import ClosePairs
-from shardc.sharding.propagation.propagate import Propagate
+from shardc.sharding.propagate import Propagate
 from shardc.sharding.propagation.propagate_once import PropagateOnce
 
 __all__ = ["PASSES"]

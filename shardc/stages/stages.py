@@ -123,8 +123,8 @@ class Program:
         """
         from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
         from shardc.sharding.notations.tile_assignments import with_axis_shardings
+        from shardc.sharding.propagate import propagate
         from shardc.sharding.propagation.options import PropagationOptions
-        from shardc.sharding.propagation.propagate import propagate
 
         start = time.perf_counter()
         if is_partitioned(self.module):

@@ -15,16 +15,22 @@ from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.hlo.ir.build import reachable_computations
-from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
+from shardc.hlo.ir.ir import (
+    Computation,
+    Instruction,
+    Module,
+    flow_computations,
+    rebuild_computation,
+    rebuild_computations,
+)
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.sharding.axes.resize_mesh import resize_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.names import match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
+from shardc.sharding.notations.resize_mesh import resize_mesh
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
-from shardc.sharding.prepare.prepare import flow_computations
 
 __all__ = [
     "AnnotationFile",

@@ -25,7 +25,7 @@ from shardc.hlo.text.notations.tiles import tile_reduction, tile_sharding
 from shardc.sharding.axes.device_orders import on_named_devices, on_one_mesh
 from shardc.sharding.axes.sub_axes import check_axes, merge, sub_axis
 from shardc.sharding.axes.tile_ranges import Range, tile_ranges
-from shardc.sharding.prepare.share import ShareGroup, mark_groups, share_group
+from shardc.sharding.notations.shard_like import ShareGroup, mark_groups, share_group
 
 __all__ = ["derive_mesh", "device_count", "from_tile", "to_tile", "with_axis_shardings"]
 

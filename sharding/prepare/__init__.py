@@ -1,5 +1,4 @@
-"""What happens to a program before propagation: its markers, groups, constraints and manual computations become plain
-data.
+"""What happens to a program before propagation: markers say what they mean, pairs are closed, uses are split.
 
-Start with `prepare`, the list of these steps.
+Start with `split_uses`; `markers` reads what custom calls say of shardings.
 """

@@ -14,7 +14,7 @@ from shardc.hlo.ir.custom_calls import (
 )
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.mesh import Mesh
-from shardc.sharding.propagation.factor_step import Direction
+from shardc.sharding.rules.factor_rule import Direction
 
 __all__ = [
     "barrier_direction",

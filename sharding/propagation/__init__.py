@@ -1,4 +1,4 @@
-"""Propagation: from a few annotations to a sharding for every value, by factor rules and a work list.
+"""Propagation's parts: the graph of values and equations, the work list over it, and the way back to a module.
 
-Start with `propagate`; `engine` is the work list, `factor_step` one step.
+Start with `graph`; `engine` is the work list, `factor_step` one step, `projection` goes between dimensions and factors.
 """

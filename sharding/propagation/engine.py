@@ -12,10 +12,11 @@ from dataclasses import replace
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.sharding.prepare.manual import outer_sharding
-from shardc.sharding.propagation.factor_step import Direction, FactorStep, Gain
+from shardc.sharding.propagation.factor_step import FactorStep, Gain
 from shardc.sharding.propagation.graph import Equation, Graph
 from shardc.sharding.propagation.op_priorities import PHASES, OpClass, directions
 from shardc.sharding.propagation.options import PropagationOptions
+from shardc.sharding.rules.factor_rule import Direction
 
 __all__ = ["Engine", "Step"]
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from enum import IntFlag
 from functools import partial
 
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
-from shardc.sharding.axes.projection import FactorState, Projection, project, unproject
 from shardc.sharding.axes.sub_axes import (
     Axes,
     contains,
@@ -27,21 +25,13 @@ from shardc.sharding.axes.sub_axes import (
     prefix_without_overlaps,
     sub_axis,
 )
-from shardc.sharding.rules.factor_rule import FactorRule
+from shardc.sharding.propagation.projection import FactorState, Projection, project, unproject
+from shardc.sharding.rules.factor_rule import Direction, FactorRule
 
-__all__ = ["Direction", "FactorStep", "Gain"]
+__all__ = ["FactorStep", "Gain"]
 
 #: (dimension, axes gained, factor, tensor that gave them)
 Gain = tuple[int, Axes, int, int]
-
-
-class Direction(IntFlag):
-    """From where to where axes may spread along a factor: FORWARD lets operands give, BACKWARD results."""
-
-    NONE = 0
-    FORWARD = 1
-    BACKWARD = 2
-    BOTH = 3
 
 
 class FactorStep:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.ir import Computation, Instruction, Module, flow_computations, map_callees
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.sharding.axes.sub_axes import prefix_of_size
 from shardc.sharding.prepare.markers import is_spent
-from shardc.sharding.prepare.prepare import Copies, flow_computations, map_callees
+from shardc.sharding.prepare.split_uses import Copies
 from shardc.sharding.propagation.graph import Graph
 
 __all__ = ["attach_shardings", "even_interface"]

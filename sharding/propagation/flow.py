@@ -26,7 +26,6 @@ from shardc.sharding.prepare.markers import (
     leaves_manual,
     manual_axes_of,
 )
-from shardc.sharding.propagation.factor_step import Direction
 from shardc.sharding.propagation.graph import (
     ARGUMENT,
     Equation,
@@ -40,7 +39,7 @@ from shardc.sharding.propagation.op_priorities import OpClass, classify
 from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
 from shardc.sharding.rules.custom_call import RULE_ATTRIBUTE
-from shardc.sharding.rules.factor_rule import FactorRule
+from shardc.sharding.rules.factor_rule import Direction, FactorRule
 from shardc.sharding.rules.notation import parse_rule
 from shardc.sharding.rules.reshape import identity
 

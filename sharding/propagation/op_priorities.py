@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
-from shardc.sharding.propagation.factor_step import Direction
-from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
+from shardc.sharding.rules.factor_rule import Direction, FactorKind, FactorRule
 
 __all__ = ["PHASES", "OpClass", "classify", "directions"]
 

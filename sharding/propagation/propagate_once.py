@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.sharding.prepare.groups import join_groups
 from shardc.sharding.propagation.engine import Engine
+from shardc.sharding.propagation.export import Outcome
 from shardc.sharding.propagation.flow import build_graph
+from shardc.sharding.propagation.groups import join_groups
 from shardc.sharding.propagation.options import PropagationOptions
-from shardc.sharding.provenance.export import Outcome
 
 __all__ = ["PropagateOnce"]
 

@@ -1,4 +1,4 @@
 """Why a value is laid out as it is, and what it did not get.
 
-Start with `history`; `missed` tells the axes that lost, `export` writes the program with its shardings.
+Start with `history`; `missed` tells the axes that a value was offered and did not take.
 """

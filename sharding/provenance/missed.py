@@ -12,9 +12,9 @@ from typing import Protocol
 
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.sharding.axes.sub_axes import extent, is_prefix_list, minus, overlaps
-from shardc.sharding.propagation.factor_step import Direction, FactorStep
+from shardc.sharding.propagation.factor_step import FactorStep
 from shardc.sharding.propagation.graph import Equation, Graph
-from shardc.sharding.rules.factor_rule import factor_name
+from shardc.sharding.rules.factor_rule import Direction, factor_name
 
 __all__ = ["Agreed", "History", "Lost", "lost_alternatives", "via"]
 

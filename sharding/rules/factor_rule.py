@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 
-__all__ = ["Factor", "FactorKind", "FactorRule", "RuleBuilder", "TensorFactors", "factor_name"]
+__all__ = ["Direction", "Factor", "FactorKind", "FactorRule", "RuleBuilder", "TensorFactors", "factor_name"]
 
 
 class FactorKind(StrEnum):
@@ -28,6 +28,15 @@ class FactorKind(StrEnum):
     REDUCTION = "reduction"
     NEED_REPLICATION = "need-replication"
     PERMUTATION = "permutation"
+
+
+class Direction(IntFlag):
+    """From where to where axes may spread along a factor: FORWARD lets operands give, BACKWARD results."""
+
+    NONE = 0
+    FORWARD = 1
+    BACKWARD = 2
+    BOTH = 3
 
 
 @dataclass(frozen=True, slots=True)

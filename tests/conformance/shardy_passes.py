@@ -20,8 +20,8 @@ from shardc.hlo.stablehlo.mlir.bindings import Bindings
 from shardc.hlo.stablehlo.mlir.extract import plain_form
 from shardc.hlo.stablehlo.reader import module_from_plain
 from shardc.hlo.stablehlo.writer import sharding_request
+from shardc.sharding.propagate import propagate
 from shardc.sharding.propagation.options import PropagationOptions
-from shardc.sharding.propagation.propagate import propagate
 from shardc.sharding.propagation.propagate_once import PropagateOnce
 
 PIPELINE = "sdy-propagation-pipeline"

@@ -16,7 +16,7 @@ from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
 from shardc.partitioner.prepare.adopt_partitioned import adopt
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 sys.path.append(str(Path(__file__).parents[1] / "partitioner"))
 

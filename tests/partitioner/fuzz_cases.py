@@ -18,7 +18,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.launcher.arrays.array import gather
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 from shardc.stages.stages import Program
 
 __all__ = ["alive", "annotated", "arguments", "check_case", "check_compiled", "failure", "make_case", "stored"]

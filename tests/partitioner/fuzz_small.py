@@ -13,7 +13,7 @@ from partition_support import with_shardings
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 __all__ = ["make_small_case"]
 

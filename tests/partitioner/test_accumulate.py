@@ -13,7 +13,7 @@ from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
 from shardc.partitioner.equivalence import agree
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax

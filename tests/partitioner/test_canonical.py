@@ -15,7 +15,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 MESH = Mesh({"data": 2, "model": 2})
 

@@ -26,7 +26,7 @@ from shardc.hlo.text.notations.tiles import tile_sharding
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 DIMS = (7, 12)
 

@@ -16,7 +16,7 @@ from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -17,7 +17,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
 from shardc.launcher.arrays.array import gather
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 from shardc.stages.stages import Program
 
 SIZES = (2**31 - 1, 2**31, 2**32, 2**40)

@@ -17,7 +17,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 jax = pytest.importorskip("jax")
 

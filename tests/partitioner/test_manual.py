@@ -165,7 +165,7 @@ ENTRY main {
 
 def test_the_border_as_gspmd_writes_it() -> None:
     from shardc.hlo.text.reader import read_hlo
-    from shardc.sharding.propagation.propagate import propagate
+    from shardc.sharding.propagate import propagate
 
     x = np.arange(48, dtype=np.float32).reshape(8, 6)
     whole = propagate(read_hlo(GSPMD)).module

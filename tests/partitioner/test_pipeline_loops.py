@@ -29,7 +29,7 @@ from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import partition
 from shardc.partitioner.report import build_report
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 MESH = Mesh({"x": 4})
 GROUPS = AxisGroups(MESH, (AxisRef("x"),))

@@ -19,7 +19,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
 from shardc.partitioner.reshard.windows import Source, Wish, gathered, plan
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 N = 1 << 15
 

@@ -16,7 +16,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
 from shardc.launcher.arrays.array import gather
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 from shardc.stages.stages import Program
 
 SPLIT = "sharding={devices=[2]<=[2]}"

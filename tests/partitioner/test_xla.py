@@ -21,7 +21,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 pytest.importorskip("jaxlib")
 

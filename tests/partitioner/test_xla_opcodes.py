@@ -19,7 +19,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 jax = pytest.importorskip("jax")
 

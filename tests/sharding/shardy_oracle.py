@@ -13,7 +13,7 @@ import pytest
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.sharding.propagation.propagate import Propagation, propagate
+from shardc.sharding.propagate import Propagation, propagate
 
 #: Shardy's propagation without the passes that insert reshards and adapt the interface afterwards.
 PIPELINE = (

@@ -17,7 +17,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.sharding.notations.annotate import annotate, parse_spec, read_annotations, resize_mesh
 from shardc.sharding.notations.names import match_names
 from shardc.sharding.notations.partition_spec import UNCONSTRAINED, P, as_spec, spec_to_sharding
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 MESH = Mesh({"data": 2, "model": 4})
 MATRIX = array_shape("f32", 8, 16)

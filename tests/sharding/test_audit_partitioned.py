@@ -23,7 +23,7 @@ from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.equivalence import scatter_array, shard_places
 from shardc.partitioner.partition import partition
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 pytest.importorskip("jaxlib")
 MESHES = (Mesh({"x": 2}), Mesh({"x": 3}), Mesh({"x": 4}), Mesh({"x": 2, "y": 2}))

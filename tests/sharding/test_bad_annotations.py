@@ -21,7 +21,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.text.shardy import with_shardy
 from shardc.sharding.notations.annotate import annotate
 from shardc.sharding.notations.partition_spec import P
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 MESH = Mesh({"a": 2, "b": 4})
 

@@ -24,7 +24,7 @@ from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 from shardc.sharding.axes.sub_axes import axis_range, minus
 from shardc.sharding.axes.tile_ranges import device_list
 from shardc.sharding.notations.tile_assignments import derive_mesh, from_tile, to_tile, with_axis_shardings
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 
 
 def tiles_by_device(s: Sharding) -> list[tuple[int, ...]]:

@@ -10,8 +10,8 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
+from shardc.sharding.propagate import Propagation, propagate
 from shardc.sharding.propagation.options import PropagationOptions
-from shardc.sharding.propagation.propagate import Propagation, propagate
 
 
 def shown(p: Propagation) -> dict[str, str]:

@@ -10,7 +10,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.ir.types import array_shape, tuple_shape
-from shardc.sharding.propagation.propagate import Propagation, PropagationOptions, propagate
+from shardc.sharding.propagate import Propagation, PropagationOptions, propagate
 
 MESH = Mesh({"a": 2, "b": 4})
 MATRIX = array_shape("f32", 8, 16)

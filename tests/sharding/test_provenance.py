@@ -8,7 +8,7 @@ import pytest
 
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.sharding.propagation.propagate import Propagation, propagate
+from shardc.sharding.propagate import Propagation, propagate
 from shardc.sharding.provenance.history_json import provenance_dict
 from shardc.sharding.provenance.missed import lost_alternatives
 

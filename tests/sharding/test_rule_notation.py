@@ -21,7 +21,7 @@ from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
-from shardc.sharding.propagation.propagate import propagate
+from shardc.sharding.propagate import propagate
 from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
 from shardc.sharding.rules.factor_rule import FactorKind
 from shardc.sharding.rules.notation import parse_rule

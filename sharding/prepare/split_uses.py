@@ -1,4 +1,4 @@
-"""What is done to a program before propagation, so that unrelated values do not meet.
+"""Uses split from one another before propagation, so that unrelated values do not meet.
 
 A computation that is called from several places gets a copy per place, and a constant expression a copy per use: each
 may then be laid out as its own surroundings want. `shardc.sharding.propagation.finish` joins the copies that came out
@@ -10,21 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.ir.ir import Computation, Instruction, Module, flow_computations, map_callees
 from shardc.hlo.ir.opset import OPS
 
-__all__ = ["Copies", "flow_computations", "map_callees", "split_calls", "split_constants"]
+__all__ = ["Copies", "split_calls", "split_constants"]
 
 #: Copy to original, for instructions and computations.
 Copies = dict[Any, Any]
 
-_FLOW_OPS = frozenset(("call", "while", "conditional", "fusion"))
 _CONSTANT_SHAPE_OPS = frozenset(("broadcast", "reshape", "slice"))
-
-
-def flow_computations(i: Instruction) -> list[Computation]:
-    """The computations that values flow into; reducers and comparators are not among them."""
-    return [c for _, c in called_computations(i)] if i.opcode in _FLOW_OPS else []
 
 
 def split_calls(module: Module, copies: Copies, others: Sequence[Computation] = ()) -> Module:
@@ -58,30 +52,13 @@ def _map(c: Computation, own: Any, *, force: bool) -> Computation:
     changed = False
     for i in c:
         operands = tuple(new[o] for o in i.operands)
-        attrs = i.attrs
-        if i.opcode in _FLOW_OPS:
-            attrs = map_callees(i.attrs, own)
+        attrs = map_callees(i.attrs, own) if flow_computations(i) else i.attrs
         if force or attrs is not i.attrs or any(a is not b for a, b in zip(operands, i.operands, strict=True)):
             new[i] = i.replace(operands=operands, attrs=attrs)
             changed = True
         else:
             new[i] = i
     return Computation(c.name, new.values(), new[c.root]) if changed else c
-
-
-def map_callees(attrs: Mapping[str, Any], own: Any) -> Mapping[str, Any]:
-    out: dict[str, Any] = {}
-    changed = False
-    for key, value in attrs.items():
-        new = value
-        if isinstance(value, Computation):
-            new = own(value)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
-            callees = tuple(own(v) for v in value)
-            new = value if all(a is b for a, b in zip(callees, value, strict=True)) else callees
-        changed |= new is not value
-        out[key] = new
-    return out if changed else attrs
 
 
 def split_constants(module: Module, copies: Copies) -> Module:

@@ -17,15 +17,15 @@ from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 from shardc.sharding.prepare.close_pairs import ClosePairs
-from shardc.sharding.prepare.constraints import apply_constraints
-from shardc.sharding.prepare.groups import join_groups
-from shardc.sharding.prepare.prepare import Copies, split_calls, split_constants
+from shardc.sharding.prepare.split_uses import Copies, split_calls, split_constants
+from shardc.sharding.propagation.constraints import apply_constraints
 from shardc.sharding.propagation.engine import Engine
+from shardc.sharding.propagation.export import Outcome
 from shardc.sharding.propagation.finish import attach_shardings, even_interface
 from shardc.sharding.propagation.flow import build_graph
 from shardc.sharding.propagation.graph import Graph
+from shardc.sharding.propagation.groups import join_groups
 from shardc.sharding.propagation.options import PropagationOptions
-from shardc.sharding.provenance.export import Outcome
 from shardc.sharding.provenance.history import Provenance
 
 __all__ = ["Propagate", "Propagation", "PropagationOptions", "propagate"]
