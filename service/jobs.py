@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["MANIFEST", "Artifact", "Entry", "Job", "State"]
+__all__ = ["MANIFEST", "Artifact", "Job", "State", "StoreEntry"]
 
 #: The header of a file's answer that has its entry: JSON in base64. Very large ones are left out.
 MANIFEST = "Shardc-Manifest"
@@ -25,7 +25,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoreEntry:
     """What the store has under ``key``: the manifest. ``facts`` are plain data (kind, program's name, seconds by
     stage, version of shardc); ``signature`` is over everything else (`shardc.service.store.signature`)."""
 
@@ -54,7 +54,7 @@ class Job:
     progress: Mapping[str, Any] = field(default_factory=dict)
     position: int = 0
     problem: Mapping[str, Any] | None = None
-    entry: Entry | None = None
+    entry: StoreEntry | None = None
     cached: bool = False
 
     @property

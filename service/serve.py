@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 
 if TYPE_CHECKING:
     from shardc.launcher.executors.running import Workers
@@ -36,7 +36,7 @@ class ServeSettings:
     token_file: Path | None = None
     store_bytes: int = 10_000_000_000
     max_upload: int = 64_000_000
-    limits: Limits = field(default_factory=Limits)
+    limits: TaskLimits = field(default_factory=TaskLimits)
     queue: int = 1000
     dask: str = ""
     grace: float = 30.0

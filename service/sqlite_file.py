@@ -13,7 +13,7 @@ import filelock
 __all__ = ["is_damage", "open_sqlite", "transaction"]
 
 #: Seconds that a process waits for another's transaction.
-_PATIENCE = 30.0
+_LOCK_TIMEOUT = 30.0
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -27,7 +27,7 @@ def open_sqlite(
     `transaction`). A commit survives the end of the process; after a power failure the last ones may be gone, none
     half there. Raises sqlite3.Error and OSError.
     """
-    with filelock.FileLock(f"{path}.lock", timeout=_PATIENCE):
+    with filelock.FileLock(f"{path}.lock", timeout=_LOCK_TIMEOUT):
         try:
             return _connect(path, prepare)
         except sqlite3.DatabaseError as e:
@@ -59,7 +59,7 @@ def is_damage(error: sqlite3.DatabaseError) -> bool:
 
 def _connect(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")

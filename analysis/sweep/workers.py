@@ -21,7 +21,7 @@ from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.executors.frames import read_frame, to_bytes
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import Workers
 from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
@@ -32,7 +32,7 @@ from shardc.stages.stages import Program
 __all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "over_a_mesh", "read_again"]
 
 #: A candidate takes as long as it takes; its outcome is small.
-_LIMITS = Limits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
+_LIMITS = TaskLimits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
 #: Seconds between two looks at signals.
 _LOOK = 0.2
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.launcher.executors.ends import died, last_lines, stopped, too_slow
 from shardc.launcher.executors.environment import child_environment
-from shardc.launcher.executors.frames import Frame, FrameError, FrameReader, to_bytes
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.frames import FrameError, FrameReader, MessageFrame, to_bytes
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.pipes import Pipes
 from shardc.launcher.executors.problems import from_problem
 from shardc.launcher.executors.tasks import TASKS, Progress
@@ -43,7 +43,7 @@ main({folder!r}, {tasks!r}, {prepare!r})
 #: one which has done tasks before may take to begin with another.
 _LOOK, _STARTING, _WAKING = 0.1, 120.0, 30.0
 #: Seconds that a process gets to end by itself.
-_PATIENCE = 2.0
+_END_SECONDS = 2.0
 #: Tasks that a child does, and bytes that it may grow by after its first one, before another takes its place.
 _MOST_TASKS, _GROWTH = 200, 512 << 20
 
@@ -93,7 +93,7 @@ class Child:
         return self._worn or grown or self._tasks >= _MOST_TASKS or self._process.poll() is not None
 
     def ask(
-        self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None, stop: Stop | None = None
+        self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None, stop: Stop | None = None
     ) -> bytes:
         """The answer to ``payload`` of the task called ``task``; ``progress`` hears how far it is.
 
@@ -131,7 +131,7 @@ class Child:
         self._pipes.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _finish(self, frame: Frame) -> bytes:
+    def _finish(self, frame: MessageFrame) -> bytes:
         """The task is over and the child ready for another."""
         resident = int(frame.header["resident"])
         self._tasks, self._resident = self._tasks + 1, resident
@@ -141,10 +141,10 @@ class Child:
             raise from_problem(frame.header["problem"])
         return frame.body
 
-    def _gone(self, task: str, limits: Limits, began: bool) -> Exception:
+    def _gone(self, task: str, limits: TaskLimits, began: bool) -> Exception:
         """Why there will be no answer."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
+            self._process.wait(_END_SECONDS)
         self.end()
         if began:
             return died(task, self._process.returncode, self._pipes.said, limits)
@@ -161,7 +161,7 @@ def _folder() -> str:
         raise EnvironmentProblem(what, where=tempfile.gettempdir(), fix="space for temporary files (TMPDIR)") from None
 
 
-def _frames(reader: FrameReader, piece: bytes, task: str) -> list[Frame]:
+def _frames(reader: FrameReader, piece: bytes, task: str) -> list[MessageFrame]:
     try:
         return reader.feed(piece)
     except FrameError as e:

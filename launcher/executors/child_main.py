@@ -21,8 +21,8 @@ from typing import IO, Any
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.executors.confine import confined, resident_bytes
 from shardc.launcher.executors.ends import no_room, too_large, too_much_memory
-from shardc.launcher.executors.frames import Frame, read_frame, to_bytes
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.frames import MessageFrame, read_frame, to_bytes
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.problems import to_problem
 from shardc.launcher.executors.tasks import TASKS, find_task
 
@@ -40,12 +40,12 @@ def main(folder: str, tasks: Mapping[str, str] = TASKS, prepare: Sequence[str] =
         signal.signal(number, signal.SIG_DFL)  # a parent under nohup hands on what it ignores
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed must not get between answers
-    requests: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[MessageFrame] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests, folder), daemon=True).start()
     _Child(answers, tasks).serve(requests, prepare)
 
 
-def _read(tasks: IO[bytes], requests: queue.SimpleQueue[Frame], folder: str) -> None:
+def _read(tasks: IO[bytes], requests: queue.SimpleQueue[MessageFrame], folder: str) -> None:
     while (frame := read_frame(tasks)) is not None:
         requests.put(frame)
     shutil.rmtree(folder, ignore_errors=True)
@@ -60,7 +60,7 @@ class _Child:
     def __init__(self, answers: IO[bytes], tasks: Mapping[str, str]) -> None:
         self._answers, self._tasks, self._one_at_a_time = answers, tasks, threading.Lock()
 
-    def serve(self, requests: queue.SimpleQueue[Frame], prepare: Sequence[str]) -> None:
+    def serve(self, requests: queue.SimpleQueue[MessageFrame], prepare: Sequence[str]) -> None:
         for name in prepare:
             with suppress(Exception):  # who asks for the task hears of it
                 find_task(name, self._tasks)
@@ -73,7 +73,7 @@ class _Child:
             del body
 
     def _answer(self, request: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        name, limits = str(request["task"]), Limits(**request["limits"])
+        name, limits = str(request["task"]), TaskLimits(**request["limits"])
         try:
             with confined(limits):
                 answer = find_task(name, self._tasks)(payload, self._progress)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from shardc.launcher.executors.child import Child, DiedBeforeError, Stop
 from shardc.launcher.executors.ends import stopped
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.tasks import TASKS, Progress
 
 __all__ = ["Children"]
@@ -33,11 +33,11 @@ class Children:
             self._keep(Child(*self._made_of))
 
     def call(
-        self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None, stop: Stop | None = None
+        self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None, stop: Stop | None = None
     ) -> bytes:
         """`Child.ask` of a child that is free; a new one where there is none, or the old one has died meanwhile.
 
-        Example: ``children.call("order", payload, Limits(seconds=60))``.
+        Example: ``children.call("order", payload, TaskLimits(seconds=60))``.
         """
 
         def over() -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 
 __all__ = ["confined", "resident_bytes"]
 
@@ -18,7 +18,7 @@ _GRACE = 10
 
 
 @contextmanager
-def confined(limits: Limits) -> Iterator[None]:
+def confined(limits: TaskLimits) -> Iterator[None]:
     """Within the block this process has no more than ``limits``: memory for data (`MemoryError`, or the end of the
     process, beyond it), processor time on all its cores, and bytes per file. Without a parent that could end it, a
     process that never ends is ended by its processor time."""

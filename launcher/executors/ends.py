@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.hlo.units import bytes_text
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 
 __all__ = ["died", "last_lines", "no_room", "stopped", "too_large", "too_much_memory", "too_slow"]
 
@@ -22,7 +22,7 @@ def stopped(name: str) -> RunError:
     return RunError(f"{name!r} was stopped")
 
 
-def too_slow(name: str, limits: Limits) -> RunError:
+def too_slow(name: str, limits: TaskLimits) -> RunError:
     """The time is over."""
     what = f"{name!r} took longer than the {limits.seconds:g} s that it may take, and was ended"
     return RunError(what, fix="a smaller program, or a larger limit (--time-limit of shardc serve)")
@@ -33,19 +33,19 @@ def no_room(name: str, error: OSError) -> EnvironmentProblem:
     return EnvironmentProblem(f"{name!r} has no room: {error.strerror}", fix="space for temporary files (TMPDIR)")
 
 
-def too_large(name: str, limits: Limits) -> RunError:
+def too_large(name: str, limits: TaskLimits) -> RunError:
     """The answer has more bytes than it may have."""
     return RunError(f"the result of {name!r} has more than {bytes_text(limits.answer_bytes)}", fix="ask for less")
 
 
-def too_much_memory(name: str, limits: Limits) -> RunError:
+def too_much_memory(name: str, limits: TaskLimits) -> RunError:
     """The task needs more memory than it may have, or than the machine has."""
     allowed = f"than the {bytes_text(limits.memory_bytes)} that it may have" if limits.memory_bytes else "than there is"
     fix = "a smaller program, or a larger limit (--memory-limit of shardc serve)"
     return RunError(f"{name!r} needs more memory {allowed}", fix=fix)
 
 
-def died(name: str, code: int, said: str, limits: Limits) -> RunError:
+def died(name: str, code: int, said: str, limits: TaskLimits) -> RunError:
     """The process that did the task ended by itself with exit status ``code`` (negative: a signal); ``said`` is what
     it wrote on standard error."""
     if _NO_MEMORY.search(said):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-__all__ = ["Frame", "FrameError", "FrameReader", "read_frame", "to_bytes"]
+__all__ = ["FrameError", "FrameReader", "MessageFrame", "read_frame", "to_bytes"]
 
 _LENGTHS = struct.Struct(">IQ")
 #: Bytes that a header may have: names, figures, an error's text.
@@ -24,7 +24,7 @@ class FrameError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class MessageFrame:
     """``header`` is an object of JSON, ``body`` what goes with it."""
 
     header: Mapping[str, Any]
@@ -37,14 +37,14 @@ def to_bytes(header: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
     return [_LENGTHS.pack(len(text), len(body)) + text, body]
 
 
-def read_frame(file: IO[bytes]) -> Frame | None:
+def read_frame(file: IO[bytes]) -> MessageFrame | None:
     """The next message of somebody trusted; None at the end of ``file``, also in the middle of a message."""
     start = file.read(_LENGTHS.size)
     if len(start) < _LENGTHS.size:
         return None
     header, body = _LENGTHS.unpack(start)
     text, data = file.read(header), file.read(body)
-    return Frame(json.loads(text), data) if len(text) == header and len(data) == body else None
+    return MessageFrame(json.loads(text), data) if len(text) == header and len(data) == body else None
 
 
 @dataclass
@@ -54,7 +54,7 @@ class FrameReader:
     most: int
     _left: bytearray = field(default_factory=bytearray)
 
-    def feed(self, piece: bytes) -> list[Frame]:
+    def feed(self, piece: bytes) -> list[MessageFrame]:
         """The messages that ``piece`` completes. Raises `FrameError`."""
         self._left += piece
         found = []
@@ -62,7 +62,7 @@ class FrameReader:
             found.append(frame)
         return found
 
-    def _next(self) -> Frame | None:
+    def _next(self) -> MessageFrame | None:
         if len(self._left) < _LENGTHS.size:
             return None
         header, body = _LENGTHS.unpack_from(self._left)
@@ -79,4 +79,4 @@ class FrameReader:
             raise FrameError("a header that is no object")
         data = bytes(memoryview(self._left)[begin:end])
         del self._left[:end]
-        return Frame(found, data)
+        return MessageFrame(found, data)

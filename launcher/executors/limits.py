@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Limits"]
+__all__ = ["TaskLimits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TaskLimits:
     """``seconds`` by the clock, ``memory_bytes`` of address space for data (0: as much as there is),
     ``answer_bytes`` of the largest answer."""
 

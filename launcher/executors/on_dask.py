@@ -15,7 +15,7 @@ from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.launcher.executors.children import Children
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Kind, Outcome, Running, Unfinished, Workers, outcome_of
 from shardc.launcher.executors.tasks import Progress
 
@@ -48,7 +48,7 @@ class _Lender(WorkerPlugin):  # type: ignore[misc]
         self.children.close()
 
 
-def _on_this_worker(name: str, number: int, task: str, payload: bytes, limits: Limits, tell: bool) -> Outcome:
+def _on_this_worker(name: str, number: int, task: str, payload: bytes, limits: TaskLimits, tell: bool) -> Outcome:
     worker = get_worker()
     lender: _Lender = worker.plugins[name]
 
@@ -92,7 +92,7 @@ class _Cluster:
                 self._errands.submit(self._count_workers)
         return self._count
 
-    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+    def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         running = Running(task)
         number = self.unfinished.add(running, progress)
         self._errands.submit(self._send, running, number, payload, limits, progress is not None)
@@ -107,7 +107,7 @@ class _Cluster:
         self._count = max(1, sum(self._client.nthreads().values()))
         self._counted = time.monotonic()
 
-    def _send(self, running: Running, number: int, payload: bytes, limits: Limits, tell: bool) -> None:
+    def _send(self, running: Running, number: int, payload: bytes, limits: TaskLimits, tell: bool) -> None:
         if running.stopping():
             return
         try:

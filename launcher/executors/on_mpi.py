@@ -16,7 +16,7 @@ from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.launcher.executors.children import Children
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.mpi_notes import Notes
 from shardc.launcher.executors.running import Kind, Outcome, Running, Unfinished, Workers, outcome_of
 from shardc.launcher.executors.tasks import Progress
@@ -84,7 +84,7 @@ class _Leader:
     kind: Kind = "mpi"
     unfinished: Unfinished = field(default_factory=Unfinished)
 
-    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+    def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         running = Running(task)
         number = self.unfinished.add(running, progress)
         call = self.executor.submit(_on_this_rank, number, task, payload, limits, progress is not None)
@@ -100,14 +100,14 @@ def _too_late(number: int, data: bytes) -> None:
 
 
 @dataclass
-class _Rank:
+class _WorkerRank:
     """One that works: its children, and the numbers of tasks that nobody wants any more."""
 
     children: Children
     notes: Notes
     unwanted: set[int] = field(default_factory=set)
 
-    def call(self, number: int, task: str, payload: bytes, limits: Limits, tell: bool) -> bytes:
+    def call(self, number: int, task: str, payload: bytes, limits: TaskLimits, tell: bool) -> bytes:
         self.unwanted = {n for n in self.unwanted if n >= number}
 
         def unwanted() -> bool:
@@ -121,7 +121,7 @@ class _Rank:
 
 
 #: What the calls of a rank use, while it works.
-_RANK: ContextVar[_Rank] = ContextVar("rank")
+_RANK: ContextVar[_WorkerRank] = ContextVar("rank")
 
 
 def _on_this_rank(*call: Any) -> Outcome:
@@ -133,7 +133,7 @@ def _working(children: Children, notes: Notes, prepare: bool) -> Iterator[None]:
     """While this rank works; rank 0 alone hears signals, and says when it is over."""
     main = threading.current_thread() is threading.main_thread()
     before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)} if main else {}
-    token = _RANK.set(_Rank(children, notes))
+    token = _RANK.set(_WorkerRank(children, notes))
     try:
         if prepare:
             children.start(1)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from shardc.launcher.executors.children import Children
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Kind, Running, Unfinished, Workers, outcome_of
 from shardc.launcher.executors.tasks import Progress
 
@@ -22,7 +22,7 @@ class _Processes:
         self.count, self._children, self._threads = count, children, threads
         self.unfinished = Unfinished()
 
-    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+    def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         running = Running(task)
         self.unfinished.add(running)
         call = partial(self._children.call, task, payload, limits, progress, running.stopping)

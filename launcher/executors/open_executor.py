@@ -29,7 +29,7 @@ def open_executor(
 
     ``workers`` processes of this machine (0: one per core); with ``dask`` those of the cluster with this scheduler's
     address; with ``mpi`` (None: when a launcher has started this process with others) the other ranks of this job.
-    Wherever it is, a task runs in a child process with its `Limits`, so that a crash ends nothing but the task.
+    Wherever it is, a task runs in a child process with its `TaskLimits`, so that a crash ends nothing but the task.
 
     ``environment`` are variables for the children, ``prepare`` tasks (of the table ``tasks``) that will be asked for:
     children get ready for them at once.
@@ -40,7 +40,7 @@ def open_executor(
 
         with open_executor(workers=2) as workers:
             if workers is not None:
-                answer = workers.submit("order", payload, Limits(seconds=60)).future.result()
+                answer = workers.submit("order", payload, TaskLimits(seconds=60)).future.result()
     """
     if workers < 0:
         raise InputError(f"{workers} workers", fix="0 (one per core), or more")

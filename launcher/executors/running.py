@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.launcher.executors.ends import stopped
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.problems import from_problem, to_problem
 from shardc.launcher.executors.tasks import Progress
 
@@ -122,6 +122,6 @@ class Workers(Protocol):
     def count(self) -> int:
         """Tasks that run at a time."""
 
-    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+    def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         """Have a task done, behind those submitted before. ``progress`` hears how far it is: in some other thread, so
         it must be quick, and raise nothing."""

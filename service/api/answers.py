@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from shardc.service.jobs import Artifact, Entry, Job
+from shardc.service.jobs import Artifact, Job, StoreEntry
 
 __all__ = [
     "ArtifactAnswer",
@@ -74,7 +74,7 @@ class ArtifactAnswer(Artifact):
 
 
 @dataclass(frozen=True, slots=True)
-class EntryAnswer(Entry):
+class EntryAnswer(StoreEntry):
     """The manifest of what one order made. ``signature`` is over ``key``, ``artifacts`` (without ``href``) and
     ``facts``."""
 
@@ -188,7 +188,7 @@ class HealthAnswer:
     status: Literal["ok", "draining"]
 
 
-def entry_answer(entry: Entry) -> dict[str, Any]:
+def entry_answer(entry: StoreEntry) -> dict[str, Any]:
     """An `EntryAnswer` as plain data."""
     folder = f"/v1/artifacts/{entry.key}"
     return {**_fields(entry), "artifacts": [{**_fields(a), "href": f"{folder}/{a.name}"} for a in entry.artifacts]}

@@ -12,7 +12,7 @@ from shardc.service.api.artifacts import add_artifact_routes
 from shardc.service.api.bodies import BodyBudget
 from shardc.service.api.context import ApiContext, ApiSettings, Ending
 from shardc.service.api.description import describe
-from shardc.service.api.guard import Guard, Watch
+from shardc.service.api.guard import Guard, RequestMonitor
 from shardc.service.api.jobs import add_job_routes
 from shardc.service.api.lists import add_list_routes
 from shardc.service.api.metrics import Metrics
@@ -50,5 +50,5 @@ def create_app(scheduler: Scheduler, store: Store, settings: ApiSettings, ending
     app.add_api_route("/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     handle_errors(app)
     app.add_middleware(Guard, settings=settings)
-    app.add_middleware(Watch, metrics=metrics, settings=settings)  # the last one added is the outermost
+    app.add_middleware(RequestMonitor, metrics=metrics, settings=settings)  # the last one added is the outermost
     return app

@@ -17,7 +17,7 @@ from shardc.service.api.context import ApiContext, InjectedContext
 from shardc.service.api.problems import Answers, Refusal, responses
 from shardc.service.api.programs import Digest
 from shardc.service.api.tags import is_known
-from shardc.service.jobs import MANIFEST, Artifact, Entry
+from shardc.service.jobs import MANIFEST, Artifact, StoreEntry
 from shardc.service.store.store import NotStored
 
 __all__ = ["add_artifact_routes"]
@@ -99,14 +99,14 @@ def _parts(data: bytes) -> Iterator[memoryview]:
         yield view[start : start + _PART]
 
 
-def _entry(context: ApiContext, key: str) -> Entry:
+def _entry(context: ApiContext, key: str) -> StoreEntry:
     entry = context.store.find(key)
     if entry is None:
         raise _unknown(key)
     return entry
 
 
-def _read(context: ApiContext, key: str, name: str, request: Request) -> tuple[Entry, Artifact, bytes | None]:
+def _read(context: ApiContext, key: str, name: str, request: Request) -> tuple[StoreEntry, Artifact, bytes | None]:
     """The manifest, a file's line in it, and its bytes; None for those that whoever asks has already."""
     with context.store.using(key):
         entry = _entry(context, key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.service.api.bodies import BodyBudget
 from shardc.service.api.metrics import Metrics
 from shardc.service.api.tokens import TokenFile, Tokens
@@ -38,7 +38,7 @@ class ApiSettings:
     key: bytes = b""
     executor: str = "processes"
     workers: int = 1
-    limits: Limits = field(default_factory=Limits)
+    limits: TaskLimits = field(default_factory=TaskLimits)
     queue: int = 1000
     log: Callable[[str], None] | None = None
 

@@ -16,7 +16,7 @@ from shardc.service.api.context import ApiSettings
 from shardc.service.api.metrics import Metrics
 from shardc.service.api.problems import Refusal
 
-__all__ = ["Guard", "Watch", "is_loopback"]
+__all__ = ["Guard", "RequestMonitor", "is_loopback"]
 
 #: Static pages and the sign of life: they tell nothing of anybody's work.
 _OPEN = ("/", "/healthz", "/docs")
@@ -35,7 +35,7 @@ _HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class Watch:
+class RequestMonitor:
     """Outermost: counts requests by route and status, gives answers the headers that browsers protect users by."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, settings: ApiSettings) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
 from shardc.launcher.executors.problems import from_problem
 from shardc.service.client.address import Address
-from shardc.service.client.transport import Transport, Unreachable, lines, pieces
+from shardc.service.client.transport import HttpTransport, Unreachable, lines, pieces
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -56,7 +56,7 @@ class Connection:
         self._patient, self._met = patient, False
         self._timeout = timeout
         # Nobody between is to hear of what stays on this computer.
-        self._transport = Transport(address.url, _latin(headers), direct=address.loopback)
+        self._transport = HttpTransport(address.url, _latin(headers), direct=address.loopback)
 
     def __enter__(self) -> Connection:
         return self

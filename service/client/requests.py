@@ -21,7 +21,7 @@ from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcEr
 from shardc.launcher.executors.problems import from_problem
 from shardc.service.client.address import Address
 from shardc.service.client.connection import Connection, ServiceAway, Unknown
-from shardc.service.jobs import MANIFEST, Artifact, Entry, Job
+from shardc.service.jobs import MANIFEST, Artifact, Job, StoreEntry
 from shardc.service.orders import Order, to_json
 
 __all__ = ["Hear", "Requests", "Result"]
@@ -188,21 +188,21 @@ class Requests:
             fix="install the same version here and there",
         )
 
-    def entry(self, key: str) -> Entry:
+    def entry(self, key: str) -> StoreEntry:
         """The manifest of the result called ``key``, verified; `Unknown` where there is none."""
         found = _entry(_object(self._connection.json("GET", f"/v1/artifacts/{quote(key, safe='')}")))
         if found.key != key:
             raise RunError(f"asked for {key}, the service gives {found.key}", where=self.address.url)
         return self.checked(found)
 
-    def checked(self, entry: Entry) -> Entry:
+    def checked(self, entry: StoreEntry) -> StoreEntry:
         """``entry``; `RunError` unless this service signed it."""
         from shardc.service.store.signature import check_signature
 
         check_signature(entry, self._key)
         return entry
 
-    def fetch(self, entry: Entry | str, name: str) -> bytes:
+    def fetch(self, entry: StoreEntry | str, name: str) -> bytes:
         """A file of a verified ``entry`` (or of the one of that key); `RunError` unless it is the one that was signed.
 
         Example: ``client.fetch(job.key, "report.json")``.
@@ -214,7 +214,7 @@ class Requests:
             raise InputError(f"the result has no file {name!r}", where=f"result {entry.key}", fix=f"it has {names}")
         return _sound(entry, found, self._connection.read("GET", _path(entry.key, name), limit=found.bytes))
 
-    def kept(self, key: str, name: str) -> tuple[Entry, bytes] | None:
+    def kept(self, key: str, name: str) -> tuple[StoreEntry, bytes] | None:
         """The result called ``key`` and its file ``name``, both verified, by one question; None where the service does
         not have them."""
         try:
@@ -249,7 +249,7 @@ class Result:
     """What an order made: files by name, fetched and verified when they are asked for, and ``facts`` about them."""
 
     requests: Requests
-    entry: Entry
+    entry: StoreEntry
     order: Order
     programs: Mapping[str, bytes]
 
@@ -277,7 +277,7 @@ def _path(key: str, name: str) -> str:
     return f"/v1/artifacts/{quote(key, safe='')}/{quote(name, safe='')}"
 
 
-def _sound(entry: Entry, artifact: Artifact, data: bytes) -> bytes:
+def _sound(entry: StoreEntry, artifact: Artifact, data: bytes) -> bytes:
     """``data``, if it is the ``artifact`` of ``entry``."""
     if len(data) != artifact.bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
         raise RunError(
@@ -306,10 +306,10 @@ def _known(kind: Any, data: Any) -> dict[str, Any]:
     return {k: v for k, v in _object(data).items() if k in names}
 
 
-def _entry(data: Any) -> Entry:
-    told = _known(Entry, data)
+def _entry(data: Any) -> StoreEntry:
+    told = _known(StoreEntry, data)
     told["artifacts"] = [_known(Artifact, a) for a in told.get("artifacts") or ()]
-    return _read(Entry, told)
+    return _read(StoreEntry, told)
 
 
 def _job(data: Any) -> Job:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
     from urllib3.response import BaseHTTPResponse
 
-__all__ = ["Transport", "Unreachable", "lines", "pieces"]
+__all__ = ["HttpTransport", "Unreachable", "lines", "pieces"]
 
 #: Connections that threads may keep at a time; further ones are closed after their answer.
 _KEPT = 32
@@ -30,7 +30,7 @@ class Unreachable(Exception):
     """No answer, or half of one; says why."""
 
 
-class Transport:
+class HttpTransport:
     """Asks ``url`` with ``headers``; ``direct``: past all proxies. Threads may share it.
 
     To be closed; the next question opens it again. Questions raise `EnvironmentProblem` where urllib3 is missing.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.hlo.errors import ShardcError
-from shardc.service.jobs import Entry, Job
+from shardc.service.jobs import Job, StoreEntry
 from shardc.service.scheduler.journal import Journal
 from shardc.service.scheduler.queue import TaskInFlight, TaskQueue
 from shardc.service.scheduler.refusals import Closing
@@ -36,7 +36,7 @@ _MOST_UNSAVED = 10_000
 class TaskOutcome:
     """The result of a task: an entry (``cached``: the store had it already), or a problem."""
 
-    entry: Entry | None = None
+    entry: StoreEntry | None = None
     problem: Mapping[str, Any] | None = None
     cached: bool = False
 

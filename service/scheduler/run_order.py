@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from shardc.launcher.executors.ends import stopped, too_slow
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Workers
 from shardc.launcher.executors.tasks import Progress
 from shardc.service.scheduler.open_jobs import OpenJobs
@@ -27,7 +27,7 @@ class OrderRunner:
     """Has orders carried out by ``workers``, each within ``limits``: seconds of the whole order, however many workers
     it has, and memory of each process."""
 
-    def __init__(self, jobs: OpenJobs, store: Store, workers: Workers, limits: Limits) -> None:
+    def __init__(self, jobs: OpenJobs, store: Store, workers: Workers, limits: TaskLimits) -> None:
         self._jobs, self._store, self._workers, self._limits = jobs, store, workers, limits
 
     def run(self, task: TaskInFlight, order: str) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -103,7 +103,7 @@ class OrderRunner:
                 raise
             return self._ask(shared, part, (), self._limits_left(shared))
 
-    def _limits_left(self, shared: SharedOrder) -> Limits:
+    def _limits_left(self, shared: SharedOrder) -> TaskLimits:
         """The limits with the seconds that are left of the order. Raises `RunError` when none are."""
         seconds = shared.until - time.monotonic()
         if seconds <= 0:
@@ -111,7 +111,12 @@ class OrderRunner:
         return replace(self._limits, seconds=seconds)
 
     def _ask(
-        self, shared: SharedOrder, part: Part, programs: Iterable[str], limits: Limits, progress: Progress | None = None
+        self,
+        shared: SharedOrder,
+        part: Part,
+        programs: Iterable[str],
+        limits: TaskLimits,
+        progress: Progress | None = None,
     ) -> bytes:
         """Submit the task to a worker and wait for its answer."""
         task, payload = shared.task, payload_of(shared.order, programs, self._store, part)

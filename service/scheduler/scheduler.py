@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Workers
 from shardc.service.jobs import Job
 from shardc.service.orders import Order, order_key, resolved, to_json
@@ -42,7 +42,7 @@ class Scheduler:
     scheduler closes, keeps jobs as ``retention`` says. At most ``queue_limit`` jobs wait. Every ``pause`` seconds the
     scheduler looks at what other servers of the same state do. Example::
 
-        scheduler = Scheduler(store, workers, Journal(state), Limits(seconds=60))
+        scheduler = Scheduler(store, workers, Journal(state), TaskLimits(seconds=60))
         job = scheduler.submit(PartitionOrder(program=store.put_program(text)))
         scheduler.watch(job.id, print)
         scheduler.close(grace=30)
@@ -53,7 +53,7 @@ class Scheduler:
         store: Store,
         workers: Workers,
         journal: Journal,
-        limits: Limits,
+        limits: TaskLimits,
         queue_limit: int = 1000,
         *,
         retention: Retention | None = None,

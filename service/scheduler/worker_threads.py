@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Workers
 from shardc.service.scheduler.open_jobs import OpenJobs, TaskOutcome
 from shardc.service.scheduler.queue import TaskInFlight
@@ -28,7 +28,7 @@ _SLACK = 60.0
 class WorkerThreads:
     """They take tasks of ``jobs`` until that is closing, and put into ``store`` what ``workers`` make."""
 
-    def __init__(self, jobs: OpenJobs, store: Store, workers: Workers, limits: Limits) -> None:
+    def __init__(self, jobs: OpenJobs, store: Store, workers: Workers, limits: TaskLimits) -> None:
         self._jobs, self._store, self._workers, self._limits = jobs, store, workers, limits
         self._runner = OrderRunner(jobs, store, workers, limits)
         self._threads: list[threading.Thread] = []

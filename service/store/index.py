@@ -18,7 +18,7 @@ from typing import TypeVar
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.service.sqlite_file import is_damage, open_sqlite, transaction
 
-__all__ = ["Index"]
+__all__ = ["StoreIndex"]
 
 _T = TypeVar("_T")
 
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS things (
 """
 
 
-class Index:
+class StoreIndex:
     """The index in the file ``path``, made when it is missing or damaged; ``fresh`` tells that it was, until `agree`.
 
     Raises `EnvironmentProblem` when it cannot be read or written. Safe to use from several threads.

@@ -33,7 +33,7 @@ _LINGER = 5.0
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldLease:
     """``count`` users in this process; the file ``name`` ends at ``expiry`` (`time.time`). ``since`` and ``idle`` are
     `time.monotonic`: from when on without a gap, and when the last user left."""
 
@@ -51,7 +51,7 @@ class Leases:
         self._backend = backend
         self._server = secrets.token_hex(8)
         self._numbers = itertools.count()
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldLease] = {}
         self._lock = threading.Lock()
 
     def take(self, key: str) -> None:
@@ -139,13 +139,13 @@ class Leases:
             self._held.clear()
         self._remove(names)
 
-    def _publish(self, key: str) -> _Held:
+    def _publish(self, key: str) -> _HeldLease:
         expiry = time.time() + _SECONDS
         name = f"{key}.{self._server}.{next(self._numbers)}.{int(1000 * expiry)}"
         self._backend.mark(f"leases/{name}")
         while self._warned(key):
             time.sleep(_POLL)
-        return _Held(name, expiry, time.monotonic())
+        return _HeldLease(name, expiry, time.monotonic())
 
     def _warn(self, key: str, until: float) -> bool:
         """Put up a warning; False where another server's stands. One of a dead server is replaced."""
@@ -170,7 +170,7 @@ class Leases:
                 self._backend.remove(f"leases/{name}")
 
 
-def _extend(held: _Held, fresh: _Held) -> str:
+def _extend(held: _HeldLease, fresh: _HeldLease) -> str:
     """Let ``held`` last as long as ``fresh``; returns the file that is then one too many."""
     if held.expiry >= fresh.expiry:
         return fresh.name

@@ -12,7 +12,7 @@ from typing import Literal
 
 from shardc.hlo.codec.plain import from_json, to_json
 from shardc.hlo.errors import InputError
-from shardc.service.jobs import Artifact, Entry
+from shardc.service.jobs import Artifact, StoreEntry
 
 __all__ = ["DIGEST", "Damaged", "Manifest", "manifest_path", "read_manifest"]
 
@@ -33,7 +33,7 @@ class _Stored:
 
     format: Literal[1]
     token: str
-    entry: Entry
+    entry: StoreEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Manifest:
 
     place: str
     token: str
-    entry: Entry
+    entry: StoreEntry
 
     @property
     def path(self) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.service.jobs import Artifact, Entry
+from shardc.service.jobs import Artifact, StoreEntry
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import DIGEST, Damaged, Manifest, manifest_path, read_manifest
 from shardc.service.store.media_types import media_type
@@ -26,7 +26,7 @@ from shardc.service.store.storage_backend import StorageBackend, StorageFull
 __all__ = ["NotStored", "ObjectTable"]
 
 #: Raises `Damaged` for an entry that is not to be trusted.
-Check = Callable[[Entry], None]
+Check = Callable[[StoreEntry], None]
 
 #: Bytes of files, and number of manifests, that are kept in memory; larger files are read each time.
 _MEMORY, _MANIFESTS = 64 << 20, 4096
@@ -74,7 +74,7 @@ class ObjectTable:
             self._quota.used(place)
         return seen.manifest if seen else None
 
-    def find_cached(self, key: str, name: str) -> tuple[Entry, Artifact, bytes] | None:
+    def find_cached(self, key: str, name: str) -> tuple[StoreEntry, Artifact, bytes] | None:
         """The file ``name`` with its entry, if it was checked, is unchanged and in memory: takes a system call at most.
         None: it may be there all the same."""
         place = self._place(key)
@@ -105,7 +105,9 @@ class ObjectTable:
             self._remove_damaged(manifest.place, manifest)
         raise NotStored("the store does not have it", where=f"{name} of {key}", fix="submit the order again")
 
-    def put(self, key: str, files: Mapping[str, bytes], finish: Callable[[tuple[Artifact, ...]], Entry]) -> Manifest:
+    def put(
+        self, key: str, files: Mapping[str, bytes], finish: Callable[[tuple[Artifact, ...]], StoreEntry]
+    ) -> Manifest:
         """Store ``files`` under ``key`` unless there is an object already; returns the manifest that is there then.
 
         ``finish`` makes the entry of the artifacts. Raises `EnvironmentProblem` when there is no space; then nothing
@@ -121,7 +123,7 @@ class ObjectTable:
             self._leases.give_back(key)
 
     def _write(
-        self, place: str, files: Mapping[str, bytes], finish: Callable[[tuple[Artifact, ...]], Entry]
+        self, place: str, files: Mapping[str, bytes], finish: Callable[[tuple[Artifact, ...]], StoreEntry]
     ) -> Manifest:
         names = sorted(files)
         artifacts = tuple(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.service.store.index import Index
+from shardc.service.store.index import StoreIndex
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import Damaged, manifest_path, read_manifest
 from shardc.service.store.storage_backend import StorageBackend
@@ -42,7 +42,7 @@ class Evicted:
 class Quota:
     """Keeps the objects in ``backend`` within ``limit`` bytes (0: no limit). Thread-safe."""
 
-    def __init__(self, backend: StorageBackend, index: Index, leases: Leases, limit: int) -> None:
+    def __init__(self, backend: StorageBackend, index: StoreIndex, leases: Leases, limit: int) -> None:
         self.evicted = Evicted()
         self.limit = limit
         self._backend = backend

@@ -13,23 +13,23 @@ from dataclasses import replace
 
 from shardc.hlo.codec.plain import to_plain
 from shardc.hlo.errors import RunError
-from shardc.service.jobs import Entry
+from shardc.service.jobs import StoreEntry
 
 __all__ = ["canonical", "check_signature", "key_name", "sign"]
 
 
-def canonical(entry: Entry) -> bytes:
+def canonical(entry: StoreEntry) -> bytes:
     """What is signed: JSON with sorted keys, no spaces and no characters outside of ASCII."""
     unsigned = to_plain(replace(entry, signature=""))
     return json.dumps(unsigned, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def sign(entry: Entry, key: bytes) -> Entry:
+def sign(entry: StoreEntry, key: bytes) -> StoreEntry:
     """``entry`` with its signature under ``key``, in hexadecimal."""
     return replace(entry, signature=hmac.new(key, canonical(entry), hashlib.sha256).hexdigest())
 
 
-def check_signature(entry: Entry, key: bytes) -> None:
+def check_signature(entry: StoreEntry, key: bytes) -> None:
     """Raise `RunError` unless ``entry`` was signed with ``key`` and not changed since."""
     if not hmac.compare_digest(sign(entry, key).signature.encode(), entry.signature.encode()):
         raise RunError(

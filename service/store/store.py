@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.service.jobs import Artifact, Entry
-from shardc.service.store.index import Index
+from shardc.service.jobs import Artifact, StoreEntry
+from shardc.service.store.index import StoreIndex
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import DIGEST, Damaged
 from shardc.service.store.object_table import NotStored, ObjectTable
@@ -80,7 +80,7 @@ class Store:
         self._backend.mark(probe)
         self._backend.remove(probe)
         self._leases = Leases(self._backend)
-        self._index = Index(state / f"store-{hashlib.sha256(url.encode()).hexdigest()[:12]}.sqlite")
+        self._index = StoreIndex(state / f"store-{hashlib.sha256(url.encode()).hexdigest()[:12]}.sqlite")
         self._quota = Quota(self._backend, self._index, self._leases, limit_bytes)
         parts = (self._backend, self._leases, self._quota)
         self._entries = ObjectTable(f"entries/{key_name(key)}", *parts, self._check_entry)
@@ -101,10 +101,10 @@ class Store:
     def put_program(self, data: bytes, facts: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Keep an uploaded program; returns its key. ``facts`` are told by `program_entry`."""
         key = hashlib.sha256(data).hexdigest()
-        self._programs.put(key, {_PROGRAM: data}, lambda files: Entry(key, files, facts))
+        self._programs.put(key, {_PROGRAM: data}, lambda files: StoreEntry(key, files, facts))
         return key
 
-    def program_entry(self, key: str) -> Entry | None:
+    def program_entry(self, key: str) -> StoreEntry | None:
         """Size and facts of a program; None when it is not there."""
         found = self._programs.find(key)
         return found.entry if found else None
@@ -116,7 +116,7 @@ class Store:
         """An uploaded program. Raises `NotStored`."""
         return self._programs.read(key, _PROGRAM)
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> StoreEntry | None:
         """The entry under ``key``, signed and sound; None when there is none (any more)."""
         found = self._entries.find(key)
         with self._counting:
@@ -124,14 +124,14 @@ class Store:
             self._misses += found is None
         return found.entry if found else None
 
-    def put(self, key: str, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> Entry:
+    def put(self, key: str, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> StoreEntry:
         """Keep an order's ``files`` with ``facts`` (plain data); what is there already stays, and is returned.
 
         Raises `EnvironmentProblem` when there is no quota, on the disk or within the limit.
         """
 
-        def finish(artifacts: tuple[Artifact, ...]) -> Entry:
-            return sign(Entry(key, artifacts, facts), self._key)
+        def finish(artifacts: tuple[Artifact, ...]) -> StoreEntry:
+            return sign(StoreEntry(key, artifacts, facts), self._key)
 
         return self._entries.put(key, files, finish).entry
 
@@ -139,7 +139,7 @@ class Store:
         """A file of an entry, checked. Raises `NotStored`."""
         return self._entries.read(key, name)
 
-    def find_cached(self, key: str, name: str) -> tuple[Entry, Artifact, bytes | None] | None:
+    def find_cached(self, key: str, name: str) -> tuple[StoreEntry, Artifact, bytes | None] | None:
         """A file of an entry, with both, if it is in memory: for threads that must not wait. None: it may be there all
         the same."""
         found = self._entries.find_cached(key, name)
@@ -209,13 +209,13 @@ class Store:
                 self._problem = str(e)
             self._closed.wait(_PAUSE)
 
-    def _check_entry(self, entry: Entry) -> None:
+    def _check_entry(self, entry: StoreEntry) -> None:
         try:
             check_signature(entry, self._key)
         except RunError as e:
             raise Damaged(str(e)) from None
 
 
-def _check_program(entry: Entry) -> None:
+def _check_program(entry: StoreEntry) -> None:
     if [(a.name, a.sha256) for a in entry.artifacts] != [(_PROGRAM, entry.key)]:
         raise Damaged("this is another program")

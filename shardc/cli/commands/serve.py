@@ -70,7 +70,7 @@ def serve(
     Example: shardc serve --port 8377 --token-file tokens
     """
     from shardc.hlo.errors import InputError
-    from shardc.launcher.executors.limits import Limits
+    from shardc.launcher.executors.limits import TaskLimits
     from shardc.service.folders import default_state, default_store
     from shardc.service.serve import ServeSettings
     from shardc.service.serve import serve as run
@@ -89,7 +89,7 @@ def serve(
         token_file=token_file,
         store_bytes=parse_size(store_size, "--store-size"),
         max_upload=parse_size(max_upload, "--max-upload"),
-        limits=Limits(seconds=time_limit, memory_bytes=parse_size(memory_limit, "--memory-limit")),
+        limits=TaskLimits(seconds=time_limit, memory_bytes=parse_size(memory_limit, "--memory-limit")),
         queue=queue,
         dask=dask,
         grace=grace,

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardc.hlo.errors import ShardcError
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import Running, Workers, open_executor
 from tests.launcher.executors.executor_tasks import BAD_TASKS
 
 __all__ = ["scenario"]
 
-LIMITS = Limits(seconds=60)
+LIMITS = TaskLimits(seconds=60)
 
 
 def problem(running: Running) -> str:
@@ -32,7 +32,7 @@ def problem(running: Running) -> str:
 def scenario(workers: Workers) -> dict[str, Any]:
     """Answers, errors, progress, stopping: the same for all kinds but for ``kind``."""
 
-    def ask(task: str, payload: bytes = b"", limits: Limits = LIMITS) -> Running:
+    def ask(task: str, payload: bytes = b"", limits: TaskLimits = LIMITS) -> Running:
         return workers.submit(task, payload, limits)
 
     found: dict[str, Any] = {"kind": workers.kind, "count": workers.count}
@@ -41,7 +41,7 @@ def scenario(workers: Workers) -> dict[str, Any]:
     large = os.urandom(3_000_000)
     found["large"] = ask("echo", large).future.result(60) == large
     wrong = [ask("refuse", b"otherwise"), ask("fail"), ask("abort"), ask("leave"), ask("unknown")]
-    wrong += [ask("for_ever", limits=Limits(0.3)), ask("fill_memory", limits=Limits(60, memory_bytes=1 << 29))]
+    wrong += [ask("for_ever", limits=TaskLimits(0.3)), ask("fill_memory", limits=TaskLimits(60, memory_bytes=1 << 29))]
     found["problems"] = [problem(running) for running in wrong]
     heard: list[Mapping[str, Any]] = []
     begun = [threading.Event() for _ in range(workers.count)]

@@ -17,12 +17,12 @@ import pytest
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, Location, ParseError, RunError
 from shardc.launcher.executors.children import Children
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from tests.launcher.executors.executor_tasks import BAD_TASKS
 from tests.launcher.test_faults import alive
 
 #: Against hangs; nothing here takes long.
-LIMITS = Limits(seconds=60)
+LIMITS = TaskLimits(seconds=60)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_goes_wrong_is_told_and_costs_no_other_task(
 ) -> None:
     before = look(children)
     with pytest.raises(RunError, match=message):
-        children.call(task, b"1000", Limits(**{"seconds": 60.0, **limits}))
+        children.call(task, b"1000", TaskLimits(**{"seconds": 60.0, **limits}))
     assert children.call("echo", b"still here", LIMITS) == b"still here"
     after = look(children)
     if after["pid"] != before["pid"]:
@@ -144,7 +144,7 @@ def test_a_child_that_is_asked_to_end_was_killed(number: int, here: signal.Handl
 
 def test_files_are_bounded(children: Children) -> None:
     with pytest.raises(InputError, match="not written: File too large"):
-        children.call("write_much", b"", Limits(60.0, answer_bytes=1 << 20))
+        children.call("write_much", b"", TaskLimits(60.0, answer_bytes=1 << 20))
     assert children.call("large", b"3000000", LIMITS) == bytes(3_000_000)  # the bound was that task's
 
 
@@ -184,7 +184,7 @@ def test_a_child_that_is_stopped_is_ended_by_the_clock(children: Children) -> No
         os.kill(news["pid"], signal.SIGSTOP)
 
     with pytest.raises(RunError, match="took longer"):
-        children.call("sleep", b"5", Limits(seconds=0.5), pause)
+        children.call("sleep", b"5", TaskLimits(seconds=0.5), pause)
 
 
 def test_a_child_that_is_stopped_while_it_is_idle_is_replaced(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import open_executor
 from tests.launcher.executors.executor_scenario import scenario
 from tests.launcher.executors.executor_tasks import BAD_TASKS
@@ -82,7 +82,7 @@ def test_a_cluster(cluster: Any) -> None:
     with open_executor(dask=cluster.scheduler_address, tasks=BAD_TASKS) as workers:
         assert workers is not None
         found = scenario(workers)
-        left = workers.submit("sleep", b"600", Limits(60))
+        left = workers.submit("sleep", b"600", TaskLimits(60))
     check(found, "dask", 2)
     with pytest.raises(RunError, match="'sleep' was stopped"):
         left.future.result(0)
@@ -96,7 +96,7 @@ def test_a_cluster_is_used_by_two_at_a_time(cluster: Any) -> None:
         environment = {"SHARDC_CACHE_DIR": value}
         with open_executor(dask=cluster.scheduler_address, environment=environment, tasks=BAD_TASKS) as workers:
             assert workers is not None
-            answer = workers.submit("look_around", b"", Limits(60)).future.result(60)
+            answer = workers.submit("look_around", b"", TaskLimits(60)).future.result(60)
             found.append(json.loads(answer)["environment"]["SHARDC_CACHE_DIR"])
     assert found == ["one", "two"]
 
@@ -111,7 +111,7 @@ def test_a_cluster_that_grows(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> 
         while workers.count != 3:
             assert time.monotonic() < until
             time.sleep(0.05)
-        assert workers.submit("echo", b"new", Limits(60)).future.result(60) == b"new"
+        assert workers.submit("echo", b"new", TaskLimits(60)).future.result(60) == b"new"
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from concurrent.futures import wait
 import pytest
 
 from shardc.hlo.errors import InputError, ParseError, RunError
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import Workers, open_executor
 from tests.launcher.executors.executor_tasks import BAD_TASKS
 
-LIMITS = Limits(seconds=60)
+LIMITS = TaskLimits(seconds=60)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_leaving_the_block_stops_everything() -> None:
     start = time.monotonic()
     with open_executor(1, tasks=BAD_TASKS) as workers:
         assert workers is not None
-        first = workers.submit("for_ever", b"", Limits(seconds=600), lambda news: begun.set())
+        first = workers.submit("for_ever", b"", TaskLimits(seconds=600), lambda news: begun.set())
         second = workers.submit("echo", b"", LIMITS)
         assert begun.wait(60)
     for running in (first, second):

@@ -33,7 +33,7 @@ from shardc.service.store.store import Store
 from tests.service.service_harness import ROOT, Service
 
 
-class Impatient(TimedConnection):
+class ShortTimeouts(TimedConnection):
     head_seconds = read_seconds = 0.3
 
 
@@ -47,7 +47,7 @@ def app(tmp_path):
 @asynccontextmanager
 async def served(app):
     """The port of a server in this thread."""
-    config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None, ws="none", timeout_keep_alive=20)
+    config = uvicorn.Config(app, http=ShortTimeouts, lifespan="off", log_config=None, ws="none", timeout_keep_alive=20)
     config.h11_max_incomplete_event_size = 64 * 1024
     server = uvicorn.Server(config)
     with listen("127.0.0.1", 0) as listening:
@@ -215,8 +215,8 @@ def test_a_request_whose_end_is_not_certain_is_the_last(app, data):
 
 
 def test_beyond_so_many_connections_requests_are_told_to_come_again(app, monkeypatch):
-    monkeypatch.setattr(Impatient, "most_connections", 3)
-    monkeypatch.setattr(Impatient, "head_seconds", 30.0)
+    monkeypatch.setattr(ShortTimeouts, "most_connections", 3)
+    monkeypatch.setattr(ShortTimeouts, "head_seconds", 30.0)
 
     async def scenario():
         async with served(app) as port:

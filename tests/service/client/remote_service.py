@@ -19,7 +19,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.launcher.executors.problems import to_problem
-from shardc.service.jobs import MANIFEST, Artifact, Entry, Job
+from shardc.service.jobs import MANIFEST, Artifact, Job, StoreEntry
 from shardc.service.orders import from_json, order_key
 from shardc.service.store.signature import sign
 from shardc.service.workers.carry_out import carry_out
@@ -52,7 +52,7 @@ class FakeService:
     cancelled: list[str] = field(default_factory=list)
     programs: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, StoreEntry] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -89,7 +89,7 @@ class FakeService:
             artifacts = tuple(
                 Artifact(n, len(d), hashlib.sha256(d).hexdigest(), "application/octet-stream") for n, d in files.items()
             )
-            entry = sign(Entry(job.key, artifacts, facts), self.key)
+            entry = sign(StoreEntry(job.key, artifacts, facts), self.key)
             self.files[job.key], self.entries[job.key] = files, entry
             self.jobs[job.id] = replace(job, state="done", entry=entry)
 

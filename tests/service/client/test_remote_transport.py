@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.service.client.transport import Transport, Unreachable, lines, pieces
+from shardc.service.client.transport import HttpTransport, Unreachable, lines, pieces
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 #: A scripted answer: sends, waits, ends, and returns whether the connection stays.
@@ -60,7 +60,7 @@ def _head(there: socket.socket) -> str:
     return data.decode()
 
 
-def body(transport: Transport, path: str = "/", silence: float = 10.0) -> bytes:
+def body(transport: HttpTransport, path: str = "/", silence: float = 10.0) -> bytes:
     with transport.ask("GET", path, None, {}, 5.0, silence) as answer:
         return b"".join(pieces(answer))
 
@@ -68,7 +68,7 @@ def body(transport: Transport, path: str = "/", silence: float = 10.0) -> bytes:
 def test_one_connection_serves_many_questions() -> None:
     with (
         scripted(sent(OK), sent(OK), sent(OK)) as (url, asked),
-        closing(Transport(url, {"X-A": "b"}, direct=True)) as transport,
+        closing(HttpTransport(url, {"X-A": "b"}, direct=True)) as transport,
     ):
         assert [body(transport, f"/{n}") for n in range(3)] == [b"ok"] * 3
         assert [head.split()[1] for head in asked] == ["/0", "/1", "/2"] and "X-A: b" in asked[0]
@@ -78,7 +78,7 @@ def test_what_is_left_of_an_answer_is_nobodys() -> None:
     long = b"HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n\r\n" + 300_000 * b"x"
     chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
     with scripted(sent(long, stays=False), sent(chunks, stays=False), sent(OK)) as (url, _):  # noqa: SIM117
-        with closing(Transport(url, {}, direct=True)) as transport:
+        with closing(HttpTransport(url, {}, direct=True)) as transport:
             for _ in range(2):
                 with transport.ask("GET", "/", None, {}, 5.0, 10.0) as answer:
                     next(pieces(answer))
@@ -97,7 +97,7 @@ def test_what_is_left_of_an_answer_is_nobodys() -> None:
 def test_half_an_answer_is_none(parts: tuple[bytes, ...], reason: str) -> None:
     with (
         scripted(sent(*parts, stays=False), sent(OK)) as (url, _),
-        closing(Transport(url, {}, direct=True)) as transport,
+        closing(HttpTransport(url, {}, direct=True)) as transport,
     ):
         with pytest.raises(Unreachable, match=reason):
             body(transport)
@@ -112,7 +112,7 @@ def test_silence_ends() -> None:
         there.sendall(begun)
         return not over.wait(10)
 
-    with scripted(silent) as (url, _), closing(Transport(url, {}, direct=True)) as transport:
+    with scripted(silent) as (url, _), closing(HttpTransport(url, {}, direct=True)) as transport:
         with pytest.raises(Unreachable, match="timed out"):
             body(transport, silence=0.05)
         over.set()
@@ -122,13 +122,13 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with (
-        closing(Transport(f"http://127.0.0.1:{port}", {}, direct=True)) as transport,
+        closing(HttpTransport(f"http://127.0.0.1:{port}", {}, direct=True)) as transport,
         pytest.raises(Unreachable) as caught,
     ):
         body(transport)
     assert str(caught.value) == "Connection refused"
     with (
-        closing(Transport("http://no.such.host.invalid", {}, direct=True)) as transport,
+        closing(HttpTransport("http://no.such.host.invalid", {}, direct=True)) as transport,
         pytest.raises(Unreachable) as caught,
     ):
         body(transport)
@@ -151,7 +151,7 @@ def test_lines_come_as_they_are_sent(chunked: bool) -> None:
         return False
 
     found = []
-    with scripted(slowly) as (url, _), closing(Transport(url, {}, direct=True)) as transport:  # noqa: SIM117
+    with scripted(slowly) as (url, _), closing(HttpTransport(url, {}, direct=True)) as transport:  # noqa: SIM117
         with transport.ask("GET", "/", None, {}, 5.0, 10.0) as answer:
             for line in lines(answer):
                 found.append(line)
@@ -164,10 +164,10 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     with scripted(sent(OK), sent(OK)) as (url, asked):
         monkeypatch.setenv("http_proxy", url.replace("http://", "http://us%40er:word@"))
-        with closing(Transport("http://far.invalid:8377", {"Authorization": "Bearer t"}, direct=False)) as through:
+        with closing(HttpTransport("http://far.invalid:8377", {"Authorization": "Bearer t"}, direct=False)) as through:
             assert body(through, "/v1") == b"ok"
         monkeypatch.setenv("http_proxy", url.removeprefix("http://"))
-        with closing(Transport("http://far.invalid:8377", {}, direct=False)) as through:
+        with closing(HttpTransport("http://far.invalid:8377", {}, direct=False)) as through:
             assert body(through, "/v1") == b"ok"
     first, second = asked
     assert first.startswith("GET http://far.invalid:8377/v1 HTTP/1.1\r\n") and "Host: far.invalid:8377" in first
@@ -175,15 +175,15 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "roxy-" not in second
     with scripted(sent(OK), sent(OK)) as (url, asked):
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-        with closing(Transport(url, {}, direct=True)) as past:
+        with closing(HttpTransport(url, {}, direct=True)) as past:
             assert body(past) == b"ok"
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        with closing(Transport(url, {}, direct=False)) as past:
+        with closing(HttpTransport(url, {}, direct=False)) as past:
             assert body(past) == b"ok"
     assert all(head.startswith("GET / HTTP/1.1\r\n") for head in asked)
     monkeypatch.setenv("http_proxy", "socks5://user:secret@127.0.0.1:9")
     with (
-        closing(Transport("http://far.invalid", {}, direct=False)) as through,
+        closing(HttpTransport("http://far.invalid", {}, direct=False)) as through,
         pytest.raises(EnvironmentProblem) as caught,
     ):
         body(through)

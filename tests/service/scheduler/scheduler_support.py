@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.codec import plain
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Kind, Running, Workers
 from shardc.launcher.executors.tasks import Progress
 from shardc.service.jobs import Job
@@ -38,7 +38,7 @@ class Task:
     part: Part
     files: Mapping[str, bytes]
     progress: Progress | None
-    limits: Limits = field(default_factory=Limits)
+    limits: TaskLimits = field(default_factory=TaskLimits)
     running: Running = field(default_factory=lambda: Running("order"))
 
     def succeed(self, text: bytes = b"{}") -> None:
@@ -69,7 +69,7 @@ class ManualWorkers:
         self.tasks: list[Task] = []
         self._turn = threading.Condition()
 
-    def submit(self, task: str, payload: bytes, limits: Limits, progress: Progress | None = None) -> Running:
+    def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         assert task == "order"
         files, _ = unpack(payload)
         part = plain.from_json(Part, files.pop(PART_FILE, b"{}"))
@@ -118,11 +118,11 @@ def a_scheduler(
     store: Store | None = None,
     queue: int = 1000,
     pause: float = 0.02,
-    limits: Limits | None = None,
+    limits: TaskLimits | None = None,
 ) -> Iterator[Scheduler]:
     """A scheduler with its state in ``folder``; at the end it is closed without grace."""
     with a_store(folder) if store is None else nullcontext(store) as used:
-        scheduler = Scheduler(used, workers, Journal(folder), limits or Limits(), queue, pause=pause)
+        scheduler = Scheduler(used, workers, Journal(folder), limits or TaskLimits(), queue, pause=pause)
         try:
             yield scheduler
         finally:

@@ -12,7 +12,7 @@ import pytest
 from scheduler_support import ManualWorkers, Task, a_scheduler, a_store, an_order, over, until
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.service.jobs import Artifact, Entry, Job
+from shardc.service.jobs import Artifact, Job, StoreEntry
 from shardc.service.scheduler.journal import Journal
 from shardc.service.scheduler.refusals import Closing
 
@@ -29,7 +29,7 @@ def test_jobs_are_read_as_they_were_written(tmp_path: Path) -> None:
         state="done",
         started=2.0,
         finished=3.0,
-        entry=Entry("k" * 64, (artifact,), {"seconds": {"a": 0.5}}, "s"),
+        entry=StoreEntry("k" * 64, (artifact,), {"seconds": {"a": 0.5}}, "s"),
     )
     journal.add(a_job(), "{}")
     assert journal.note([done]) == [done]

@@ -29,7 +29,7 @@ WORKERS, QUEUE, KEYS = 2, 3, 5
 
 
 @dataclass(eq=False)
-class Wish:
+class ModelJob:
     """A job as the model has it; ``number`` says which order."""
 
     id: str
@@ -43,18 +43,18 @@ class Flight:
     """A task as the model has it."""
 
     number: int
-    wishes: list[Wish] = field(default_factory=list)
+    jobs: list[ModelJob] = field(default_factory=list)
     running: bool = False
 
 
-class DeskModel(RuleBasedStateMachine):
+class SchedulerModel(RuleBasedStateMachine):
     """Two workers, a queue of three, five different orders."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="shardc-scheduler-"))
         self.states = 0
-        self.wishes: list[Wish] = []
+        self.jobs: list[ModelJob] = []
         self.flights: list[Flight] = []
         self.stored: set[int] = set()
         self.stack = ExitStack()
@@ -85,65 +85,65 @@ class DeskModel(RuleBasedStateMachine):
         busy = sum(flight.running for flight in self.flights)
         for flight in [f for f in self.flights if not f.running][: WORKERS - busy]:
             flight.running = True
-            for wish in flight.wishes:
-                wish.state = "running"
+            for model in flight.jobs:
+                model.state = "running"
 
     def land(self, flight: Flight, state: str) -> None:
-        for wish in flight.wishes:
-            wish.state = state
+        for model in flight.jobs:
+            model.state = state
         self.flights.remove(flight)
         self.fly()
 
     def requeue(self, crash: bool) -> None:
-        left = [w for w in self.wishes if w.state in ("queued", "running")]
+        left = [w for w in self.jobs if w.state in ("queued", "running")]
         self.flights = []
-        for wish in left:
-            wish.downs += crash and wish.state == "running"
-            wish.state = "failed" if wish.downs >= 3 else "queued"
-            if wish.state == "queued":
-                self.board(wish)
+        for model in left:
+            model.downs += crash and model.state == "running"
+            model.state = "failed" if model.downs >= 3 else "queued"
+            if model.state == "queued":
+                self.board(model)
         self.fly()
 
-    def board(self, wish: Wish) -> None:
-        flight = next((f for f in self.flights if f.number == wish.number), None)
+    def board(self, model: ModelJob) -> None:
+        flight = next((f for f in self.flights if f.number == model.number), None)
         if flight is None:
-            flight = Flight(wish.number)
+            flight = Flight(model.number)
             self.flights.append(flight)
-        flight.wishes.append(wish)
-        wish.state = "running" if flight.running else "queued"
+        flight.jobs.append(model)
+        model.state = "running" if flight.running else "queued"
 
     # What happens.
 
     @rule(number=st.integers(0, KEYS - 1))
     def submit(self, number: int) -> None:
-        waiting = sum(len(f.wishes) for f in self.flights) - min(len(self.flights), WORKERS)
+        waiting = sum(len(f.jobs) for f in self.flights) - min(len(self.flights), WORKERS)
         if waiting >= QUEUE and number not in self.stored:
             with pytest.raises(QueueFull):
                 self.scheduler.submit(an_order(number))
             return
         job = self.scheduler.submit(an_order(number))
-        wish = Wish(job.id, number)
-        self.wishes.append(wish)
+        model = ModelJob(job.id, number)
+        self.jobs.append(model)
         if number in self.stored:
             assert job.cached
-            wish.state = "done"
+            model.state = "done"
         else:
-            self.board(wish)
+            self.board(model)
             self.fly()
 
-    @precondition(lambda self: self.wishes)
+    @precondition(lambda self: self.jobs)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        wish = data.draw(st.sampled_from(self.wishes))
-        job = self.scheduler.cancel(wish.id)
+        model = data.draw(st.sampled_from(self.jobs))
+        job = self.scheduler.cancel(model.id)
         assert job is not None
-        flight = next((f for f in self.flights if wish in f.wishes), None)
+        flight = next((f for f in self.flights if model in f.jobs), None)
         if flight is not None:
-            wish.state = "cancelled"
-            flight.wishes.remove(wish)
-            if not flight.wishes:
+            model.state = "cancelled"
+            flight.jobs.remove(model)
+            if not flight.jobs:
                 self.land(flight, "cancelled")
-        assert job.state == wish.state
+        assert job.state == model.state
 
     @precondition(lambda self: any(flight.running for flight in self.flights))
     @rule(data=st.data(), succeeds=st.booleans())
@@ -176,19 +176,19 @@ class DeskModel(RuleBasedStateMachine):
     def all_is_as_the_model_has_it(self) -> None:
         flying = sorted(f"program-{f.number}" for f in self.flights if f.running)
         until(lambda: sorted(t.order.name for t in self.live()) == flying)
-        until(lambda: self.scheduler.statistics().running == sum(len(f.wishes) for f in self.flights if f.running))
-        until(lambda: all(self.scheduler.job(w.id).state == w.state for w in self.wishes))
+        until(lambda: self.scheduler.statistics().running == sum(len(f.jobs) for f in self.flights if f.running))
+        until(lambda: all(self.scheduler.job(w.id).state == w.state for w in self.jobs))
         waiting = [f for f in self.flights if not f.running]
         for place, flight in enumerate(waiting, 1):
-            assert {self.scheduler.job(w.id).position for w in flight.wishes} == {place}
-        for wish in self.wishes:
-            job = self.scheduler.job(wish.id)
-            assert (job.entry is not None) == (wish.state == "done")
-            assert (job.problem is not None) == (wish.state == "failed")
-            assert job.key == order_key(an_order(wish.number))
+            assert {self.scheduler.job(w.id).position for w in flight.jobs} == {place}
+        for model in self.jobs:
+            job = self.scheduler.job(model.id)
+            assert (job.entry is not None) == (model.state == "done")
+            assert (job.problem is not None) == (model.state == "failed")
+            assert job.key == order_key(an_order(model.number))
         until(lambda: self.store.statistics().in_use == bool(self.flights))
         shown = [job.id for job in reversed(self.scheduler.jobs(1000))]
-        assert shown == [wish.id for wish in self.wishes]
+        assert shown == [model.id for model in self.jobs]
 
 
 #: Nothing is shrunk: a state that is never reached takes its time to be found out.
@@ -198,9 +198,9 @@ _SETTINGS = settings(
 
 
 def test_any_short_story() -> None:
-    run_state_machine_as_test(DeskModel, settings=settings(_SETTINGS, max_examples=8, stateful_step_count=20))
+    run_state_machine_as_test(SchedulerModel, settings=settings(_SETTINGS, max_examples=8, stateful_step_count=20))
 
 
 @pytest.mark.full
 def test_any_story() -> None:
-    run_state_machine_as_test(DeskModel, settings=settings(_SETTINGS, max_examples=40, stateful_step_count=50))
+    run_state_machine_as_test(SchedulerModel, settings=settings(_SETTINGS, max_examples=40, stateful_step_count=50))

@@ -16,7 +16,7 @@ import pytest
 from scheduler_support import ManualWorkers, Task, a_scheduler, a_store, an_order, over, until
 from scheduler_tasks import TASKS
 
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import open_executor
 from shardc.service.jobs import Job
 from shardc.service.orders import PartitionOrder
@@ -30,7 +30,7 @@ def scheduler_with_children(folder: Path, seconds: float = 60.0) -> Iterator[Sch
         store = stack.enter_context(a_store(folder))
         workers = stack.enter_context(open_executor(workers=1, mpi=False, tasks=TASKS))
         assert workers is not None
-        scheduler = Scheduler(store, workers, Journal(folder), Limits(seconds=seconds), pause=0.05)
+        scheduler = Scheduler(store, workers, Journal(folder), TaskLimits(seconds=seconds), pause=0.05)
         try:
             yield scheduler
         finally:

@@ -14,7 +14,7 @@ import pytest
 from scheduler_support import PROGRAM, ManualWorkers, Task, a_scheduler, a_store, an_order, copy_state, over, until
 
 from shardc.hlo.errors import EnvironmentProblem, ParseError, RunError
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.service.jobs import Job
 from shardc.service.scheduler import run_order
 from shardc.service.scheduler.scheduler import Scheduler
@@ -42,7 +42,7 @@ def at_work(workers: ManualWorkers, *expected: str) -> dict[str, Task]:
 
 
 @contextmanager
-def in_pieces(folder: Path, count: int, *pieces: str, limits: Limits | None = None) -> Iterator[Any]:
+def in_pieces(folder: Path, count: int, *pieces: str, limits: TaskLimits | None = None) -> Iterator[Any]:
     """A scheduler with an order whose pieces are wanted, its workers, and the job."""
     workers = ManualWorkers(count)
     with a_scheduler(folder, workers, limits=limits) as scheduler:
@@ -239,13 +239,13 @@ def test_a_job_that_joins_hears_how_far_it_is_and_keeps_the_order_alive(tmp_path
 def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(run_order, "time", SimpleNamespace(monotonic=lambda: now))
-    with in_pieces(tmp_path, 2, *"abcd", limits=Limits(seconds=60, memory_bytes=5)) as (scheduler, workers, job):
-        assert workers.task(0).limits == Limits(seconds=60, memory_bytes=5)
+    with in_pieces(tmp_path, 2, *"abcd", limits=TaskLimits(seconds=60, memory_bytes=5)) as (scheduler, workers, job):
+        assert workers.task(0).limits == TaskLimits(seconds=60, memory_bytes=5)
         found = at_work(workers, "a", "b")
         now += 20
         found["a"].find()
         found = at_work(workers, "b", "c")
-        assert found["c"].limits == Limits(seconds=40, memory_bytes=5)
+        assert found["c"].limits == TaskLimits(seconds=40, memory_bytes=5)
         now += 40
         found["c"].fail(RunError("'order' took longer than the 40 s that it may take"))
         failed = over(scheduler, job)

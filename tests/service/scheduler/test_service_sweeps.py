@@ -21,7 +21,7 @@ from scheduler_support import a_scheduler, a_store, over, until
 from shardc.analysis.sweep.run import sweep
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import open_executor
 from shardc.launcher.executors.running import Running, Workers
 from shardc.service.jobs import Job
@@ -65,7 +65,7 @@ class Watched:
     def count(self) -> int:
         return self._workers.count
 
-    def submit(self, task: str, payload: bytes, limits: Limits, progress: Any = None) -> Running:
+    def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Any = None) -> Running:
         self.parts.append(plain.from_json(Part, unpack(payload)[0].get(PART_FILE, b"{}")))
         self._count(1)
         running = self._workers.submit(task, payload, limits, progress)
@@ -79,7 +79,9 @@ class Watched:
 
 
 @contextmanager
-def a_service(folder: Path, limits: Limits | None = None, **where: Any) -> Iterator[tuple[Scheduler, Store, Watched]]:
+def a_service(
+    folder: Path, limits: TaskLimits | None = None, **where: Any
+) -> Iterator[tuple[Scheduler, Store, Watched]]:
     """A scheduler with real workers, who keep what they find in a cache of their own."""
     with ExitStack() as stack:
         environment = {"SHARDC_CACHE_DIR": str(folder / "cache")}
@@ -157,7 +159,7 @@ def test_cancelling_ends_the_pieces_where_they_run(tmp_path: Path) -> None:
 
 
 def test_time_runs_out_for_the_order_and_not_for_each_piece(tmp_path: Path) -> None:
-    with a_service(tmp_path, Limits(seconds=6), workers=2) as (scheduler, _, watched):
+    with a_service(tmp_path, TaskLimits(seconds=6), workers=2) as (scheduler, _, watched):
         job = over(scheduler, scheduler.submit(LONG))
         assert job.problem is not None
         assert job.problem["what"] == "'order' took longer than the 6 s that it may take, and was ended"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from store_support import KEY, name
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.service.jobs import Artifact, Entry
+from shardc.service.jobs import Artifact, StoreEntry
 from shardc.service.store.media_types import media_type
 from shardc.service.store.server_key import server_key
 from shardc.service.store.signature import canonical, check_signature, key_name, sign
 
-ENTRY = Entry(
+ENTRY = StoreEntry(
     name("k"),
     (Artifact("executable.shardc", 5, name(1), "application/octet-stream"), Artifact("report.json", 0, name(2), "x")),
     {"kind": "compile", "seconds": {"lower": 0.125, "emit": 1e-9}, "name": "Schönes 'Programm'\n", "sizes": [1, 2]},
@@ -64,7 +64,7 @@ def test_a_signed_entry_that_travelled_is_accepted() -> None:
         replace(ENTRY, facts={}),
     ],
 )
-def test_every_change_is_noticed(changed: Entry) -> None:
+def test_every_change_is_noticed(changed: StoreEntry) -> None:
     signature = sign(ENTRY, KEY).signature
     with pytest.raises(RunError, match="signature is wrong"):
         check_signature(replace(changed, signature=signature), KEY)

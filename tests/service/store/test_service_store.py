@@ -19,7 +19,7 @@ from store_support import KEY, KINDS, Place, name
 
 from shardc.hlo import files
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.service.jobs import Entry
+from shardc.service.jobs import StoreEntry
 from shardc.service.store.signature import check_signature
 from shardc.service.store.storage_backend import StorageBackend
 from shardc.service.store.store import NotStored, Store
@@ -304,7 +304,7 @@ def test_what_a_dead_writer_left_is_removed_in_time(folder: Place, monkeypatch: 
 def test_writers_at_the_same_time_agree(folder: Place) -> None:
     """Two servers, many threads, the same program and the same entry: one of each, the first."""
     with folder.open() as one, folder.open(state="other") as other:
-        entries: list[Entry] = []
+        entries: list[StoreEntry] = []
         start = threading.Barrier(16)
 
         def work(number: int) -> None:
