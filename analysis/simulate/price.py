@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from shardc.analysis.simulate.simulation import LoopInfo, Work
 from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
 from shardc.compiler.describe import describe_instruction
-from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    BranchStep,
+    BufferCopy,
+    Collective,
+    KernelStep,
+    Lowered,
+    PredicateCheck,
+    Step,
+    WhileStep,
+)
 from shardc.compiler.lower.schedule.kernel_costs import step_times
 from shardc.compiler.lower.schedule.step_traffic import work_of
 from shardc.costs.kernels.kernel_model import KernelTime
@@ -84,23 +94,23 @@ class _Pricing:
         return (Task(len(self.out.work) - 1, seconds, "copy", max(self.positions.values(), default=0)),)
 
     def _step(self, step: Step) -> Timed | None:
-        if isinstance(step, Check):
+        if isinstance(step, PredicateCheck):
             return None
         at = self.positions[step]
-        if isinstance(step, Kernel | Copy):
+        if isinstance(step, KernelStep | BufferCopy):
             number = self._number(step, self._computed(step))
             work = self.out.work[number]
             return Task(number, work.seconds, work.kind, at)
         if isinstance(step, Collective):
             return self._collective(step, at)
-        if isinstance(step, Await):
+        if isinstance(step, AwaitStep):
             return Done(self._started[step.collective], self.start_seconds, at)
-        if isinstance(step, Branch):
+        if isinstance(step, BranchStep):
             self.out.branches.append(step.instruction.name)
             return Choice(tuple(self.block(branch) for branch in step.branches))
         return self._loop(step)
 
-    def _loop(self, step: Loop) -> Repeat:
+    def _loop(self, step: WhileStep) -> Repeat:
         i, outer = step.instruction, self._loops
         trips = trip_count(i)
         known = trips is not None
@@ -117,11 +127,11 @@ class _Pricing:
         self.out.groups.append(groups)
         return len(self.out.work) - 1
 
-    def _computed(self, step: Kernel | Copy) -> Work:
+    def _computed(self, step: KernelStep | BufferCopy) -> Work:
         done, time = work_of(step, self.lowered.plan), self.times[step]
         row = (
             Work("copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name)
-            if isinstance(step, Copy)
+            if isinstance(step, BufferCopy)
             else _kernel(step.instruction, done.dtype)
         )
         return replace(

@@ -13,7 +13,7 @@ from shardc.analysis.simulate.price import Priced, price
 from shardc.analysis.simulate.simulation import Simulation, Work
 from shardc.compiler.lower.buffers.liveness import live_ranges
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
-from shardc.compiler.lower.lowered import Kernel, Lowered, memory_analysis
+from shardc.compiler.lower.lowered import KernelStep, Lowered, memory_analysis
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import Placement
 from shardc.hlo.errors import InputError
@@ -134,7 +134,7 @@ def _products(priced: Priced, tally: Tally) -> tuple[str, int, int]:
     by_dtype: dict[str, int] = {}
     model = 0
     for n, step in enumerate(priced.leaves):
-        if not isinstance(step, Kernel):
+        if not isinstance(step, KernelStep):
             continue
         times = tally.count.get(n, 0)
         for product in products_in(step.instruction):

@@ -15,10 +15,10 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.native.llvm.target import Target
 
-__all__ = ["Kernel"]
+__all__ = ["CpuKernel"]
 
 
-class Kernel:
+class CpuKernel:
     """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number."""
 
     def __init__(

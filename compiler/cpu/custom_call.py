@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.linalg.lapack import emit_lapack, fill_zeros
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.executable import custom_call_symbol
@@ -18,7 +18,7 @@ __all__ = ["emit_custom_call"]
 _STATUS_BYTES = 64
 
 
-def emit_custom_call(kernel: Kernel) -> None:
+def emit_custom_call(kernel: CpuKernel) -> None:
     """LAPACK's routines by their rows; any other target calls the symbol that stands for it."""
     if kernel.instruction.attrs["custom_call_target"] in LAPACK:
         emit_lapack(kernel)
@@ -26,7 +26,7 @@ def emit_custom_call(kernel: Kernel) -> None:
         _call_user(kernel)
 
 
-def _call_user(kernel: Kernel) -> None:
+def _call_user(kernel: CpuKernel) -> None:
     """The interface of the call's ``api_version``, see `shardc.hlo.ir.custom_calls.CustomCall`."""
     i = kernel.instruction
     e = kernel.emitter({})

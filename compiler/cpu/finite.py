@@ -10,10 +10,10 @@ from shardc.compiler.cpu.convolutions.blocks import summed
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.native.math.vector import I1, intrinsic, lanes_of, zero
 
-__all__ = ["Watch"]
+__all__ = ["FiniteWatch"]
 
 
-class Watch:
+class FiniteWatch:
     """Were all the floating-point values (or vectors) of type ``t`` seen since `start` finite?
 
     A zero times any of them is added up: that stays zero until an infinity or NaN makes it NaN for good. Finite values

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import Output, Span, can_cut, emit_map
-from shardc.compiler.cpu.parallel import Part, map_chunks, phase
+from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, map_chunks, phase
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.elements import Element, Elements, Index
 from shardc.compiler.elements.rules import RULES
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 
-__all__ = ["Kernel", "fused_kernel", "loop_kernel"]
+__all__ = ["fused_kernel", "loop_kernel"]
 
 
-def loop_kernel(kernel: Kernel) -> None:
+def loop_kernel(kernel: CpuKernel) -> None:
     """Any op with an element rule: a map over its result."""
     i = kernel.instruction
     if i.opcode not in RULES:
@@ -34,7 +34,7 @@ def loop_kernel(kernel: Kernel) -> None:
     _maps(kernel, i.operands, [element(n) for n, _ in enumerate(kernel.results)])
 
 
-def fused_kernel(kernel: Kernel, computation: Computation) -> None:
+def fused_kernel(kernel: CpuKernel, computation: Computation) -> None:
     """A kernel that evaluates ``computation`` on the instruction's operands."""
     root = computation.root
     roots = root.operands if root.opcode == "tuple" else (root,)
@@ -52,16 +52,16 @@ def fused_kernel(kernel: Kernel, computation: Computation) -> None:
     _maps(kernel, computation.parameters, elements)
 
 
-def _maps(kernel: Kernel, leaves: Sequence[Instruction], elements: Sequence[Element]) -> None:
+def _maps(kernel: CpuKernel, leaves: Sequence[Instruction], elements: Sequence[Element]) -> None:
     """Loop nests that fill the results with ``elements``, which read ``leaves``; in chunks if there is much to do."""
     count = map_chunks(kernel.instruction, kernel.tuning)
 
-    def fill(k: Kernel, e: CpuEmitter, span: Span | None) -> None:
+    def fill(k: CpuKernel, e: CpuEmitter, span: Span | None) -> None:
         for run in _nests(k, elements):
             emit_map(e, run[0].shape.dims, run, span=span)
         e.finish()
 
-    def emit(part: Part) -> None:
+    def emit(part: PhaseKernel) -> None:
         e = part.emitter(dict(zip(leaves, part.operands, strict=True)))
         fill(part, e, Span(count, part.begin, part.end))
 
@@ -73,10 +73,10 @@ def _maps(kernel: Kernel, leaves: Sequence[Instruction], elements: Sequence[Elem
     e.finish()
 
 
-def _nests(kernel: Kernel, elements: Sequence[Element]) -> Iterator[list[Output]]:
+def _nests(kernel: CpuKernel, elements: Sequence[Element]) -> Iterator[list[MapOutput]]:
     """Runs of results of the same dimensions, each of which one loop nest fills."""
     streamed = kernel.tuning.streamed
     places = zip(kernel.results, kernel.result_shapes, elements, strict=True)
-    outputs = [Output(p, s, f, streamed=streamed) for p, s, f in places]
+    outputs = [MapOutput(p, s, f, streamed=streamed) for p, s, f in places]
     for _, run in groupby(outputs, key=lambda o: o.shape.dims):
         yield list(run)

@@ -7,11 +7,12 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.called import EmitProgram
 from shardc.compiler.cpu.convolutions.convolution import emit_convolution
 from shardc.compiler.cpu.custom_call import emit_custom_call
 from shardc.compiler.cpu.fft.fourier import emit_fft
-from shardc.compiler.cpu.function import Kernel, fused_kernel, loop_kernel
+from shardc.compiler.cpu.function import fused_kernel, loop_kernel
 from shardc.compiler.cpu.linalg.linalg import emit_cholesky, emit_triangular_solve
 from shardc.compiler.cpu.loops.updates import emit_dynamic_update_slice, emit_scatter, emit_update
 from shardc.compiler.cpu.products.contraction import emit_dot, emit_fused_dot
@@ -55,12 +56,12 @@ def define_kernel(
     results = sum(1 for _ in instruction.shape.leaves())
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR] * (leaves + results) + [I32]), name)
     function.attributes.add("nounwind")
-    kernel = Kernel(function, instruction, target or host_target(), emit_program, tuning)
+    kernel = CpuKernel(function, instruction, target or host_target(), emit_program, tuning)
     SPECIAL.get(instruction.opcode, loop_kernel)(kernel)
     return function
 
 
-def _fusion(kernel: Kernel) -> None:
+def _fusion(kernel: CpuKernel) -> None:
     """A product and what is made from it; an update in place; row by row where there are rows; else per element."""
     computation = kernel.instruction.attrs["calls"]
     if kernel.instruction.attrs["kind"] == "kOutput":
@@ -76,12 +77,12 @@ def _fusion(kernel: Kernel) -> None:
         emit_rows(kernel, computation, plan)
 
 
-def _expanded(kernel: Kernel) -> None:
+def _expanded(kernel: CpuKernel) -> None:
     fused_kernel(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
 
 
 #: Opcodes whose kernels are not (only) maps over elements.
-SPECIAL: Mapping[str, Callable[[Kernel], None]] = MappingProxyType(
+SPECIAL: Mapping[str, Callable[[CpuKernel], None]] = MappingProxyType(
     {
         "fusion": _fusion,
         "dot": emit_dot,

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.costs.ops.table import OP_COSTS, instruction_flops
@@ -39,7 +39,7 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.math.vector import I32, I64, PTR, constant
 
-__all__ = ["Part", "Span", "chunks", "flops_of", "in_pieces", "map_chunks", "phase", "products_of"]
+__all__ = ["PhaseKernel", "Span", "chunks", "flops_of", "in_pieces", "map_chunks", "phase", "products_of"]
 
 #: What one core does per second, roughly: bytes moved, simple operations on elements, multiply-adds of products.
 _BYTES, _FLOPS, _PRODUCTS = 16e9, 8e9, 40e9
@@ -109,13 +109,13 @@ def map_chunks(instruction: Instruction, tuning: Tuning = DEFAULT) -> int:
     return chunks(nbytes=_traffic(instruction), flops=flops_of(instruction), tuning=tuning)
 
 
-class Part(Kernel):
+class PhaseKernel(CpuKernel):
     """A phase's function being filled. It is used as a kernel is, and is to compute the chunks [begin, end).
 
     ``begin`` < ``end`` are i64 values; ``shared`` are the pointers given to `phase`, in that order.
     """
 
-    def __init__(self, function: ir.Function, kernel: Kernel, shared: int) -> None:
+    def __init__(self, function: ir.Function, kernel: CpuKernel, shared: int) -> None:
         super().__init__(function, kernel.instruction, kernel.target, kernel.emit_program, kernel.tuning)
         self.begin: ir.Value
         self.end: ir.Value
@@ -141,7 +141,7 @@ class Span:
 
 
 def phase(
-    kernel: Kernel, e: CpuEmitter, count: int, emit: Callable[[Part], None], shared: Sequence[ir.Value] = ()
+    kernel: CpuKernel, e: CpuEmitter, count: int, emit: Callable[[PhaseKernel], None], shared: Sequence[ir.Value] = ()
 ) -> None:
     """Compute ``count`` chunks on the pool's threads, in any order, at the current end of ``e.entry``.
 
@@ -156,7 +156,7 @@ def phase(
     body = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
     body.linkage = "internal"
     body.attributes.add("nounwind")
-    emit(Part(body, kernel, len(shared)))
+    emit(PhaseKernel(body, kernel, len(shared)))
     b = e.entry.builder
     if count <= 1:
         body.attributes.add("alwaysinline")
@@ -178,7 +178,7 @@ def phase(
     b.call(parallel, [entry, context, constant(I64, count), constant(I64, int(seconds * 1e9))])
 
 
-def in_pieces(kernel: Kernel, pieces: int, flops: float, fill: Callable[[Kernel, Span | None], None]) -> None:
+def in_pieces(kernel: CpuKernel, pieces: int, flops: float, fill: Callable[[CpuKernel, Span | None], None]) -> None:
     """A kernel of ``pieces`` independent pieces that takes ``flops`` simple operations.
 
     ``fill`` makes the function that computes the pieces of a span (None: all of them): the kernel's own, or a phase's.

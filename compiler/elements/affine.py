@@ -2,8 +2,8 @@
 
 Every array element that a kernel reads is addressed by an `Expr` per dimension: a constant plus loop variables times
 integers. Division and remainder, which reshapes need, stay affine where divisibility and ranges allow; otherwise they
-become variables of their own (`Quotient`, `Remainder`), as do values read from memory (`Loaded`, such as the start of
-a dynamic slice).
+become variables of their own (`Quotient`, `Remainder`), as do values read from memory (`LoadedIndex`, such as the start
+of a dynamic slice).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any
 
 __all__ = [
-    "Condition",
     "Expr",
-    "Loaded",
+    "InRange",
+    "LoadedIndex",
     "LoopVar",
     "Mask",
     "Quotient",
@@ -46,7 +46,7 @@ class VarSource:
 
     def loaded(self, key: tuple[object, ...], low: int, high: int, what: Any) -> Var:
         """A run-time integer, clamped to [low, high)."""
-        return self._make(("load", *key, low, high), lambda: Loaded(next(self._next), low, high, what))
+        return self._make(("load", *key, low, high), lambda: LoadedIndex(next(self._next), low, high, what))
 
     def _make(self, key: tuple[object, ...], make: Any) -> Var:
         found = self._derived.get(key)
@@ -92,7 +92,7 @@ class Remainder(Quotient):
     __slots__ = ()
 
 
-class Loaded(Var):
+class LoadedIndex(Var):
     """An integer read at run time; ``what`` tells the element emitter how."""
 
     __slots__ = ("what",)
@@ -223,7 +223,7 @@ def delinearise(source: VarSource, position: Expr, dims: Sequence[int]) -> tuple
     return tuple(reversed(out))
 
 
-class Condition:
+class InRange:
     """``low <= expr < high``."""
 
     __slots__ = ("_hash", "expr", "high", "low")
@@ -239,31 +239,28 @@ class Condition:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Condition)
-            and self.low == other.low
-            and self.high == other.high
-            and self.expr == other.expr
+            isinstance(other, InRange) and self.low == other.low and self.high == other.high and self.expr == other.expr
         )
 
     def __repr__(self) -> str:
         return f"{self.low} <= {self.expr} < {self.high}"
 
 
-class Rest(Condition):
+class Rest(InRange):
     """The lanes of a last, partly filled vector that exist: ranges say nothing about the others."""
 
     __slots__ = ()
 
 
 #: Lanes for which all conditions hold are wanted; the others may hold anything, but must not fault.
-Mask = tuple[Condition, ...]
+Mask = tuple[InRange, ...]
 
 
-def condition(expr: Expr, low: int, high: int) -> Condition | bool:
+def condition(expr: Expr, low: int, high: int) -> InRange | bool:
     """The condition, or its truth where the ranges decide it."""
     least, past = expr.range
     if low <= least and past <= high:
         return True
     if past <= low or least >= high:
         return False
-    return Condition(expr, low, high)
+    return InRange(expr, low, high)

@@ -18,7 +18,7 @@ from shardc.compiler.elements.affine import Expr
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import Window
 
-__all__ = ["Cut", "Reading", "Role", "Roles", "cut", "joint_stride", "run_length"]
+__all__ = ["BlockReading", "Role", "RoleCut", "Roles", "cut", "joint_stride", "run_length"]
 
 #: Most convolutions that one of a dilated input becomes: each is code of its own.
 _PARTS = 16
@@ -164,7 +164,7 @@ def _behind(roles: Sequence[Role], feature: int, dims: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RoleCut:
     """Roles cut into blocks: one index of each role before ``at``, ``chunk`` of that one, all of those behind."""
 
     roles: tuple[Role, ...]
@@ -195,7 +195,7 @@ class Cut:
         return tuple(r.size for r in self.roles)
 
 
-def cut(roles: tuple[Role, ...], target: int, first: int = 0) -> Cut:
+def cut(roles: tuple[Role, ...], target: int, first: int = 0) -> RoleCut:
     """Blocks of at most about ``target`` indices, as equal as can be; roles before ``first`` are not joined."""
     at, inner = len(roles) - 1, 1
     while at > first and inner * roles[at].size <= target:
@@ -205,12 +205,12 @@ def cut(roles: tuple[Role, ...], target: int, first: int = 0) -> Cut:
     chunk = min(size, max(1, target // inner))
     divisor = max(n for n in range(1, chunk + 1) if size % n == 0)
     if divisor * 10 >= chunk * 6:
-        return Cut(roles, at, divisor)
-    return Cut(roles, at, -(-size // -(-size // chunk)))
+        return RoleCut(roles, at, divisor)
+    return RoleCut(roles, at, -(-size // -(-size // chunk)))
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BlockReading:
     """What a block reads: ``extents`` positions from an origin, per dimension of the input."""
 
     roles: Roles

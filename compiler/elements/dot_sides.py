@@ -11,7 +11,7 @@ from shardc.compiler.elements.elements import Index
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["Matrix", "Side", "Sides"]
+__all__ = ["DotSide", "DotSides", "Matrix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Matrix:
         return total
 
 
-class Sides:
+class DotSides:
     """A dot as batch x rows x columns x depth: each side's dimensions in the order (batch, free, contracted)."""
 
     def __init__(self, dot: Instruction) -> None:
         lhs, rhs = dot.operands
         a = dot.attrs
-        self.left = Side(lhs.shape, a.get("lhs_batch_dims", ()), a.get("lhs_contracting_dims", ()), True)
-        self.right = Side(rhs.shape, a.get("rhs_batch_dims", ()), a.get("rhs_contracting_dims", ()), False)
+        self.left = DotSide(lhs.shape, a.get("lhs_batch_dims", ()), a.get("lhs_contracting_dims", ()), True)
+        self.right = DotSide(rhs.shape, a.get("rhs_batch_dims", ()), a.get("rhs_contracting_dims", ()), False)
         self.batch = tuple(lhs.shape.dims[d] for d in self.left.batch)
         self.m, self.n, self.k = self.left.free_size, self.right.free_size, self.left.sum_size
 
@@ -64,7 +64,7 @@ class Sides:
         return (*batch, *rows, *columns)
 
 
-class Side:
+class DotSide:
     """The dimensions of one side by role, and their strides."""
 
     def __init__(self, shape: Shape, batch: Sequence[int], contracted: Sequence[int], rows_first: bool) -> None:

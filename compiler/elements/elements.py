@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.compiler.elements.affine import Condition, Expr, Loaded, LoopVar, Mask, Quotient, Var, VarSource, linear
+from shardc.compiler.elements.affine import Expr, InRange, LoadedIndex, LoopVar, Mask, Quotient, Var, VarSource, linear
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -101,7 +101,7 @@ class Elements:
         """``emit(builder, *operands)`` on operands in register form (a tuple for complex ones)."""
         raise NotImplementedError
 
-    def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Any:
+    def choose(self, conditions: Sequence[InRange], yes: Any, no: Any) -> Any:
         """``yes`` where all conditions hold, ``no`` elsewhere."""
         raise NotImplementedError
 
@@ -181,7 +181,7 @@ class Recorder(Elements):
     def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Any:
         return True
 
-    def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Any:
+    def choose(self, conditions: Sequence[InRange], yes: Any, no: Any) -> Any:
         self.uses.extend(c.expr for c in conditions)
         return True
 
@@ -229,7 +229,7 @@ class Recorder(Elements):
                 if v in seen or isinstance(v, LoopVar):
                     continue
                 seen.add(v)
-                inner = [v.of] if isinstance(v, Quotient) else list(v.what[1]) if isinstance(v, Loaded) else []
+                inner = [v.of] if isinstance(v, Quotient) else list(v.what[1]) if isinstance(v, LoadedIndex) else []
                 found.extend(inner)
                 stack.extend(inner)
         return found
@@ -245,7 +245,7 @@ def bases(e: Expr) -> frozenset[Var]:
                 out.add(v)
                 if isinstance(v, Quotient):
                     stack.append(v.of)
-                elif isinstance(v, Loaded):
+                elif isinstance(v, LoadedIndex):
                     stack.extend(v.what[1])
     return frozenset(out)
 

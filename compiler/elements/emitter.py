@@ -16,9 +16,9 @@ from llvmlite import ir
 
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import (
-    Condition,
     Expr,
-    Loaded,
+    InRange,
+    LoadedIndex,
     LoopVar,
     Mask,
     Quotient,
@@ -124,7 +124,7 @@ class ElementEmitter(Elements):
     def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Val:
         return apply(emit, operands, self.entry)
 
-    def choose(self, conditions: Sequence[Condition], yes: Any, no: Any) -> Val:
+    def choose(self, conditions: Sequence[InRange], yes: Any, no: Any) -> Val:
         holds = self.mask(tuple(conditions))
         assert holds is not None
 
@@ -332,7 +332,7 @@ class ElementEmitter(Elements):
         return Binding(value, lanes, True) if isinstance(v, Remainder) else Binding(value)
 
     def _derive(self, v: Var) -> Val:
-        if isinstance(v, Loaded):
+        if isinstance(v, LoadedIndex):
             instruction, index, mask = v.what
             value = self.value(instruction, index, mask)
             return apply(lambda b, x: as_index(b, x, instruction.shape.dtype, v.low, v.high), [value], self.entry)
@@ -416,7 +416,7 @@ class ElementEmitter(Elements):
             result = one if result is None else apply(lambda b, x, y: b.and_(x, y), [result, one], self.entry)
         return result
 
-    def _condition(self, c: Condition) -> Val:
+    def _condition(self, c: InRange) -> Val:
         found = self._sums.get(c)
         if found is not None and found.frame.open:
             return found  # type: ignore[no-any-return]
@@ -451,7 +451,7 @@ def _variables(key: object) -> frozenset[Var]:
     """The variables in the key of a remembered value."""
     if isinstance(key, Expr):
         return bases(key)
-    if isinstance(key, Condition):
+    if isinstance(key, InRange):
         return bases(key.expr)
     if isinstance(key, tuple):
         return frozenset().union(*map(_variables, key))

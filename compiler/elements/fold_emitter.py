@@ -12,7 +12,7 @@ from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest
 from shardc.compiler.elements.arithmetic.registers import is_small_float, part_count, register_type
 from shardc.compiler.elements.elements import Fold, Index, Recorder
 from shardc.compiler.elements.emitter import ElementEmitter
-from shardc.compiler.elements.frames import Frame, Loop, Val, apply, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, Val, apply, deepest
 from shardc.compiler.elements.loop_space import (
     Space,
     bind_group,
@@ -190,9 +190,9 @@ class _Fold:
 
     def loops(self, parent: Frame) -> None:
         frame = parent
-        opened: list[Loop] = []
+        opened: list[ForLoop] = []
         for group in self.groups[:-1]:
-            loop = Loop(frame, group_size(group))
+            loop = ForLoop(frame, group_size(group))
             self.bind(group, Val((loop.index,), loop.frame))
             opened.append(loop)
             frame = loop.frame
@@ -213,7 +213,7 @@ class _Fold:
         if self.totals:
             self._chunks(frame, group, whole * self.lanes)
         elif whole:
-            loop = Loop(frame, whole * self.lanes, self.lanes)
+            loop = ForLoop(frame, whole * self.lanes, self.lanes)
             self.bind(group, Val((loop.index,), loop.frame), self.lanes)
             self._accumulate(loop.frame, self.mask, None)
             self.counters.pop()
@@ -232,10 +232,10 @@ class _Fold:
     def _chunks(self, frame: Frame, group: list[LoopVar], end: int) -> None:
         """A long sum in pieces that are added up in accumulators of their own: errors grow with the piece only."""
         chunk = _CHUNK * self.lanes
-        outer = Loop(frame, end, chunk)
+        outer = ForLoop(frame, end, chunk)
         b = outer.frame.builder
         past = intrinsic(b, "llvm.umin", I64, [b.add(outer.index, constant(I64, chunk)), constant(I64, end)])
-        loop = Loop(outer.frame, past, self.lanes, outer.index)
+        loop = ForLoop(outer.frame, past, self.lanes, outer.index)
         self.bind(group, Val((loop.index,), loop.frame), self.lanes)
         self._accumulate(loop.frame, self.mask, None)
         self.counters.pop()
@@ -293,11 +293,7 @@ class _Fold:
 
     def _read(self, frame: Frame, places: Sequence[Sequence[ir.Value]]) -> list[Val]:
         return [
-            Val(
-                tuple(frame.builder.load(s, typ=register_type(d, self.width)) for s in slots),
-                frame,
-                self.width,
-            )
+            Val(tuple(frame.builder.load(s, typ=register_type(d, self.width)) for s in slots), frame, self.width)
             for slots, d in zip(places, self.fold.dtypes, strict=True)
         ]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from shardc.compiler.elements.affine import Condition, Expr, Mask, condition, divmod_expr
+from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, divmod_expr
 from shardc.compiler.elements.bits import scalar_op
 from shardc.compiler.elements.elements import ElementRule, Elements, Fold, Index
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -94,7 +94,7 @@ def _dot_index(
     return tuple(known[d] if d in known else next(rest) for d in range(rank))
 
 
-def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> tuple[Expr, list[Condition] | None]:
+def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> tuple[Expr, list[InRange] | None]:
     """Input position that window offset ``inner`` of output ``out`` reads, and when it exists (None: never)."""
     offset = (Expr(w.size - 1) - inner if w.reversal else inner) * w.rhs_dilate
     position = out * w.stride + offset - w.pad_low
@@ -104,7 +104,7 @@ def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> t
         tests.append(condition(rest, 0, 1))
     if size == 0 or any(t is False for t in tests):
         return position, None
-    return position, [t for t in tests if isinstance(t, Condition)]
+    return position, [t for t in tests if isinstance(t, InRange)]
 
 
 def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
@@ -113,7 +113,7 @@ def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any
     window = i.attrs["window"].dims
     shape = inputs[0].shape.dims
 
-    def positions(e: Elements, position: Index) -> list[tuple[Expr, list[Condition] | None]]:
+    def positions(e: Elements, position: Index) -> list[tuple[Expr, list[InRange] | None]]:
         parts = zip(index, position, shape, window, strict=True)
         return [window_position(e, out, inner, n, w) for out, inner, n, w in parts]
 
@@ -177,7 +177,7 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
             d.lhs_feature: channel + group * inputs,
         }
         right = {d.rhs_input_feature: channel, d.rhs_output_feature: feature}
-        conditions: list[Condition] = []
+        conditions: list[InRange] = []
         for number, w in enumerate(window):
             dim = d.lhs_spatial[number]
             at, tests = window_position(e, index[d.out_spatial[number]], inner[number], lhs.shape.dims[dim], w)

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from shardc.native.math.vector import I64, constant, splat
 
-__all__ = ["Branch", "Frame", "Loop", "Val", "apply", "deepest"]
+__all__ = ["ForLoop", "Frame", "IfBlock", "Val", "apply", "deepest"]
 
 
 class Frame:
@@ -88,7 +88,7 @@ def apply(
     return Val(result if isinstance(result, tuple) else (result,), frame, lanes)
 
 
-class Loop:
+class ForLoop:
     """``for (i = start; i < end; i += step)`` inside ``parent``, at least once; bounds are numbers or i64 values.
 
     Code goes to ``frame`` until `close`; meanwhile ``parent`` stays open for code that belongs before the loop.
@@ -120,7 +120,7 @@ class Loop:
         outer.position_at_end(after)
 
 
-class Branch:
+class IfBlock:
     """``if (condition)`` inside ``parent``; code goes to ``frame`` until `close`."""
 
     def __init__(self, parent: Frame, condition: ir.Value) -> None:

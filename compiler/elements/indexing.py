@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardc.compiler.elements.affine import Condition, Expr, Mask, condition, delinearise, divmod_expr, linear
+from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, delinearise, divmod_expr, linear
 from shardc.compiler.elements.elements import ElementRule, Elements, Index
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
@@ -88,7 +88,7 @@ def _concatenate(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
 def _pad(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     operand, padding = i.operands
     source: list[Expr] = []
-    conditions: list[Condition] = []
+    conditions: list[InRange] = []
     for x, n, (low, _, interior) in zip(index, operand.shape.dims, i.attrs["padding"], strict=True):
         position = x - low
         tests = [condition(position, 0, (n - 1) * (interior + 1) + 1)]
@@ -97,7 +97,7 @@ def _pad(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
             tests.append(condition(rest, 0, 1))
         if n == 0 or any(t is False for t in tests):
             return e.value(padding, ())
-        conditions.extend(t for t in tests if isinstance(t, Condition))
+        conditions.extend(t for t in tests if isinstance(t, InRange))
         source.append(position)
     value = e.value(operand, tuple(source), (*mask, *conditions))
     return e.choose(conditions, value, e.value(padding, ())) if conditions else value
@@ -141,7 +141,7 @@ def _dynamic_update_slice(e: Elements, i: Instruction, index: Index, mask: Mask)
         True if n == size else condition(x, 0, size)
         for x, n, size in zip(inside, operand.shape.dims, update.shape.dims, strict=True)
     ]
-    conditions = tuple(t for t in tests if isinstance(t, Condition))
+    conditions = tuple(t for t in tests if isinstance(t, InRange))
     new = e.value(update, inside, mask + conditions)
     return e.choose(conditions, new, e.value(operand, index, mask)) if conditions else new
 

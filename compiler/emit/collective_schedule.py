@@ -30,18 +30,18 @@ def _block(steps: Sequence[low.Step], numbers: DeviceNumbers) -> Schedule:
         match step:
             case low.Collective():
                 found.append(ScheduledStart(step.index) if step.asynchronous else ScheduledCollective(step.index))
-            case low.Await():
+            case low.AwaitStep():
                 found.append(ScheduledAwait(step.collective.index))
-            case low.Loop():
+            case low.WhileStep():
                 body = _block((*step.condition, *step.body), numbers)
                 found += [ScheduleLoop(body)] if body else []
-            case low.Branch():
+            case low.BranchStep():
                 branches = tuple(_block(b, numbers) for b in step.branches)
                 found += [ScheduleBranch(branches, _taken(step, numbers))] if any(branches) else []
     return tuple(found)
 
 
-def _taken(step: low.Branch, numbers: DeviceNumbers) -> tuple[int, ...] | None:
+def _taken(step: low.BranchStep, numbers: DeviceNumbers) -> tuple[int, ...] | None:
     """The branch of each device, where it is known and not the same on all."""
     selector = step.instruction.operands[0]
     known = numbers.of(selector)

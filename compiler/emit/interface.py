@@ -12,7 +12,7 @@ from shardc.compiler.emit.collective_schedule import collective_schedule
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable, HostArray, HostCall
 from shardc.compiler.lower.buffers.linearise import array_leaves
 from shardc.compiler.lower.expand.canonicalise_collectives import reduction_of
-from shardc.compiler.lower.lowered import Collective, Kernel, Lowered, memory_analysis
+from shardc.compiler.lower.lowered import Collective, KernelStep, Lowered, memory_analysis
 from shardc.hlo.ir.callbacks import title_of
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -53,7 +53,7 @@ def _check_site(i: Instruction) -> CheckSite:
     return CheckSite(i.attrs["custom_call_target"], i.name, i.source)
 
 
-def _host_call(step: Kernel, lowered: Lowered) -> HostCall:
+def _host_call(step: KernelStep, lowered: Lowered) -> HostCall:
     i = step.instruction
     sides = ((step.operands, [o.shape for o in i.operands]), (step.results, array_leaves(i.shape)))
     operands, results = (

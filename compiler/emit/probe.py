@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from shardc.compiler.emit.profile_steps import EVENTS, make_profile_step
-from shardc.compiler.lower.lowered import Check, Lowered, Step, leaf_steps
+from shardc.compiler.lower.lowered import Lowered, PredicateCheck, Step, leaf_steps
 from shardc.compiler.profile import EVENT_WORDS, HEADER_WORDS, SITE_WORDS, ProfilePlan
 from shardc.native.math.vector import I64, PTR, constant
 from shardc.native.threads.clock import emit_nanoseconds
@@ -23,7 +23,7 @@ class Probe:
 
     def __init__(self, lowered: Lowered) -> None:
         self._lowered = lowered
-        steps = [s for s in leaf_steps(lowered.steps) if not isinstance(s, Check)]
+        steps = [s for s in leaf_steps(lowered.steps) if not isinstance(s, PredicateCheck)]
         self._numbers: dict[Step, int] = {s: n for n, s in enumerate(steps)}
         self._kernels: dict[Step, str] = {}
         self._offset = -(-lowered.plan.arena_bytes // 64) * 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardc.compiler.describe import describe_instruction
-from shardc.compiler.lower.lowered import Await, BufferPlan, Collective, Copy, Kernel, Step
+from shardc.compiler.lower.lowered import AwaitStep, BufferCopy, BufferPlan, Collective, KernelStep, Step
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
 from shardc.compiler.profile import ProfileStep
 
@@ -16,16 +16,16 @@ EVENTS = 1 << 16
 def make_profile_step(step: Step, plan: BufferPlan, kernel: str = "") -> ProfileStep:
     """The site of a leaf step that takes time; ``kernel`` is the native function that it calls."""
     traffic = step_traffic(step, plan)
-    if isinstance(step, Copy):
+    if isinstance(step, BufferCopy):
         name = step.target.name or step.source.name
         what = f"copy of {step.target.shape.plain}"
         return ProfileStep("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
-    if isinstance(step, Await):
+    if isinstance(step, AwaitStep):
         i = step.collective.instruction
         return ProfileStep("await", f"{i.opcode}-done", i.name, describe_instruction(i), "", i.source, "", 0, 0, 0)
-    assert isinstance(step, Kernel | Collective)
+    assert isinstance(step, KernelStep | Collective)
     i = step.instruction
-    kind = "kernel" if isinstance(step, Kernel) else "collective"
+    kind = "kernel" if isinstance(step, KernelStep) else "collective"
     op_name = i.metadata.op_name if i.metadata is not None else ""
     dtype = next((s.dtype.name for s in i.shape.leaves()), "")
     return ProfileStep(

@@ -15,7 +15,18 @@ from shardc.collectives.call.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.executable import DONE, HOST, PASSED_BY, WAIT, failed_check
-from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    BranchStep,
+    Buffer,
+    BufferCopy,
+    Collective,
+    KernelStep,
+    Lowered,
+    PredicateCheck,
+    Step,
+    WhileStep,
+)
 from shardc.native.math.vector import I8, I32, I64, PTR
 
 __all__ = ["SYMBOL", "emit_step"]
@@ -77,15 +88,15 @@ class _StepEmitter:
 
     def _block(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if isinstance(step, Kernel | Copy):
+            if isinstance(step, KernelStep | BufferCopy):
                 self._once(step)
             elif isinstance(step, Collective):
                 self._stop(step, step.index)
-            elif isinstance(step, Await):
+            elif isinstance(step, AwaitStep):
                 self._stop(step, step.collective.index | WAIT)
-            elif isinstance(step, Check):
+            elif isinstance(step, PredicateCheck):
                 self._check(step)
-            elif isinstance(step, Loop):
+            elif isinstance(step, WhileStep):
                 self._loop(step)
             else:
                 self._branch(step)
@@ -108,7 +119,7 @@ class _StepEmitter:
             return base
         return self._builder.gep(base, [ir.Constant(I64, offset)], inbounds=True, source_etype=I8)
 
-    def _once(self, step: Kernel | Copy) -> None:
+    def _once(self, step: KernelStep | BufferCopy) -> None:
         """Do ``step``, unless another device of the process does it for this one."""
         number = self._lowered.once.steps.get(step)
         end = None
@@ -118,7 +129,7 @@ class _StepEmitter:
             bit = self._builder.and_(mask, ir.Constant(I64, 1 << number))
             self._builder.cbranch(self._builder.icmp_unsigned("==", bit, ir.Constant(I64, 0)), do, end)
             self._builder.position_at_end(do)
-        if isinstance(step, Kernel):
+        if isinstance(step, KernelStep):
             self._kernel(step)
         else:
             self._copy(step)
@@ -126,7 +137,7 @@ class _StepEmitter:
             self._builder.branch(end)
             self._builder.position_at_end(end)
 
-    def _kernel(self, step: Kernel) -> None:
+    def _kernel(self, step: KernelStep) -> None:
         if step.instruction.opcode in ("partition-id", "replica-id"):
             self._identity(step)
             return
@@ -143,7 +154,7 @@ class _StepEmitter:
         if self._probe is not None:
             self._probe.passed(self._builder, self._arena, step, kernel)
 
-    def _identity(self, step: Kernel) -> None:
+    def _identity(self, step: KernelStep) -> None:
         """Devices count partitions fastest: device = replica * partitions + partition."""
         partitions = ir.Constant(I32, self._lowered.module.num_partitions)
         partition = step.instruction.opcode == "partition-id"
@@ -151,7 +162,7 @@ class _StepEmitter:
         self._builder.store(operation(self._device, partitions), self._address(step.results[0]))
         self._passed(step)
 
-    def _copy(self, step: Copy) -> None:
+    def _copy(self, step: BufferCopy) -> None:
         plan = self._lowered.plan
         if plan.ref(step.source) == plan.ref(step.target) or not step.target.nbytes:
             return
@@ -159,7 +170,7 @@ class _StepEmitter:
         self._builder.call(self._memmove, [self._address(step.target), self._address(step.source), size])
         self._passed(step, "memmove")
 
-    def _stop(self, step: Collective | Await | Kernel, answer: int) -> None:
+    def _stop(self, step: Collective | AwaitStep | KernelStep, answer: int) -> None:
         """Return ``answer``; the next call goes on behind it, at the resume point ``answer + 1``."""
         after = self._function.append_basic_block(f"after_{answer}")
         self._leave(answer + 1, answer)
@@ -167,14 +178,14 @@ class _StepEmitter:
         self._builder.position_at_end(after)
         self._passed(step)
 
-    def _check(self, step: Check) -> None:
+    def _check(self, step: PredicateCheck) -> None:
         failed, passed = (self._function.append_basic_block(f"check_{part}") for part in ("failed", "passed"))
         self._builder.cbranch(self._truth(step.predicate), passed, failed)
         self._builder.position_at_end(failed)
         self._leave(0, failed_check(step.index))
         self._builder.position_at_end(passed)
 
-    def _loop(self, step: Loop) -> None:
+    def _loop(self, step: WhileStep) -> None:
         blocks = [self._function.append_basic_block(f"while_{part}") for part in ("condition", "body", "end")]
         condition, body, end = blocks
         self._builder.branch(condition)
@@ -190,7 +201,7 @@ class _StepEmitter:
         byte = self._builder.load(self._address(predicate), typ=I8)
         return self._builder.icmp_unsigned("!=", byte, ir.Constant(I8, 0))
 
-    def _branch(self, step: Branch) -> None:
+    def _branch(self, step: BranchStep) -> None:
         blocks = [self._function.append_basic_block(f"branch_{n}") for n in range(len(step.branches))]
         end = self._function.append_basic_block("branch_end")
         if step.selector.shape.dtype.kind == "pred":

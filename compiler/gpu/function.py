@@ -8,12 +8,12 @@ from functools import cached_property
 
 from llvmlite import ir
 
-from shardc.compiler.elements.affine import Condition
+from shardc.compiler.elements.affine import InRange
 from shardc.compiler.elements.expansions import EXPANSIONS
 from shardc.compiler.elements.fold_emitter import FoldEmitter
 from shardc.compiler.elements.frames import Val, apply
 from shardc.compiler.elements.rules import RULES
-from shardc.compiler.gpu.launches import Argument, Fill, KernelLaunch, Launches
+from shardc.compiler.gpu.launches import Fill, KernelLaunch, LaunchArray, Launches
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
@@ -43,11 +43,11 @@ class GpuEmitter(FoldEmitter):
         self._slots.branch(self._body)
         self.code.leave(self.entry.builder)
 
-    def _condition(self, c: Condition) -> Val:
+    def _condition(self, c: InRange) -> Val:
         """Bounds that lie between vectors hold for all lanes or for none: no masks, which GPUs do not have."""
         return self._uniform(c) or super()._condition(c)
 
-    def _uniform(self, c: Condition) -> Val | None:
+    def _uniform(self, c: InRange) -> Val | None:
         bound = [(self.bound(v), k) for v, k in c.expr.terms]
         wide = [(x, k) for x, k in bound if x.lanes > 1]
         if len(wide) != 1 or wide[0][1] != 1 or not wide[0][0].whole or any(x.value.lanes > 1 for x, _ in bound):
@@ -66,7 +66,7 @@ class GpuEmitter(FoldEmitter):
 class GpuFunction:
     """One kernel function: ``pointer`` of each of its arrays, and what a thread may ask for (``code``)."""
 
-    def __init__(self, kernel: GpuKernel, symbol: str, arrays: Sequence[Argument], threads: int) -> None:
+    def __init__(self, kernel: GpuKernel, symbol: str, arrays: Sequence[LaunchArray], threads: int) -> None:
         self.symbol, self.arrays, self.threads = symbol, tuple(arrays), threads
         self.code = grid_code(kernel.target)
         readonly = [n for n, a in enumerate(arrays) if a.role == "operand" and a.index not in kernel.aliased]
@@ -74,16 +74,16 @@ class GpuFunction:
         self._pointers = dict(zip(self.arrays, self.code.pointers(self.function), strict=True))
         self.device = self.code.device(self.function)
 
-    def pointer(self, array: Argument) -> ir.Value:
+    def pointer(self, array: LaunchArray) -> ir.Value:
         return self._pointers[array]
 
-    def emitter(self, leaves: Mapping[Instruction, Argument]) -> GpuEmitter:
+    def emitter(self, leaves: Mapping[Instruction, LaunchArray]) -> GpuEmitter:
         """An element emitter whose ``leaves`` lie in arrays of this function. One per function; `finish` ends it."""
         return GpuEmitter(self.code, self.function, {i: self.pointer(a) for i, a in leaves.items()})
 
 
 @dataclass
-class _Made:
+class _EmittedLaunches:
     """What there is of a kernel so far: launches, bytes of scratch memory, functions."""
 
     steps: list[KernelLaunch | Fill] = field(default_factory=list)
@@ -110,11 +110,13 @@ class GpuKernel:
         self.target, self.aliased, self.tuning = target, aliased, tuning
         shapes = [s for o in instruction.operands for s in o.shape.leaves()]
         self.result_shapes: list[Shape] = [s for s in instruction.shape.leaves() if s.is_array]
-        self.operands = [Argument("operand", n) for n in range(len(shapes))]
-        self.results = [Argument("result", n) for n in range(len(self.result_shapes))]
-        self._made = _Made()
+        self.operands = [LaunchArray("operand", n) for n in range(len(shapes))]
+        self.results = [LaunchArray("result", n) for n in range(len(self.result_shapes))]
+        self._made = _EmittedLaunches()
 
-    def part(self, instruction: Instruction, operands: Sequence[Argument], results: Sequence[Argument]) -> GpuKernel:
+    def part(
+        self, instruction: Instruction, operands: Sequence[LaunchArray], results: Sequence[LaunchArray]
+    ) -> GpuKernel:
         """A kernel whose launches belong to this one's, on arrays of this one."""
         kernel = GpuKernel(self.module, instruction, self.name, self.target, self.aliased, self.tuning)
         kernel.operands, kernel.results, kernel._made = list(operands), list(results), self._made
@@ -134,7 +136,7 @@ class GpuKernel:
         root = i.replace(operands=tuple(parameters))
         return Computation(i.name, (*parameters, root), root)
 
-    def leaves(self) -> dict[Instruction, Argument]:
+    def leaves(self) -> dict[Instruction, LaunchArray]:
         """The computation's parameters, and the arrays that they are."""
         return dict(zip(self.computation.parameters, self.operands, strict=True))
 
@@ -143,17 +145,17 @@ class GpuKernel:
         array = self.leaves().get(i)
         return array is not None and array.role == "operand" and array.index in self.aliased
 
-    def scratch(self, nbytes: int) -> Argument:
+    def scratch(self, nbytes: int) -> LaunchArray:
         """Uninitialised memory for what one launch leaves to the next."""
         begin = self._made.scratch
         self._made.scratch += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        return Argument("scratch", begin)
+        return LaunchArray("scratch", begin)
 
-    def fill(self, place: Argument, byte: int, nbytes: int) -> None:
+    def fill(self, place: LaunchArray, byte: int, nbytes: int) -> None:
         """Set memory before the next launch."""
         self._made.steps.append(Fill(place, byte, nbytes))
 
-    def function(self, arrays: Sequence[Argument], threads: int) -> GpuFunction:
+    def function(self, arrays: Sequence[LaunchArray], threads: int) -> GpuFunction:
         """A new kernel function on ``arrays`` (each once), for blocks of ``threads``."""
         number = self._made.functions
         symbol = f"{self.name}_{number}" if number else self.name
@@ -161,7 +163,7 @@ class GpuKernel:
         return GpuFunction(self, symbol, arrays, threads)
 
     def launch(
-        self, function: GpuFunction, grid: Sequence[int], shared_bytes: int = 0, arrays: Sequence[Argument] = ()
+        self, function: GpuFunction, grid: Sequence[int], shared_bytes: int = 0, arrays: Sequence[LaunchArray] = ()
     ) -> None:
         """Launch a finished function on a grid of up to three dimensions, behind what was launched before; on
         ``arrays`` instead of those that it was made for, none of which is an operand."""

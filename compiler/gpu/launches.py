@@ -7,11 +7,11 @@ from typing import Literal
 
 from shardc.native.gpu.runtime import LaunchShape
 
-__all__ = ["Argument", "Fill", "KernelLaunch", "Launches"]
+__all__ = ["Fill", "KernelLaunch", "LaunchArray", "Launches"]
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class LaunchArray:
     """An array of a launch: operand leaf or result leaf ``index`` of the instruction, or scratch memory from byte
     ``index`` on (a multiple of 256)."""
 
@@ -25,14 +25,14 @@ class KernelLaunch:
 
     symbol: str
     shape: LaunchShape
-    arguments: tuple[Argument, ...]
+    arguments: tuple[LaunchArray, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
     """``nbytes`` bytes become ``byte``."""
 
-    place: Argument
+    place: LaunchArray
     byte: int
     nbytes: int
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.lower.fuse.fusion_rules import new_part
-from shardc.compiler.lower.lowered import Buffer, Kernel, Lowered
+from shardc.compiler.lower.lowered import Buffer, KernelStep, Lowered
 
-__all__ = ["KernelPlaces", "Places"]
+__all__ = ["ArrayPlaces", "KernelPlaces"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class KernelPlaces:
     copied: tuple[BufferRef, BufferRef] | None = None
 
 
-class Places:
+class ArrayPlaces:
     """The plan of a lowered program. A donated argument and the result that may take its memory count as one place."""
 
     def __init__(self, lowered: Lowered) -> None:
@@ -33,7 +33,7 @@ class Places:
     def ref(self, buffer: Buffer) -> BufferRef:
         return self._plan.ref(buffer)
 
-    def of(self, kernel: Kernel) -> KernelPlaces:
+    def of(self, kernel: KernelStep) -> KernelPlaces:
         """The places of a kernel's arrays. An update finds the array that it changes in its result, or elsewhere for
         certain: what may be either is copied there before (which costs nothing where it is the same memory)."""
         operands, results = self._refs(kernel.operands), self._refs(kernel.results)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.gpu.kernel_set import GpuKernels, HostSymbolCall
-from shardc.compiler.gpu.launches import Argument, Fill, Launches
-from shardc.compiler.gpu.places import KernelPlaces, Places
+from shardc.compiler.gpu.launches import Fill, LaunchArray, Launches
+from shardc.compiler.gpu.places import ArrayPlaces, KernelPlaces
 from shardc.compiler.gpu.products.library_product import LibraryProduct
 from shardc.compiler.gpu_program import (
     AwaitCollective,
@@ -22,7 +22,17 @@ from shardc.compiler.gpu_program import (
     RepeatStep,
     StartCollective,
 )
-from shardc.compiler.lower.lowered import Await, Branch, Check, Collective, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    BranchStep,
+    BufferCopy,
+    Collective,
+    KernelStep,
+    Lowered,
+    PredicateCheck,
+    Step,
+    WhileStep,
+)
 from shardc.costs.kernels.trips import trip_count
 
 __all__ = ["LIBRARY_BYTES", "GpuSteps"]
@@ -38,7 +48,7 @@ class GpuSteps:
 
     def __init__(self, lowered: Lowered, kernels: GpuKernels) -> None:
         self._kernels = kernels
-        self._places = Places(lowered)
+        self._places = ArrayPlaces(lowered)
         self._scratch = -(-lowered.plan.arena_bytes // _ALIGNMENT) * _ALIGNMENT
         self._scratch_bytes = 0
         #: What leaf steps are made from, once each, and which of these each leaf step belongs to (-1: none).
@@ -52,8 +62,8 @@ class GpuSteps:
 
     def _numbered(self, step: Step) -> Sequence[GpuStep]:
         made = self._made(step)
-        if not isinstance(step, Loop | Branch) and made:
-            timed = not isinstance(step, Check)
+        if not isinstance(step, WhileStep | BranchStep) and made:
+            timed = not isinstance(step, PredicateCheck)
             self.sites += [len(self.timed) if timed else -1] * len(made)
             if timed:
                 self.timed.append((step, _code_of(made)))
@@ -61,27 +71,27 @@ class GpuSteps:
 
     def _made(self, step: Step) -> Sequence[GpuStep]:
         ref = self._places.ref
-        if isinstance(step, Kernel):
+        if isinstance(step, KernelStep):
             return self._kernel(step)
-        if isinstance(step, Copy):
+        if isinstance(step, BufferCopy):
             source, target = ref(step.source), ref(step.target)
             return () if source == target or not target.nbytes else (CopyStep(source, target),)
         if isinstance(step, Collective):
             return (StartCollective(step.index),)
-        if isinstance(step, Await):
+        if isinstance(step, AwaitStep):
             return (AwaitCollective(step.collective.index),)
-        if isinstance(step, Check):
+        if isinstance(step, PredicateCheck):
             return (CheckStep(step.index, ref(step.predicate)),)
-        if isinstance(step, Loop):
+        if isinstance(step, WhileStep):
             condition, body = self._block(step.condition), self._block(step.body)
             return (RepeatStep(condition, ref(step.predicate), body, trip_count(step.instruction)),)
         return self._choice(step)
 
-    def _choice(self, step: Branch) -> Sequence[GpuStep]:
+    def _choice(self, step: BranchStep) -> Sequence[GpuStep]:
         logical = step.selector.shape.dtype.kind == "pred"
         return (ChoiceStep(self._places.ref(step.selector), logical, tuple(map(self._block, step.branches))),)
 
-    def _kernel(self, step: Kernel) -> list[GpuStep]:
+    def _kernel(self, step: KernelStep) -> list[GpuStep]:
         """Nothing for a kernel without elements to compute."""
         if not any(r.nbytes for r in step.results):
             return []
@@ -98,7 +108,7 @@ class GpuSteps:
         return out
 
     def _launches(self, made: Launches, places: KernelPlaces, name: str) -> list[GpuStep]:
-        def place(argument: Argument) -> BufferRef:
+        def place(argument: LaunchArray) -> BufferRef:
             if argument.role == "scratch":
                 return self._scratch_ref(argument.index, made.scratch_bytes - argument.index)
             return (places.operands if argument.role == "operand" else places.results)[argument.index]

@@ -17,7 +17,7 @@ from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols
 from shardc.native.llvm.target import host_target
 from shardc.native.threads.pool import PARALLEL, Pool
 
-__all__ = ["HostKernels", "host_kernels", "images_here", "need_device"]
+__all__ = ["LoadedHostKernels", "host_kernels", "images_here", "need_device"]
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 
@@ -57,7 +57,7 @@ def _capability(arch: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class HostKernels:
+class LoadedHostKernels:
     """The kernels of `HostStep` in this process, by symbol: ``function(operands, results, device)``, which takes the
     addresses of two tables of pointers. Their code lives as long as this value."""
 
@@ -65,7 +65,7 @@ class HostKernels:
     keep: tuple[Loaded, Pool | None] | None = None
 
 
-def host_kernels(executable: Executable, config: Config | None = None) -> HostKernels:
+def host_kernels(executable: Executable, config: Config | None = None) -> LoadedHostKernels:
     """Link the host's kernels of ``executable`` into this process; the thread pool that they may use is the process's.
 
     ``config`` has the addresses of the user's own functions. `EnvironmentProblem` for code of another kind of CPU,
@@ -73,7 +73,7 @@ def host_kernels(executable: Executable, config: Config | None = None) -> HostKe
     """
     program = _program(executable)
     if not program.host_objects:
-        return HostKernels({})
+        return LoadedHostKernels({})
     need_machine(executable, program.host)
     needed = undefined_symbols(*program.host_objects)
     addresses = call_addresses(executable, needed, {} if config is None else config.custom_calls)
@@ -82,7 +82,7 @@ def host_kernels(executable: Executable, config: Config | None = None) -> HostKe
         addresses[PARALLEL] = pool.address()
     symbols = sorted({s.symbol for s in leaf_steps(program.steps) if isinstance(s, HostStep)})
     loaded = load_object(program.host_objects, symbols, addresses)
-    return HostKernels({s: _KERNEL(loaded.address(s)) for s in symbols}, (loaded, pool))
+    return LoadedHostKernels({s: _KERNEL(loaded.address(s)) for s in symbols}, (loaded, pool))
 
 
 def _program(executable: Executable) -> GpuProgram:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.assign_buffers import assign_buffers
-from shardc.compiler.lower.buffers.linearise import Leaves, Rule, Walk, array_leaves, linearise_with
+from shardc.compiler.lower.buffers.linearise import Leaves, Linearisation, Rule, array_leaves, linearise_with
 from shardc.compiler.lower.expand.library_calls import equivalent_call
 from shardc.compiler.lower.lowered import Constants, Lowered, Step
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -61,7 +61,7 @@ def lower_as_scheduled(module: Module, mesh: Mesh | None = None) -> Lowered:
         )
     module = module if mesh is None else name_axes(module, mesh)
     reading = _Reading(module)
-    linear = linearise_with(module, Walk(pooled=False, rules=reading.rules()))
+    linear = linearise_with(module, Linearisation(pooled=False, rules=reading.rules()))
     return Lowered(
         module, linear.steps, linear.parameters, linear.results, assign_buffers(linear), Constants(b""),
         notes=tuple(reading.notes()),
@@ -140,10 +140,10 @@ class _Reading:
             attrs["replica_groups"] = ListGroups(groups_of_devices(i, self._partitions, self._replicas))
         return i.replace(attrs=MappingProxyType(attrs))
 
-    def _collective(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _collective(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         return walk.collective(self._resolved(i), operands, steps)
 
-    def _start(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _start(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         if not is_start(i):
             return self._computed_aside(walk, i, operands, steps)
         what = self._resolved(joined(i))
@@ -154,21 +154,21 @@ class _Reading:
         flat = tuple(b for leaves in operands for b in leaves)
         return _as_tuple(walk, i, flat, results)
 
-    def _done(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _done(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         start = _first(i)
         if start in self._inlined:
             return self._inlined[start]
         values = walk.awaited(start, steps) if is_done(i) else None
         return _second(i, operands[0]) if values is None else values
 
-    def _computed_aside(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _computed_aside(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """Asynchronous computation, on another stream or thread."""
         self._other["asynchronous computations, done where they start"] += 1
         values = self._inlined[i] = walk.computation(i.attrs["calls"], operands, steps)
         flat = tuple(b for leaves in operands for b in leaves)
         return _as_tuple(walk, i, flat, values)
 
-    def _send(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _send(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """A permute of one value, if it goes to another device."""
         pairs = transfer_pairs(i)
         value = i.operands[0]
@@ -186,7 +186,7 @@ class _Reading:
             results = walk.started(i, what, flat, steps)
         return _as_tuple(walk, i, flat[0], results)
 
-    def _send_done(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _send_done(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         start = _first(i)
         channel = start.attrs.get("channel_id")
         if self._sends.get(channel, (None, None))[0] is start:
@@ -194,7 +194,7 @@ class _Reading:
             walk.awaited(start, steps)
         return ()
 
-    def _recv_done(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _recv_done(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """What this device receives is what another one sends at the same time."""
         start = _first(i)
         sent, block = self._sends.get(start.attrs.get("channel_id"), (None, None))
@@ -205,11 +205,11 @@ class _Reading:
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
-    def _feed(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _feed(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         self._other["transfers from and to the host, for nothing"] += 1
         return walk.new(i)
 
-    def _copy_start(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _copy_start(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """Its value is the copy, what it is of, and a handle."""
         self._other["asynchronous copies, made where they start"] += 1
         (value,) = i.operands
@@ -218,7 +218,7 @@ class _Reading:
         handles = array_leaves(i.shape)[2 * len(made) :]
         return (*made, *operands[0], *(walk.buffer(s, i.name) for s in handles))
 
-    def _custom_call(self, walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def _custom_call(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         target = str(i.attrs.get("custom_call_target", ""))
         if target in _MARKERS:
             same = len(operands) == 1 and [b.shape for b in operands[0]] == [s.plain for s in array_leaves(i.shape)]
@@ -232,22 +232,22 @@ class _Reading:
         return results
 
 
-def _same(walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+def _same(walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
     return operands[0]
 
 
-def _call(walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+def _call(walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
     """In place, as often as it is called."""
     if len(walk.buffers) > _MOST:
         raise UnsupportedError(f"the program's calls make more than {_MOST} values", where=i.place)
     return walk.computation(i.attrs["to_apply"], operands, steps)
 
 
-def _copy_done(walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+def _copy_done(walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
     return operands[0][: len(array_leaves(i.shape))]
 
 
-def _recv(walk: Walk, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+def _recv(walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
     return walk.new(i)
 
 
@@ -263,7 +263,7 @@ def _first(done: Instruction) -> Instruction:
     return i
 
 
-def _as_tuple(walk: Walk, start: Instruction, operands: Leaves, results: Leaves) -> Leaves:
+def _as_tuple(walk: Linearisation, start: Instruction, operands: Leaves, results: Leaves) -> Leaves:
     """The value of a start: operands, results, and handles; an all-reduce's is its results."""
     handles = array_leaves(start.shape)[len(operands) + len(results) :]
     if start.opcode == "all-reduce-start":

@@ -17,20 +17,20 @@ from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.types import Shape
 
 __all__ = [
-    "Await",
-    "Branch",
+    "AwaitStep",
+    "BranchStep",
     "Buffer",
+    "BufferCopy",
+    "BufferPlacement",
     "BufferPlan",
-    "Check",
     "Collective",
     "Constants",
-    "Copy",
-    "Kernel",
-    "Loop",
+    "KernelStep",
     "Lowered",
     "Once",
-    "Placement",
+    "PredicateCheck",
     "Step",
+    "WhileStep",
     "leaf_steps",
     "memory_analysis",
 ]
@@ -63,7 +63,7 @@ class Buffer:
 
 
 @dataclass(slots=True, eq=False)
-class Kernel:
+class KernelStep:
     """Call of one native kernel. ``in_place`` lists (result, operand) pairs that may be the same memory."""
 
     instruction: Instruction
@@ -73,7 +73,7 @@ class Kernel:
 
 
 @dataclass(slots=True, eq=False)
-class Copy:
+class BufferCopy:
     """``target`` becomes ``source``, byte for byte; nothing when the plan puts both in one place."""
 
     source: Buffer
@@ -84,7 +84,7 @@ class Copy:
 class Collective:
     """A suspension point; ``index`` is what the step returns there. ``in_place`` as for kernels.
 
-    An ``asynchronous`` one only starts here: an `Await` of it follows in the same block.
+    An ``asynchronous`` one only starts here: an `AwaitStep` of it follows in the same block.
     """
 
     index: int
@@ -96,14 +96,14 @@ class Collective:
 
 
 @dataclass(slots=True, eq=False)
-class Await:
+class AwaitStep:
     """Where ``collective``, which was started before, must be done: its operands are free, its results there."""
 
     collective: Collective
 
 
 @dataclass(slots=True, eq=False)
-class Check:
+class PredicateCheck:
     """Stop the run where ``predicate`` is false; ``index`` counts the checks of the program."""
 
     index: int
@@ -112,7 +112,7 @@ class Check:
 
 
 @dataclass(slots=True, eq=False)
-class Loop:
+class WhileStep:
     """``while predicate``: run ``condition``, read ``predicate``, stop when it is false, run ``body``, repeat."""
 
     instruction: Instruction
@@ -122,7 +122,7 @@ class Loop:
 
 
 @dataclass(slots=True, eq=False)
-class Branch:
+class BranchStep:
     """One of ``branches`` by ``selector``: a pred (true takes branch 0) or an s32 index (out of range: the last)."""
 
     instruction: Instruction
@@ -130,16 +130,16 @@ class Branch:
     branches: Sequence[Sequence[Step]]
 
 
-Step = Kernel | Copy | Collective | Await | Check | Loop | Branch
+Step = KernelStep | BufferCopy | Collective | AwaitStep | PredicateCheck | WhileStep | BranchStep
 
 
-def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective | Await | Check]:
+def leaf_steps(steps: Sequence[Step]) -> Iterator[KernelStep | BufferCopy | Collective | AwaitStep | PredicateCheck]:
     """All steps that do something themselves, in program order, loop bodies and branches once."""
     for step in steps:
-        if isinstance(step, Loop):
+        if isinstance(step, WhileStep):
             yield from leaf_steps(step.condition)
             yield from leaf_steps(step.body)
-        elif isinstance(step, Branch):
+        elif isinstance(step, BranchStep):
             for branch in step.branches:
                 yield from leaf_steps(branch)
         else:
@@ -147,7 +147,7 @@ def leaf_steps(steps: Sequence[Step]) -> Iterator[Kernel | Copy | Collective | A
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class BufferPlacement:
     """Where a buffer lies and when: ``first`` and ``last`` are positions of leaf steps in program order."""
 
     ref: BufferRef
@@ -161,7 +161,7 @@ class BufferPlan:
     memory may be the same: the plan holds whether or not the driver passes the same pointer for both. Likewise the
     members of a group may have the same memory for one of the arena's ``sections``."""
 
-    placements: Mapping[Buffer, Placement]
+    placements: Mapping[Buffer, BufferPlacement]
     arena_bytes: int
     aliases: tuple[tuple[int, int], ...] = ()
     sections: tuple[SharedSection, ...] = ()
@@ -214,20 +214,22 @@ class Lowered:
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """Instructions that run as kernels or collectives, in schedule order."""
-        return tuple(s.instruction for s in leaf_steps(self.steps) if not isinstance(s, Copy | Await | Check))
+        return tuple(
+            s.instruction for s in leaf_steps(self.steps) if not isinstance(s, BufferCopy | AwaitStep | PredicateCheck)
+        )
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
         return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Collective))
 
     @property
-    def checks(self) -> tuple[Check, ...]:
-        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Check))
+    def checks(self) -> tuple[PredicateCheck, ...]:
+        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, PredicateCheck))
 
     @property
-    def hosts(self) -> tuple[Kernel, ...]:
+    def hosts(self) -> tuple[KernelStep, ...]:
         """The calls of Python: steps at which the program stops, by number."""
-        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, Kernel) and is_callback(s.instruction))
+        return tuple(s for s in leaf_steps(self.steps) if isinstance(s, KernelStep) and is_callback(s.instruction))
 
 
 def memory_analysis(lowered: Lowered) -> dict[str, int]:

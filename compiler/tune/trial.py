@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import ARENA_HEADER, Executable
 from shardc.compiler.lower.fuse.fusion_rules import new_part
-from shardc.compiler.lower.lowered import Kernel
+from shardc.compiler.lower.lowered import KernelStep
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import Shape
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object, new_module
@@ -53,7 +53,7 @@ def compare(runs: Sequence[Callable[[], None]], deadline: float) -> list[float]:
 class KernelTrial:
     """One kernel of a program, compiled with any tuning, on the same random operands."""
 
-    def __init__(self, step: Kernel, target: Target, pool: Pool) -> None:
+    def __init__(self, step: KernelStep, target: Target, pool: Pool) -> None:
         self._instruction = step.instruction
         self._target = target
         self._pool = pool

@@ -28,7 +28,7 @@ from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import Executable
 from shardc.compiler.kernel_key import kernel_key
 from shardc.compiler.load.step import step_pool
-from shardc.compiler.lower.lowered import Kernel, Lowered, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
 from shardc.compiler.tune.trial import KernelTrial, StepTrial, compare
@@ -111,7 +111,7 @@ def tune(module: Module, place: Workplace) -> TuningChoice:
     if kept is not None:
         return kept
     deadline = time.monotonic() + place.config.tune
-    steps = _Steps(place, deadline) if _may_run(module) else None
+    steps = _StepTrials(place, deadline) if _may_run(module) else None
     program = DEFAULT if steps is None else steps.best_program(deadline - place.config.tune / 2)
     lowered = lower(module, place.config, passes=tuned_passes(PASSES, program))
     end = deadline - (0.0 if steps is None else 3 * steps.each)
@@ -126,7 +126,7 @@ def tune(module: Module, place: Workplace) -> TuningChoice:
 # -- the program ---------------------------------------------------------------------------------------------------
 
 
-class _Steps:
+class _StepTrials:
     """Whole steps of the program that is tuned, on random data."""
 
     def __init__(self, place: Workplace, deadline: float) -> None:
@@ -178,9 +178,9 @@ def _best_kernels(
 ) -> tuple[dict[str, Tuning], dict[str, str]]:
     """Choices by kernel, and what these kernels hold."""
     weights: dict[str, float] = {}
-    first: dict[str, Kernel] = {}
+    first: dict[str, KernelStep] = {}
     for step in leaf_steps(lowered.steps):
-        if isinstance(step, Kernel) and _may_be_timed(step.instruction):
+        if isinstance(step, KernelStep) and _may_be_timed(step.instruction):
             key = kernel_key(step.instruction)
             traffic = step_traffic(step, lowered.plan)
             seconds = max((traffic.read + traffic.written) / _BYTES, traffic.flops / _FLOPS)
@@ -201,7 +201,7 @@ def _may_be_timed(i: Instruction) -> bool:
     return not any(inner.opcode in ("while", "custom-call", "call") for c in called for inner in c)
 
 
-def _kernel(step: Kernel, key: str, program: Tuning, place: Workplace, deadline: float) -> Tuning | None:
+def _kernel(step: KernelStep, key: str, program: Tuning, place: Workplace, deadline: float) -> Tuning | None:
     """The kernel's kept choice, or the best found before the deadline; None when there is no time at all."""
     name = kernel_digest(key, place.machine, place.threads, tuple(program.changes().items()))
     kept = _read(name, place)

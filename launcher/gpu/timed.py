@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.compiler.gpu_program import GpuProgram, GpuStep, leaf_steps
-from shardc.compiler.profile import ProfilePlan, Record
+from shardc.compiler.profile import ProfilePlan, StepRecord
 from shardc.native.gpu.runtime import Event, Runtime, Stream
 
 __all__ = ["Timed"]
@@ -75,12 +75,12 @@ class Timed:
     def _event(self) -> Event:
         return self._spare.pop() if self._spare else self._runtime.event(timed=True)
 
-    def records(self) -> dict[int, Record]:
+    def records(self) -> dict[int, StepRecord]:
         """What was recorded since `clear`, when it is done; times are of the monotonic clock, in nanoseconds."""
         self._runtime.synchronize()
         return {device: self._record(device) for device in self._spans}
 
-    def _record(self, device: int) -> Record:
+    def _record(self, device: int) -> StepRecord:
         spans, base, sites = self._spans[device], self._base, len(self._plan.sites)
         calls, spent = np.zeros(sites, np.int64), np.zeros(sites, np.int64)
         events = np.zeros((len(spans), 3), np.int64)
@@ -90,4 +90,4 @@ class Timed:
             row[:] = span.site, self._began + begin, self._began + end
             calls[span.site] += span.counts
             spent[span.site] += end - begin
-        return Record(calls, spent, events, self._dropped[device])
+        return StepRecord(calls, spent, events, self._dropped[device])

@@ -7,7 +7,7 @@ import pytest
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
-from shardc.compiler.lower.schedule.order import Order, peak_bytes_of
+from shardc.compiler.lower.schedule.order import OrderForMemory, peak_bytes_of
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import SUM, check, program
@@ -21,7 +21,7 @@ CONTRACT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 def before_and_after(module: Module) -> tuple[Module, Module]:
     """Without and with the pass; the compiled program computes what the evaluator does."""
     check(module, tolerance=1e-4)
-    before = Order().run(Fuse().run(Simplify().run(module)))
+    before = OrderForMemory().run(Fuse().run(Simplify().run(module)))
     after = ComputeEarly().run(before)
     return before, after
 
@@ -76,7 +76,7 @@ def test_products_stay_products() -> None:
     shape = ", ".join([SIDE] * 6)
     module = program("\n".join([*lines, f"ROOT r = ({shape}) tuple({results})"]), SUM)
     check(module, tolerance=1e-4)
-    before = Order().run(Fuse().run(FuseProducts().run(Simplify().run(module))))
+    before = OrderForMemory().run(Fuse().run(FuseProducts().run(Simplify().run(module))))
     after = ComputeEarly().run(before)
     assert peak_bytes_of(after.entry) < peak_bytes_of(before.entry)
     for i in after.entry:

@@ -8,7 +8,7 @@ import pytest
 
 from shardc.compiler.lower.described import accelerator_passes, lower_for
 from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
-from shardc.compiler.lower.lowered import Kernel, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.compiler.lower.schedule.kernel_costs import step_times
 from shardc.compiler.lower.schedule.step_traffic import work_of
@@ -35,8 +35,8 @@ def moved(body: str) -> list[str]:
     return [i.opcode for i in after.entry if i.opcode != "parameter"]
 
 
-def kernels(module: Module) -> list[Kernel]:
-    return [s for s in leaf_steps(lower_for(module, H100).steps) if isinstance(s, Kernel)]
+def kernels(module: Module) -> list[KernelStep]:
+    return [s for s in leaf_steps(lower_for(module, H100).steps) if isinstance(s, KernelStep)]
 
 
 def test_operands_change_their_form_on_the_way() -> None:
@@ -121,7 +121,7 @@ def test_times_of_steps_and_what_was_measured() -> None:
     lowered = lower_for(module, H100)
     (time,) = [t for t in step_times(lowered, H100).values() if t.seconds]
     assert time.limit == "launch"
-    (name,) = [s.instruction.name for s in leaf_steps(lowered.steps) if isinstance(s, Kernel)]
+    (name,) = [s.instruction.name for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep)]
     assert sum(t.seconds for t in step_times(lowered, H100, {name: 0.25}).values()) == 0.25
 
 

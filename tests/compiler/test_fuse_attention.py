@@ -10,7 +10,7 @@ import pytest
 
 from shardc.compiler.lower.described import lower_for
 from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
-from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
+from shardc.compiler.lower.lowered import KernelStep, leaf_steps, memory_analysis
 from shardc.compiler.lower.schedule.kernel_costs import step_times
 from shardc.compiler.lower.schedule.step_traffic import work_of
 from shardc.costs.machines.machine import load_machine
@@ -170,7 +170,7 @@ def test_forms_that_jax_programs_take(name: str, train: bool) -> None:
     """Forward and backward pass are kernels without scores in memory, and give what the program gives."""
     module = _module(FORMS[name], train=train)
     lowered = lower_for(module, load_machine("h100-dgx"))
-    kernels = [s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel)]
+    kernels = [s for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep)]
     attention = [s for s in kernels if s.instruction.name.startswith("fused_attention")]
     assert len(attention) == 1 + train
     scores = 4 * T * T * 4
@@ -184,7 +184,7 @@ def test_bytes_and_operations_by_hand() -> None:
     """The forward kernel reads q, k, v and writes the result; two products of 4 heads. The backward one makes five:
     the scores again, gradients of weights, values, queries and keys."""
     lowered = lower_for(_module(_spelled, train=True), load_machine("tpu-v5p"))
-    kernels = [s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel)]
+    kernels = [s for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep)]
     forward, backward = [s for s in kernels if s.instruction.name.startswith("fused_attention")]
     one, product = T * 4 * H * 4, 2 * 4 * T * T * H
     first, second = work_of(forward), work_of(backward)

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import shardc
-from shardc.compiler.lower.lowered import Copy, Kernel, leaf_steps
+from shardc.compiler.lower.lowered import BufferCopy, KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.ir.ir import Module
 from tests.compiler.checking import check
@@ -29,7 +29,7 @@ INDEX = jax.ShapeDtypeStruct((), np.int32)
 
 def kernels(module: Module) -> list[str]:
     """Opcodes of the kernels; of fusions, of their roots."""
-    steps = [s.instruction for s in leaf_steps(lower(module).steps) if isinstance(s, Kernel)]
+    steps = [s.instruction for s in leaf_steps(lower(module).steps) if isinstance(s, KernelStep)]
     return [i.attrs["calls"].root.opcode if i.opcode == "fusion" else i.opcode for i in steps]
 
 
@@ -55,7 +55,7 @@ def test_a_loop_stacks_its_results_without_copies() -> None:
     module = from_jax(f, floats(40), floats(30, 40))
     assert "dynamic-update-slice" in kernels(module)
     plan = lower(module).plan
-    moved = [s for s in leaf_steps(lower(module).steps) if isinstance(s, Copy) and s.source.nbytes > 30 * 40]
+    moved = [s for s in leaf_steps(lower(module).steps) if isinstance(s, BufferCopy) and s.source.nbytes > 30 * 40]
     assert all(plan is not None and s.source.shape == s.target.shape for s in moved)
     check(module)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardc.compiler.lower.buffers.reuse import memory_uses
-from shardc.compiler.lower.lowered import Kernel, Lowered, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.compiler.lower.schedule.host_times import host_times, share_of_host
 from shardc.costs.kernels.kernel_model import KernelTime
@@ -41,7 +41,7 @@ def _lowered(entry: str, types: str, header: str = "") -> Lowered:
 
 def _kernels(lowered: Lowered, devices: int, where: str = RANKS) -> list[KernelTime]:
     times = host_times(lowered, _measured(where), devices)
-    return [times[s] for s in leaf_steps(lowered.steps) if isinstance(s, Kernel)]
+    return [times[s] for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep)]
 
 
 def _map(opcode: str, n: int, header: str = "") -> Lowered:
@@ -130,7 +130,7 @@ def test_distances_count_what_lies_between() -> None:
         "\n\n%less (x: f32[], y: f32[]) -> pred[] {\n  %x = f32[] parameter(0)\n  %y = f32[] parameter(1)\n"
         "  ROOT %z = pred[] compare(%x, %y), direction=LT\n}",
     )
-    uses = {s.instruction.opcode: u for s, u in memory_uses(lowered).items() if isinstance(s, Kernel)}
+    uses = {s.instruction.opcode: u for s, u in memory_uses(lowered).items() if isinstance(s, KernelStep)}
     whole = sum(b.nbytes for b in (*lowered.parameters, *lowered.results)) + lowered.plan.arena_bytes
     assert all(u.nbytes <= u.distance <= whole for found in uses.values() for u in found)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardc.compiler.lower.buffers.liveness import Liveness, live_ranges
-from shardc.compiler.lower.lowered import Branch, Buffer, Copy, Loop, Step
+from shardc.compiler.lower.lowered import BranchStep, Buffer, BufferCopy, Step, WhileStep
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import array_shape
 
@@ -22,13 +22,13 @@ def grown(r: random.Random, buffers: Sequence[Buffer], depth: int) -> list[Step]
     for _ in range(r.randint(1, 3)):
         kind = r.random() if depth else 1.0
         if kind < 0.3:
-            condition = [Copy(r.choice(buffers), r.choice(buffers)) for _ in range(r.randint(0, 2))]
-            steps.append(Loop(NOBODY, condition, r.choice(buffers), grown(r, buffers, depth - 1)))
+            condition = [BufferCopy(r.choice(buffers), r.choice(buffers)) for _ in range(r.randint(0, 2))]
+            steps.append(WhileStep(NOBODY, condition, r.choice(buffers), grown(r, buffers, depth - 1)))
         elif kind < 0.5:
             branches = [grown(r, buffers, depth - 1) for _ in range(r.randint(1, 3))]
-            steps.append(Branch(NOBODY, r.choice(buffers), branches))
+            steps.append(BranchStep(NOBODY, r.choice(buffers), branches))
         else:
-            steps.append(Copy(r.choice(buffers), r.choice(buffers)))
+            steps.append(BufferCopy(r.choice(buffers), r.choice(buffers)))
     return steps
 
 
@@ -45,17 +45,17 @@ class Flow:
         """The first position of a block behind which ``then`` follows."""
         for step in reversed(steps):
             place = self.positions[step]
-            if isinstance(step, Loop):
+            if isinstance(step, WhileStep):
                 self.choices.add(place)
                 start = self.block(step.condition, place)
                 self.nodes[place] = ({step.predicate}, set(), [self.block(step.body, start), then])
                 then = start
-            elif isinstance(step, Branch):
+            elif isinstance(step, BranchStep):
                 self.choices.add(place)
                 self.nodes[place] = ({step.selector}, set(), [self.block(b, then) for b in step.branches])
                 then = place
             else:
-                assert isinstance(step, Copy)
+                assert isinstance(step, BufferCopy)
                 self.nodes[place] = ({step.source}, {step.target}, [then])
                 then = place
         return then
@@ -94,9 +94,9 @@ def test_live_ranges_are_those_of_the_graph(block: int) -> None:
 
 def nested(depth: int) -> Liveness:
     x, y, p = (Buffer(n, array_shape("f32", 4)) for n in range(3))
-    steps: list[Step] = [Copy(x, y)]
+    steps: list[Step] = [BufferCopy(x, y)]
     for _ in range(depth):
-        steps = [Loop(NOBODY, [Copy(y, p)], p, [Copy(x, y), *steps, Copy(y, x)])]
+        steps = [WhileStep(NOBODY, [BufferCopy(y, p)], p, [BufferCopy(x, y), *steps, BufferCopy(y, x)])]
     return live_ranges(steps, [x])
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardc
-from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
+from shardc.compiler.lower.lowered import KernelStep, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import Builder, binary_computation, make_module
@@ -21,7 +21,7 @@ from tests.compiler.checking import assert_close, check, compiled_results, progr
 
 def kernels(module: Module) -> list[str]:
     """Opcodes of the kernels that a module becomes."""
-    return [s.instruction.opcode for s in leaf_steps(lower(module).steps) if isinstance(s, Kernel)]
+    return [s.instruction.opcode for s in leaf_steps(lower(module).steps) if isinstance(s, KernelStep)]
 
 
 def from_jax(f: object, *shapes: tuple[int, ...]) -> Module:

@@ -9,7 +9,7 @@ import pytest
 
 import shardc
 from shardc.compiler.lower.expand.select_scatters import SelectScatters
-from shardc.compiler.lower.lowered import Kernel, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
@@ -69,7 +69,7 @@ def test_the_loss_of_a_classifier_is_one_kernel(mode: str) -> None:
 
     shapes = jax.ShapeDtypeStruct((8, 6), np.float32), jax.ShapeDtypeStruct((8,), np.int32)
     module = shardc.from_jax(jax.jit(f), *shapes).module
-    assert [s.instruction.opcode for s in leaf_steps(lower(module).steps) if isinstance(s, Kernel)] == ["fusion"]
+    assert [s.instruction.opcode for s in leaf_steps(lower(module).steps) if isinstance(s, KernelStep)] == ["fusion"]
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
     x[1, 2], x[4, 3], x[7, 0] = np.inf, -np.inf, np.nan
     check(module, [x, INDICES])
@@ -81,7 +81,7 @@ def test_its_gradient_makes_no_zeros() -> None:
 
     shapes = jax.ShapeDtypeStruct((64, 600), np.float32), jax.ShapeDtypeStruct((64,), np.int32)
     module = shardc.from_jax(jax.jit(f), *shapes).module
-    steps = [s for s in leaf_steps(lower(module).steps) if isinstance(s, Kernel)]
+    steps = [s for s in leaf_steps(lower(module).steps) if isinstance(s, KernelStep)]
     big = [b for s in steps for b in s.results if b.nbytes >= 64 * 600]
     assert len(big) == 1  # the gradient itself
     x = np.random.default_rng(0).standard_normal((64, 600)).astype(np.float32)

@@ -8,7 +8,7 @@ import pytest
 
 from shardc.compiler.lower.buffers.liveness import runs_of
 from shardc.compiler.lower.fuse.fuse import Fuse
-from shardc.compiler.lower.schedule.order import Order, peak_bytes_of
+from shardc.compiler.lower.schedule.order import OrderForMemory, peak_bytes_of
 from shardc.compiler.lower.schedule.orders import ORDERS, Facts
 from shardc.hlo.ir.ir import Computation, Module
 from tests.compiler.checking import check, program
@@ -53,7 +53,7 @@ def test_orders_are_schedules(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_best_is_taken(seed: int) -> None:
     module = Fuse().run(random_program(seed))
-    after = Order().run(module)
+    after = OrderForMemory().run(module)
     tried = [peak_bytes_of(Computation("c", order(Facts(module.entry)), module.entry.root)) for order in ORDERS]
     assert peak_bytes_of(after.entry) == min(*tried, peak_bytes_of(module.entry))
 

@@ -15,7 +15,7 @@ from shardc.compiler.cache.cache import code_settings
 from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.load.step import load_step
-from shardc.compiler.lower.lowered import Await, Collective, leaf_steps, memory_analysis
+from shardc.compiler.lower.lowered import AwaitStep, Collective, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.compiler.lower.schedule.overlap import Overlap, overlap_of
 from shardc.compiler.lower.schedule.schedule import Schedule
@@ -393,7 +393,7 @@ def test_random_programs_lower_within_limits(module: Module, transfers: int) -> 
         if isinstance(step, Collective) and step.asynchronous:
             flying.add(step)
             assert len(flying) <= transfers
-        elif isinstance(step, Await):
+        elif isinstance(step, AwaitStep):
             flying.remove(step.collective)
     assert not flying
     plain = lower(module, NEVER)

@@ -6,19 +6,19 @@ import random
 
 import pytest
 
-from shardc.compiler.lower.buffers.pack import ALIGNMENT, Block, Place, pack
+from shardc.compiler.lower.buffers.pack import ALIGNMENT, LiveBlock, PackedBlock, pack
 from shardc.compiler.lower.lowered import Collective, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower
 from tests.compiler.checking import CHECKED, SUM, program
 
 
-def _random_block(rng: random.Random, positions: int) -> Block:
+def _random_block(rng: random.Random, positions: int) -> LiveBlock:
     first = rng.randrange(positions)
     last = min(positions, first + rng.randrange(1, 8))
     mask = (1 << last) - (1 << first)
     if rng.random() < 0.2:
         mask |= 1 << rng.randrange(positions)
-    return Block(mask, rng.choice((0, 1, 60, 64, 100, 4096, rng.randrange(1, 3000))))
+    return LiveBlock(mask, rng.choice((0, 1, 60, 64, 100, 4096, rng.randrange(1, 3000))))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -27,7 +27,7 @@ def test_blocks_in_use_together_do_not_overlap(seed: int) -> None:
     regions = [_random_block(rng, 30) for _ in range(rng.randrange(4))]
     blocks = [_random_block(rng, 30) for _ in range(rng.randrange(1, 40))]
     places, arena = pack(regions, blocks, 64)
-    held = [(Place(n, 0), r) for n, r in enumerate(regions)] + list(zip(places, blocks, strict=True))
+    held = [(PackedBlock(n, 0), r) for n, r in enumerate(regions)] + list(zip(places, blocks, strict=True))
     for n, (place, block) in enumerate(held):
         size = arena if place.region is None else regions[place.region].nbytes
         assert place.offset % ALIGNMENT == 0
@@ -39,15 +39,17 @@ def test_blocks_in_use_together_do_not_overlap(seed: int) -> None:
 
 
 def test_a_region_holds_what_is_needed_before_it() -> None:
-    regions = [Block(0b1000, 100), Block(0b1000, 256)]
-    places, arena = pack(regions, [Block(0b0011, 100), Block(0b0001, 256), Block(0b0110, 64), Block(0b1100, 64)], 64)
-    assert places[:3] == [Place(0, 0), Place(1, 0), Place(1, 0)] or arena == 128
+    regions = [LiveBlock(0b1000, 100), LiveBlock(0b1000, 256)]
+    places, arena = pack(
+        regions, [LiveBlock(0b0011, 100), LiveBlock(0b0001, 256), LiveBlock(0b0110, 64), LiveBlock(0b1100, 64)], 64
+    )
+    assert places[:3] == [PackedBlock(0, 0), PackedBlock(1, 0), PackedBlock(1, 0)] or arena == 128
     assert places[3].region is None and arena == 128
 
 
 def test_several_orders_are_tried() -> None:
     """Largest first puts the two small ones side by side below and leaves a hole that the last cannot use."""
-    blocks = [Block(0b0111, 128), Block(0b1100, 192), Block(0b0001, 192), Block(0b1000, 128)]
+    blocks = [LiveBlock(0b0111, 128), LiveBlock(0b1100, 192), LiveBlock(0b0001, 192), LiveBlock(0b1000, 128)]
     assert pack([], blocks)[1] == 320
 
 

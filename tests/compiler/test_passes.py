@@ -12,7 +12,7 @@ from shardc.compiler.lower.expand.inline_calls import InlineCalls
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
 from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.schedule.order import Order, peak_bytes_of
+from shardc.compiler.lower.schedule.order import OrderForMemory, peak_bytes_of
 from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
@@ -329,7 +329,7 @@ def test_order_frees_memory_early() -> None:
     lines += [f"r{n} = f32[] reduce(b{n}, z), dimensions={{0}}, to_apply=sum" for n in range(4)]
     lines += ["ROOT t = (f32[], f32[], f32[], f32[]) tuple(r0, r1, r2, r3)"]
     module = program("\n".join(lines))
-    after = Order().run(module)
+    after = OrderForMemory().run(module)
     assert peak_bytes_of(after.entry) < peak_bytes_of(module.entry)
     same_results(module, after)
 

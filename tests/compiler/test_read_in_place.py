@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.lower.fuse.fusion_rules import block_offset, is_block
-from shardc.compiler.lower.lowered import Kernel, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.config import Config
 from shardc.hlo.ir.build import Builder
@@ -25,7 +25,7 @@ STACK = """
 
 def opcodes(module: Module) -> list[str]:
     steps = lower(module, Config(check=True)).steps
-    return [s.instruction.opcode for s in leaf_steps(steps) if isinstance(s, Kernel)]
+    return [s.instruction.opcode for s in leaf_steps(steps) if isinstance(s, KernelStep)]
 
 
 @pytest.mark.parametrize("cut", ["0:1", "2:3", "3:4"])

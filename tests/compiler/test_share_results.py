@@ -8,7 +8,7 @@ import pytest
 
 from shardc.compiler.lower.buffers.assign_buffers import assign_buffers
 from shardc.compiler.lower.buffers.check_plan import check_plan
-from shardc.compiler.lower.buffers.linearise import Linear, linearise
+from shardc.compiler.lower.buffers.linearise import LinearSteps, linearise
 from shardc.compiler.lower.buffers.share_results import share_results
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.pipeline import lower
@@ -19,7 +19,7 @@ GROUPS = "replica_groups={{0,1},{2,3}}, channel_id=%d, use_global_device_ids=tru
 READ = "zero = f32[] constant(0)\nROOT r = f32[300] reduce(g, zero), dimensions={1}, to_apply=sum"
 
 
-def lowered(lines: str) -> tuple[Linear, Lowered]:
+def lowered(lines: str) -> tuple[LinearSteps, Lowered]:
     module = program(lines, header=", num_partitions=4").with_(partitioned=True)
     out = lower(module, CHECKED)
     return linearise(out.module), out

@@ -13,7 +13,7 @@ from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import ARENA_HEADER, Executable
 from shardc.compiler.load.step import load_step
 from shardc.compiler.lower.fuse.fusion_rules import new_part
-from shardc.compiler.lower.lowered import Kernel, leaf_steps, memory_analysis
+from shardc.compiler.lower.lowered import KernelStep, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir.ir import Alias, Module
@@ -132,7 +132,9 @@ def test_nested_loops_that_collect_rows() -> None:
     )
     check(module)
     lowered = lower(module)
-    (update,) = (s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel) and new_part(s.instruction) is not None)
+    (update,) = (
+        s for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep) and new_part(s.instruction) is not None
+    )
     ((result, operand),) = update.in_place
     assert lowered.plan.ref(update.operands[operand]) == lowered.plan.ref(update.results[result])
 

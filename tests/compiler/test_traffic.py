@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.compiler.lower.lowered import Copy, Kernel, leaf_steps
+from shardc.compiler.lower.lowered import BufferCopy, KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.compiler.lower.schedule.step_traffic import Traffic, step_traffic
 from tests.compiler.checking import program
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, str, Traffic]] = {
 def test_kernel(name: str) -> None:
     lines, header, wanted = CASES[name]
     lowered = lower(program(lines, header=header))
-    (kernel,) = (s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel))
+    (kernel,) = (s for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep))
     found = step_traffic(kernel, lowered.plan)
     # Scalars that a kernel reads beside (initial values, indices) do not matter.
     assert abs(found.read - wanted.read) <= 8
@@ -57,5 +57,5 @@ def test_kernel(name: str) -> None:
 
 def test_copies() -> None:
     lowered = lower(program("x = f32[64] parameter(0)\nROOT t = (f32[64], f32[64]) tuple(x, x)"))
-    found = [step_traffic(s, lowered.plan) for s in leaf_steps(lowered.steps) if isinstance(s, Copy)]
+    found = [step_traffic(s, lowered.plan) for s in leaf_steps(lowered.steps) if isinstance(s, BufferCopy)]
     assert found == [Traffic(256, 256)] * 2

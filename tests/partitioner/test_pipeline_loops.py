@@ -11,7 +11,7 @@ import pytest
 from test_optimise import same
 from test_xla import through_xla
 
-from shardc.compiler.lower.lowered import Await, Collective, Kernel, Loop
+from shardc.compiler.lower.lowered import AwaitStep, Collective, KernelStep, WhileStep
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.compiler.lower.schedule.schedule import modelled_timeline
@@ -257,16 +257,16 @@ def test_what_is_pipelined_is_hidden() -> None:
     overlap = Overlap(machine, transfers=1, memory=4.0)
     passes = tuple(replace(p, overlap=overlap) if hasattr(p, "overlap") else p for p in PASSES)
     lowered = lower(piped, passes=passes)
-    (loop,) = (s for s in lowered.steps if isinstance(s, Loop))
+    (loop,) = (s for s in lowered.steps if isinstance(s, WhileStep))
     begun: dict[Collective, int] = {}
     kernels = 0
     for step in loop.body:
         if isinstance(step, Collective):
             begun[step] = kernels
-        elif isinstance(step, Await):
+        elif isinstance(step, AwaitStep):
             assert begun.pop(step.collective) < kernels
-        elif isinstance(step, Kernel):
+        elif isinstance(step, KernelStep):
             kernels += 1
-    assert not begun and sum(isinstance(s, Await) for s in loop.body) == 2
+    assert not begun and sum(isinstance(s, AwaitStep) for s in loop.body) == 2
     before, after = (modelled_timeline(lower(m, passes=passes).module, overlap).seconds for m in (plain, piped))
     assert after < 0.9 * before

@@ -11,29 +11,29 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import Output, emit_map
-from shardc.compiler.cpu.parallel import Part
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask, linear
 from shardc.compiler.elements.arithmetic.registers import memory_type
-from shardc.compiler.elements.convolution_roles import Cut, Reading, Roles, joint_stride, run_length
+from shardc.compiler.elements.convolution_roles import BlockReading, RoleCut, Roles, joint_stride, run_length
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, constant
 
-__all__ = ["Blocks", "Plan", "Range", "moved", "share", "starts_of", "summed", "variants"]
+__all__ = ["BlockRange", "PatchBlocks", "PatchPlan", "moved", "share", "starts_of", "summed", "variants"]
 
 #: Bytes of the input's part that several blocks read which leave room in a core's cache.
 _SHARED_SLAB = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PatchPlan:
     """How the product is cut: blocks of rows and of depth, and into how many sums over depth (0: rows run in parallel).
 
     ``packed``: the kernel lies in memory as (depth..., all features), in the product's type ``kind``.
@@ -41,13 +41,13 @@ class Plan:
 
     roles: Roles
     kind: DType
-    rows: Cut
-    depth: Cut
+    rows: RoleCut
+    depth: RoleCut
     sums: int
     packed: bool
 
 
-class Range(NamedTuple):
+class BlockRange(NamedTuple):
     """A block of rows or of depth: where it starts and its extent, per role."""
 
     starts: Sequence[Expr]
@@ -59,7 +59,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _BlockSource:
     """Memory that holds what a block reads: dimension for dimension the input's, from ``origin``.
 
     The block's own rows and depth start at ``rows`` and ``depth`` of what ``reading`` describes.
@@ -67,7 +67,7 @@ class _Source:
 
     leaf: Instruction
     pointer: ir.Value
-    reading: Reading
+    reading: BlockReading
     origin: Sequence[Expr]
     rows: Sequence[Expr]
     depth: Sequence[Expr]
@@ -97,7 +97,7 @@ def summed(values: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
     return values[0]
 
 
-def starts_of(e: CpuEmitter, frame: Frame, cut: Cut, number: ir.Value) -> tuple[list[Expr], ir.Value]:
+def starts_of(e: CpuEmitter, frame: Frame, cut: RoleCut, number: ir.Value) -> tuple[list[Expr], ir.Value]:
     """Where block ``number`` starts, per role, and the number of its piece of the role that is cut."""
     b = frame.builder
     numbers: list[ir.Value] = []
@@ -115,25 +115,25 @@ def starts_of(e: CpuEmitter, frame: Frame, cut: Cut, number: ir.Value) -> tuple[
     return [*starts, *(Expr() for _ in cut.roles[cut.at + 1 :])], numbers[0]
 
 
-def variants(frame: Frame, cut: Cut, piece: ir.Value) -> Iterator[tuple[Frame, tuple[int, ...]]]:
+def variants(frame: Frame, cut: RoleCut, piece: ir.Value) -> Iterator[tuple[Frame, tuple[int, ...]]]:
     """Code for a block of each extent there is: all equal, or the last piece smaller."""
     if not cut.rest:
         yield frame, cut.sizes()
         return
     for rest, sign in ((False, "!="), (True, "==")):
         is_last = frame.builder.icmp_unsigned(sign, piece, constant(I64, cut.pieces - 1))
-        branch = Branch(frame, is_last)
+        branch = IfBlock(frame, is_last)
         yield branch.frame, cut.sizes(rest)
         branch.close()
 
 
-class Blocks:
+class PatchBlocks:
     """One phase's function: its buffers, and the blocks that it computes into ``out``.
 
     ``out`` has the product's type and the output's layout; None: each block of rows is computed apart and converted.
     """
 
-    def __init__(self, plan: Plan, part: Part, filters: ir.Value, out: ir.Value | None) -> None:
+    def __init__(self, plan: PatchPlan, part: PhaseKernel, filters: ir.Value, out: ir.Value | None) -> None:
         self.plan, self.part, self.filters, self.out = plan, part, filters, out
         self.roles, self.kind = plan.roles, plan.kind
         self.operand = part.instruction.operands[0]
@@ -154,7 +154,7 @@ class Blocks:
             self.block = self._allocate(math.prod(rows.sizes()) * self.roles.features * self.kind.nbytes)
 
     def _reading_bytes(self, rows: tuple[int, ...], depth: tuple[int, ...]) -> int:
-        return math.prod(Reading(self.roles, rows, depth).extents) * self.kind.nbytes
+        return math.prod(BlockReading(self.roles, rows, depth).extents) * self.kind.nbytes
 
     def _allocate(self, nbytes: int) -> ir.Value:
         place = allocate(self.e, nbytes)
@@ -165,54 +165,60 @@ class Blocks:
         release(self.e, self.scratch)
         self.e.finish()
 
-    def whole_depth(self, frame: Frame, group: Expr, rows: Range) -> None:
+    def whole_depth(self, frame: Frame, group: Expr, rows: BlockRange) -> None:
         """One block of rows, all of the depth."""
         cut = self.plan.depth
         none = [Expr()] * len(cut.roles)
-        source = self._copied(frame, group, rows, Range(none, cut.whole())) if self.shares_slab else None
-        loop = Loop(frame, cut.count)
+        source = self._copied(frame, group, rows, BlockRange(none, cut.whole())) if self.shares_slab else None
+        loop = ForLoop(frame, cut.count)
         fresh = loop.frame.builder.icmp_unsigned("==", loop.index, constant(I64, 0))
         starts, piece = starts_of(self.e, loop.frame, cut, loop.index)
         for inner, sizes in variants(loop.frame, cut, piece):
             part = source and replace(source, depth=starts)
-            self._multiply(inner, group, rows, Range(starts, sizes), fresh, part)
+            self._multiply(inner, group, rows, BlockRange(starts, sizes), fresh, part)
         loop.close()
         if self.block is not None:
             self._convert(frame, group, rows)
 
-    def all_rows(self, frame: Frame, depth: Range, fresh: ir.Value) -> None:
+    def all_rows(self, frame: Frame, depth: BlockRange, fresh: ir.Value) -> None:
         """One block of depth, all of the rows (ungrouped)."""
         cut = self.plan.rows
         none = [Expr()] * len(cut.roles)
-        source = self._copied(frame, Expr(), Range(none, cut.whole()), depth) if self.shares_slab else None
-        loop = Loop(frame, cut.count)
+        source = self._copied(frame, Expr(), BlockRange(none, cut.whole()), depth) if self.shares_slab else None
+        loop = ForLoop(frame, cut.count)
         starts, piece = starts_of(self.e, loop.frame, cut, loop.index)
         for inner, sizes in variants(loop.frame, cut, piece):
             part = source and replace(source, rows=starts)
-            self._multiply(inner, Expr(), Range(starts, sizes), depth, fresh, part)
+            self._multiply(inner, Expr(), BlockRange(starts, sizes), depth, fresh, part)
         loop.close()
 
     # What is read.
 
-    def _copied(self, frame: Frame, group: Expr, rows: Range, depth: Range) -> _Source:
+    def _copied(self, frame: Frame, group: Expr, rows: BlockRange, depth: BlockRange) -> _BlockSource:
         assert self.slab is not None
-        reading = Reading(self.roles, rows.sizes, depth.sizes)
+        reading = BlockReading(self.roles, rows.sizes, depth.sizes)
         slab = Slab(self.operand, reading.extents, self.kind, self.slab, self.roles.dilation)
         slab.fill(self.e, frame, reading.origin(group, rows.starts, depth.starts))
         self.e.with_leaf(slab.leaf, self.slab, frame)
         zeros = [Expr()] * len(rows.sizes)
-        return _Source(slab.leaf, self.slab, reading, [Expr()] * self.roles.input.rank, zeros, zeros)
+        return _BlockSource(slab.leaf, self.slab, reading, [Expr()] * self.roles.input.rank, zeros, zeros)
 
-    def _in_place(self, frame: Frame, group: Expr, rows: Range, depth: Range) -> _Source:
-        reading = Reading(self.roles, rows.sizes, depth.sizes)
+    def _in_place(self, frame: Frame, group: Expr, rows: BlockRange, depth: BlockRange) -> _BlockSource:
+        reading = BlockReading(self.roles, rows.sizes, depth.sizes)
         origin = reading.origin(group, rows.starts, depth.starts)
         zeros = [Expr()] * len(rows.sizes)
-        return _Source(self.operand, self.part.operands[0], reading, origin, zeros, zeros)
+        return _BlockSource(self.operand, self.part.operands[0], reading, origin, zeros, zeros)
 
     # The product.
 
     def _multiply(
-        self, frame: Frame, group: Expr, rows: Range, depth: Range, fresh: ir.Value, source: _Source | None
+        self,
+        frame: Frame,
+        group: Expr,
+        rows: BlockRange,
+        depth: BlockRange,
+        fresh: ir.Value,
+        source: _BlockSource | None,
     ) -> None:
         """Patches of a block times its part of the kernel: overwrites the result if ``fresh``, else adds to it."""
         if source is None:
@@ -248,7 +254,7 @@ class Blocks:
             offset = b.mul(offset, constant(I64, 2))
         return b.gep(matrix.pointer, [offset], source_etype=memory_type(self.kind))
 
-    def _as_it_lies(self, source: _Source, rows: Range, depth: Range) -> _Matrix | None:
+    def _as_it_lies(self, source: _BlockSource, rows: BlockRange, depth: BlockRange) -> _Matrix | None:
         """The patches as a matrix in the memory that holds them."""
         down, across = self._strides(source, rows, depth)
         row, column = joint_stride(rows.sizes, down), joint_stride(depth.sizes, across)
@@ -262,13 +268,13 @@ class Blocks:
             return _Matrix(source.pointer, offset, False, column)
         return None
 
-    def _strides(self, source: _Source, rows: Range, depth: Range) -> tuple[list[int], list[int]]:
+    def _strides(self, source: _BlockSource, rows: BlockRange, depth: BlockRange) -> tuple[list[int], list[int]]:
         """Elements that a step of each row and each depth role moves in ``source``."""
         dims = source.leaf.shape.dims
         each = [math.prod(dims[d + 1 :]) for d in range(len(dims))]
         return [r.step * each[r.dim] for r in self.roles.rows], [r.step * each[r.dim] for r in self.roles.depth]
 
-    def _gathered(self, frame: Frame, source: _Source, rows: Range, depth: Range) -> _Matrix:
+    def _gathered(self, frame: Frame, source: _BlockSource, rows: BlockRange, depth: BlockRange) -> _Matrix:
         """The patches copied, so that the longer runs of neighbours stay together."""
         down, across = self._strides(source, rows, depth)
         across_first = run_length(depth.sizes, across) >= run_length(rows.sizes, down)
@@ -280,10 +286,10 @@ class Blocks:
             where = source.index(first, second) if across_first else source.index(second, first)
             return converted(e, e.value(source.leaf, where, mask), source.leaf.shape.dtype, self.kind)
 
-        emit_map(self.e, sizes, [Output(self.patches, array_shape(self.kind, *sizes), element)], frame)
+        emit_map(self.e, sizes, [MapOutput(self.patches, array_shape(self.kind, *sizes), element)], frame)
         return _Matrix(self.patches, Expr(), across_first, depth.area if across_first else rows.area)
 
-    def _filters(self, group: Expr, depth: Range) -> _Matrix:
+    def _filters(self, group: Expr, depth: BlockRange) -> _Matrix:
         """The kernel's part for a block of depth, (depth, features)."""
         roles = self.roles
         features = roles.groups * roles.features
@@ -301,7 +307,7 @@ class Blocks:
             offset = offset + start * math.prod(dims[role.own + 1 :])
         return _Matrix(self.filters, offset, behind == 1, features if behind == 1 else behind)
 
-    def _out(self, group: Expr, rows: Range) -> _Matrix:
+    def _out(self, group: Expr, rows: BlockRange) -> _Matrix:
         """The result's part for a block of rows, (rows, features)."""
         roles = self.roles
         dims = roles.output.dims
@@ -314,7 +320,7 @@ class Blocks:
             offset = offset + start * math.prod(dims[role.own + 1 :])
         return _Matrix(self.out, offset, behind == 1, dims[roles.feature_dim] if behind == 1 else behind)
 
-    def _convert(self, frame: Frame, group: Expr, rows: Range) -> None:
+    def _convert(self, frame: Frame, group: Expr, rows: BlockRange) -> None:
         """A finished block to the result, in its type."""
         roles = self.roles
         assert self.block is not None
@@ -332,7 +338,7 @@ class Blocks:
             where[roles.feature_dim] = feature + group * roles.features
             return tuple(where[d] for d in range(roles.output.rank))
 
-        emit_map(self.e, sizes, [Output(self.part.results[0], roles.output, element, place)], frame)
+        emit_map(self.e, sizes, [MapOutput(self.part.results[0], roles.output, element, place)], frame)
 
 
 @dataclass(frozen=True, slots=True)

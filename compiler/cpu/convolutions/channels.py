@@ -15,12 +15,12 @@ from itertools import product
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.convolutions.blocks import share, starts_of, summed, variants
 from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import Output, emit_map
-from shardc.compiler.cpu.parallel import Part, chunks, phase
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, chunks, phase
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
 from shardc.compiler.elements.arithmetic.registers import memory_type
@@ -29,7 +29,7 @@ from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.convolution_roles import Roles, cut
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Frame, Loop
+from shardc.compiler.elements.frames import ForLoop, Frame
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.math.vector import I64, constant, intrinsic, with_lanes
 
@@ -49,7 +49,7 @@ class Channels:
     ``gradient``: of the kernel, whose taps are the result.
     """
 
-    def __init__(self, kernel: Kernel, roles: Roles, kind: DType, gradient: bool) -> None:
+    def __init__(self, kernel: CpuKernel, roles: Roles, kind: DType, gradient: bool) -> None:
         self.kernel, self.roles, self.kind, self.gradient = kernel, roles, kind, gradient
         self.source, self.other = kernel.instruction.operands
         d = kernel.instruction.attrs["dim_labels"]
@@ -122,7 +122,7 @@ class Channels:
         return [s * math.prod(extents[d + 1 :]) for d, s in enumerate(steps)]
 
 
-def channelwise(kernel: Kernel, roles: Roles, kind: DType) -> Channels | None:
+def channelwise(kernel: CpuKernel, roles: Roles, kind: DType) -> Channels | None:
     """The convolution by channels, where it is one: as many groups as channels and as features."""
     if kind.name not in ("f32", "f64") or roles.groups == 1:
         return None
@@ -133,7 +133,7 @@ def channelwise(kernel: Kernel, roles: Roles, kind: DType) -> Channels | None:
     return found if found.fits else None
 
 
-def emit_channels(kernel: Kernel, e: CpuEmitter, plan: Channels) -> None:
+def emit_channels(kernel: CpuKernel, e: CpuEmitter, plan: Channels) -> None:
     """Phases: the kernel packed and the blocks; or the sums of blocks, and their sum."""
     count = chunks(flops=plan.work / 4, most=min(plan.cut.count, _SUMS if plan.gradient else plan.cut.count))
     if plan.gradient:
@@ -147,7 +147,7 @@ def emit_channels(kernel: Kernel, e: CpuEmitter, plan: Channels) -> None:
     release(e, [place])
 
 
-def _pack(plan: Channels, part: Part) -> None:
+def _pack(plan: Channels, part: PhaseKernel) -> None:
     """Taps as (taps..., channels)."""
     e = part.emitter()
     dims = (*(r.size for r in plan.taps), plan.roles.groups)
@@ -161,11 +161,11 @@ def _pack(plan: Channels, part: Part) -> None:
         return converted(e, value, plan.other.shape.dtype, plan.kind)
 
     shape = array_shape(plan.kind, *dims[:-1], plan.wide)
-    emit_map(e, dims, [Output(part.shared[0], shape, element)])
+    emit_map(e, dims, [MapOutput(part.shared[0], shape, element)])
     e.finish()
 
 
-def _blocks(plan: Channels, count: int, part: Part) -> None:
+def _blocks(plan: Channels, count: int, part: PhaseKernel) -> None:
     """Some of the blocks of positions."""
     e = part.emitter()
     direct = _in_order(plan, plan.roles.output.dtype, [r.own for r in plan.sliding], plan.roles.feature_dim)
@@ -173,7 +173,7 @@ def _blocks(plan: Channels, count: int, part: Part) -> None:
     scratch = [allocate(e, math.prod(plan.extents(plan.cut.sizes())) * plan.kind.nbytes)]
     if not direct:
         scratch.append(allocate(e, math.prod(plan.cut.sizes()) * plan.wide * plan.kind.nbytes))
-    chunk = Loop(e.entry, part.end, 1, part.begin)
+    chunk = ForLoop(e.entry, part.end, 1, part.begin)
     for frame, sizes, starts in _blocks_of(plan, e, chunk, count):
         plan.copied(e, frame, scratch[0], starts, sizes)
         if direct:
@@ -190,12 +190,12 @@ def _blocks(plan: Channels, count: int, part: Part) -> None:
 
 
 def _blocks_of(
-    plan: Channels, e: CpuEmitter, chunk: Loop, count: int
+    plan: Channels, e: CpuEmitter, chunk: ForLoop, count: int
 ) -> Iterator[tuple[Frame, Sequence[int], Sequence[Expr]]]:
     """A loop over the blocks of one of ``count`` chunks: code for each size of a block, and where the block starts."""
     b = chunk.frame.builder
     first, past = share(b, chunk.index, b.add(chunk.index, constant(I64, 1)), plan.cut.count, count)
-    loop = Loop(chunk.frame, past, 1, first)
+    loop = ForLoop(chunk.frame, past, 1, first)
     starts, piece = starts_of(e, loop.frame, plan.cut, loop.index)
     for frame, sizes in variants(loop.frame, plan.cut, piece):
         yield frame, sizes, starts
@@ -263,7 +263,7 @@ def _spread(
     plan: Channels,
     e: CpuEmitter,
     frame: Frame,
-    part: Part,
+    part: PhaseKernel,
     block: ir.Value,
     starts: Sequence[Expr],
     sizes: Sequence[int],
@@ -282,17 +282,17 @@ def _spread(
             where[r.own] = r.at(start + x)
         return tuple(where[d] for d in range(roles.output.rank))
 
-    emit_map(e, (*sizes, roles.groups), [Output(part.results[0], roles.output, element, place)], frame)
+    emit_map(e, (*sizes, roles.groups), [MapOutput(part.results[0], roles.output, element, place)], frame)
 
 
-def _sums(plan: Channels, count: int, part: Part) -> None:
+def _sums(plan: Channels, count: int, part: PhaseKernel) -> None:
     """For chunks of blocks, the sums over their positions: (taps, channels) each."""
     e = part.emitter()
     direct = _in_order(plan, plan.other.shape.dtype, [r.own for r in plan.sliding], plan.roles.kernel_feature_dim)
     scratch = [allocate(e, math.prod(plan.extents(plan.cut.sizes())) * plan.kind.nbytes)]
     if not direct:
         scratch.append(allocate(e, math.prod(plan.cut.sizes()) * plan.wide * plan.kind.nbytes))
-    chunk = Loop(e.entry, part.end, 1, part.begin)
+    chunk = ForLoop(e.entry, part.end, 1, part.begin)
     b = chunk.frame.builder
     size = plan.tap_count * plan.wide
     sums = b.gep(part.shared[0], [b.mul(chunk.index, constant(I64, size))], source_etype=plan.t)
@@ -351,7 +351,7 @@ def _block_sums(
             b.store(b.fadd(before, b.load(slot, typ=plan.vector)), place, align=plan.kind.nbytes)
 
 
-def _add(plan: Channels, count: int, part: Part) -> None:
+def _add(plan: Channels, count: int, part: PhaseKernel) -> None:
     """The chunks' sums, by a fixed tree, to the result."""
     roles = plan.roles
     taps = tuple(r.size for r in plan.taps)
@@ -368,5 +368,5 @@ def _add(plan: Channels, count: int, part: Part) -> None:
         where |= {plan.single.own: Expr(), roles.feature_dim: index[-1]}
         return tuple(where[d] for d in range(roles.output.rank))
 
-    emit_map(e, (*taps, roles.groups), [Output(part.results[0], roles.output, element, place)])
+    emit_map(e, (*taps, roles.groups), [MapOutput(part.results[0], roles.output, element, place)])
     e.finish()

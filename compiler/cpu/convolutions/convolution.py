@@ -12,16 +12,24 @@ from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.convolutions.blocks import Blocks, Plan, Range, share, starts_of, summed, variants
+from shardc.compiler.cpu.body import CpuKernel
+from shardc.compiler.cpu.convolutions.blocks import (
+    BlockRange,
+    PatchBlocks,
+    PatchPlan,
+    share,
+    starts_of,
+    summed,
+    variants,
+)
 from shardc.compiler.cpu.convolutions.channels import channelwise, emit_channels
 from shardc.compiler.cpu.convolutions.slab import parameter
 from shardc.compiler.cpu.convolutions.winograd import emit_square, square
 from shardc.compiler.cpu.convolutions.winograd_weights import emit_square_weights
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import loop_kernel
-from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
-from shardc.compiler.cpu.parallel import Part, chunks, phase
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
 from shardc.compiler.cpu.products.contraction import gemm_type
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
@@ -30,7 +38,7 @@ from shardc.compiler.elements.bits import scalar_op
 from shardc.compiler.elements.convolution_roles import Roles, cut
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Val
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm.blas import UNPACKED
 from shardc.native.math.vector import I64, constant
@@ -43,7 +51,7 @@ _SMALL = 4096
 _SUMS, _MOST_SUMS = 1 << 21, 32
 
 
-def emit_convolution(kernel: Kernel) -> None:
+def emit_convolution(kernel: CpuKernel) -> None:
     """By channels, tiles or patches where the shapes allow, direct loops elsewhere; part by part of a dilated input."""
     i = kernel.instruction
     kind = gemm_type(i)
@@ -64,7 +72,7 @@ def emit_convolution(kernel: Kernel) -> None:
     e.finish()
 
 
-def _emit_part(kernel: Kernel, e: CpuEmitter, roles: Roles, kind: DType) -> None:
+def _emit_part(kernel: CpuKernel, e: CpuEmitter, roles: Roles, kind: DType) -> None:
     channels = channelwise(kernel, roles, kind)
     tiles = square(kernel, roles, kind) if kernel.tuning.winograd else None
     if channels is not None:
@@ -77,11 +85,11 @@ def _emit_part(kernel: Kernel, e: CpuEmitter, roles: Roles, kind: DType) -> None
         emit_square(kernel, e, tiles)
 
 
-def _zeros(count: int, part: Part) -> None:
+def _zeros(count: int, part: PhaseKernel) -> None:
     """For rows that meet nothing."""
     e = part.emitter()
     shape = part.instruction.shape
-    output = Output(part.results[0], shape, lambda e, index, mask: e.constant(0, shape.dtype))
+    output = MapOutput(part.results[0], shape, lambda e, index, mask: e.constant(0, shape.dtype))
     emit_map(e, shape.dims, [output], span=Span(count, part.begin, part.end))
     e.finish()
 
@@ -89,7 +97,7 @@ def _zeros(count: int, part: Part) -> None:
 class _Patches:
     """The kernel of one convolution as products of patches."""
 
-    def __init__(self, kernel: Kernel, roles: Roles, kind: DType) -> None:
+    def __init__(self, kernel: CpuKernel, roles: Roles, kind: DType) -> None:
         self.kernel, self.roles, self.kind = kernel, roles, kind
         self.instruction = kernel.instruction
         packed = self._packs()
@@ -131,7 +139,7 @@ class _Patches:
         small = roles.kernel.nbytes <= max(1 << 20, (roles.input.nbytes + roles.output.nbytes) // 4)
         return not natural and small and roles.row_count >= 32
 
-    def _cut(self, packed: bool) -> Plan:
+    def _cut(self, packed: bool) -> PatchPlan:
         roles = self.roles
         work = self.kernel.tuning.patches // self.kind.nbytes
         if self.kernel.target.vector_bits >= 512 and roles.features <= 1024:
@@ -143,10 +151,10 @@ class _Patches:
             width = rows if work // rows >= 16 else max(1, work // 32)
             by_depth = cut(roles.depth, max(1, work // width), first)
             sums = chunks(products=roles.work, most=min(_MOST_SUMS, _SUMS // result, by_depth.count))
-            return Plan(roles, self.kind, cut(roles.rows, width, roles.first_row()), by_depth, sums, packed)
+            return PatchPlan(roles, self.kind, cut(roles.rows, width, roles.first_row()), by_depth, sums, packed)
         length = depth if work // depth >= 8 else max(1, work // 32)
         by_rows = cut(roles.rows, max(1, work // length), roles.first_row())
-        return Plan(roles, self.kind, by_rows, cut(roles.depth, length, first), 0, packed)
+        return PatchPlan(roles, self.kind, by_rows, cut(roles.depth, length, first), 0, packed)
 
     # Phases.
 
@@ -162,48 +170,48 @@ class _Patches:
             value = e.value(operand, tuple(at[d] for d in range(roles.kernel.rank)), mask)
             return converted(e, value, operand.shape.dtype, self.kind)
 
-        emit_map(e, sizes, [Output(place, array_shape(self.kind, *sizes), element)])
+        emit_map(e, sizes, [MapOutput(place, array_shape(self.kind, *sizes), element)])
 
-    def _rows_part(self, count: int, part: Part) -> None:
+    def _rows_part(self, count: int, part: PhaseKernel) -> None:
         """Chunks of the blocks of rows, each block over the whole depth."""
         plan, groups = self.plan, self.roles.groups
         direct = self.roles.output.dtype is self.kind and not self.roles.scattered
-        blocks = Blocks(plan, part, part.shared[0], part.results[0] if direct else None)
+        blocks = PatchBlocks(plan, part, part.shared[0], part.results[0] if direct else None)
         e = blocks.e
-        chunk = Loop(e.entry, part.end, 1, part.begin)
+        chunk = ForLoop(e.entry, part.end, 1, part.begin)
         first, past = _chunk(chunk, groups * plan.rows.count, count)
-        loop = Loop(chunk.frame, past, 1, first)
+        loop = ForLoop(chunk.frame, past, 1, first)
         b = loop.frame.builder
         group = e.source.loop(groups)
         e.bind(group, Val((b.udiv(loop.index, constant(I64, plan.rows.count)),), loop.frame))
         starts, piece = starts_of(e, loop.frame, plan.rows, b.urem(loop.index, constant(I64, plan.rows.count)))
         for frame, sizes in variants(loop.frame, plan.rows, piece):
-            blocks.whole_depth(frame, Expr.of(group), Range(starts, sizes))
+            blocks.whole_depth(frame, Expr.of(group), BlockRange(starts, sizes))
         loop.close()
         chunk.close()
         blocks.finish()
 
-    def _sum_part(self, part: Part) -> None:
+    def _sum_part(self, part: PhaseKernel) -> None:
         """For chunks of the depth, the sum over each."""
         filters, sums = part.shared
         plan = self.plan
-        blocks = Blocks(plan, part, filters, sums)
+        blocks = PatchBlocks(plan, part, filters, sums)
         e = blocks.e
-        chunk = Loop(e.entry, part.end, 1, part.begin)
+        chunk = ForLoop(e.entry, part.end, 1, part.begin)
         b = chunk.frame.builder
         offset = b.mul(chunk.index, constant(I64, self.roles.output.size * part_count(self.kind)))
         blocks.out = b.gep(sums, [offset], source_etype=memory_type(self.kind))
         first, past = _chunk(chunk, plan.depth.count, plan.sums)
-        loop = Loop(chunk.frame, past, 1, first)
+        loop = ForLoop(chunk.frame, past, 1, first)
         fresh = loop.frame.builder.icmp_unsigned("==", loop.index, first)
         starts, piece = starts_of(e, loop.frame, plan.depth, loop.index)
         for frame, sizes in variants(loop.frame, plan.depth, piece):
-            blocks.all_rows(frame, Range(starts, sizes), fresh)
+            blocks.all_rows(frame, BlockRange(starts, sizes), fresh)
         loop.close()
         chunk.close()
         blocks.finish()
 
-    def _add_part(self, part: Part) -> None:
+    def _add_part(self, part: PhaseKernel) -> None:
         """The sums over parts of the depth, added up by a fixed tree."""
         roles = self.roles
         leaf = parameter(array_shape(self.kind, self.plan.sums, *roles.output.dims))
@@ -216,11 +224,11 @@ class _Patches:
                 e, summed(values, lambda x, y: e.elementwise(total, [x, y])), self.kind, roles.output.dtype
             )
 
-        emit_map(e, roles.output.dims, [Output(part.results[0], roles.output, element)])
+        emit_map(e, roles.output.dims, [MapOutput(part.results[0], roles.output, element)])
         e.finish()
 
 
-def _chunk(chunk: Loop, total: int, count: int) -> tuple[ir.Value, ir.Value]:
+def _chunk(chunk: ForLoop, total: int, count: int) -> tuple[ir.Value, ir.Value]:
     """The part of ``total`` that one chunk of ``count`` takes; never empty: chunks are no more than parts."""
     b = chunk.frame.builder
     return share(b, chunk.index, b.add(chunk.index, constant(I64, 1)), total, count)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.convolutions.winograd_tiles import Grid
+from shardc.compiler.cpu.convolutions.winograd_tiles import WinogradGrid
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.control_flow import counted
@@ -22,10 +22,10 @@ __all__ = ["Taps", "Tiled", "results", "weights"]
 
 
 class Tiled(NamedTuple):
-    """Memory that tiles lie in, as `Grid` says."""
+    """Memory that tiles lie in, as `WinogradGrid` says."""
 
     place: ir.Value
-    grid: Grid
+    grid: WinogradGrid
 
     def row(self, b: ir.IRBuilder, t: ir.Type, image: ir.Value, y: ir.Value, x: int | ir.Value = 0) -> ir.Value:
         """The channels of row ``y`` of an image, from column ``x`` on."""

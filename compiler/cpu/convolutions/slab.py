@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import Output, emit_map
-from shardc.compiler.elements.affine import Condition, Expr, Mask, condition, divmod_expr
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, divmod_expr
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.elements.frames import Frame
@@ -62,7 +62,7 @@ class Slab:
             found = [a.read(e, x) for a, x in zip(axes, index, strict=True)]
             if any(test is False for _, tests in found for test in tests):
                 return e.constant(0, self.kind)
-            conditions = tuple(c for _, tests in found for c in tests if isinstance(c, Condition))
+            conditions = tuple(c for _, tests in found for c in tests if isinstance(c, InRange))
             value = e.value(self.operand, tuple(at for at, _ in found), (*mask, *conditions))
             value = converted(e, value, self.operand.shape.dtype, self.kind)
             return e.choose(conditions, value, e.constant(0, self.kind)) if conditions else value
@@ -70,7 +70,7 @@ class Slab:
         def place(e: Elements, index: Index) -> Index:
             return tuple(axes[d].write(index[d]) for d in self.order)
 
-        emit_map(e, [a.count for a in axes], [Output(self.place, self.shape, element, place)], frame)
+        emit_map(e, [a.count for a in axes], [MapOutput(self.place, self.shape, element, place)], frame)
 
 
 class _Axis:
@@ -87,7 +87,7 @@ class _Axis:
         else:
             self.first, self.count = 0, extent
 
-    def read(self, e: Elements, x: Expr) -> tuple[Expr, list[Condition | bool]]:
+    def read(self, e: Elements, x: Expr) -> tuple[Expr, list[InRange | bool]]:
         """The index in the input, and the conditions under which it exists (False: never)."""
         if self.fixed:
             return x + self.first, []

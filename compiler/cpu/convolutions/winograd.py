@@ -12,25 +12,25 @@ from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.convolutions import direct as conv_direct
 from shardc.compiler.cpu.convolutions.blocks import share, starts_of, variants
 from shardc.compiler.cpu.convolutions.direct import Taps, Tiled
 from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
-from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, Grid, taps, twice
+from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid, taps, twice
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.finite import Watch
-from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
-from shardc.compiler.cpu.parallel import Part, chunks, phase
+from shardc.compiler.cpu.finite import FiniteWatch
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.control_flow import counted
-from shardc.compiler.elements.convolution_roles import Cut, Roles
+from shardc.compiler.elements.convolution_roles import RoleCut, Roles
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Frame, Loop
+from shardc.compiler.elements.frames import ForLoop, Frame
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
 from shardc.native.llvm.blas import UNPACKED
@@ -56,7 +56,7 @@ class Square:
     ``gradient``: of the weights, where the result has the 3x3 positions and the kernel is as large as the images.
     """
 
-    def __init__(self, kernel: Kernel, roles: Roles, kind: DType, gradient: bool) -> None:
+    def __init__(self, kernel: CpuKernel, roles: Roles, kind: DType, gradient: bool) -> None:
         self.kernel, self.roles, self.kind, self.gradient = kernel, roles, kind, gradient
         self.instruction = kernel.instruction
         d = self.instruction.attrs["dim_labels"]
@@ -77,17 +77,17 @@ class Square:
         rows = self.sliding[0].size if self.cut.at == 0 else self.cut.chunk
         self.tiles = (images, -(-rows // 2), -(-self.sliding[1].size // 2))
 
-    def _cut(self) -> Cut:
+    def _cut(self) -> RoleCut:
         high, wide = (-(-r.size // 2) for r in self.sliding)
         count = _BLOCK // (POINTS_OF_TILE * (self.wide + self.features) * self.kind.nbytes)
         count = max(64, min(count, 512))
         all_roles = (self.images, *self.sliding)
         if high * wide > count:
             pieces = -(-high // max(1, count // wide))
-            return Cut(all_roles, 1, 2 * -(-high // pieces))
+            return RoleCut(all_roles, 1, 2 * -(-high // pieces))
         most = max(1, min(self.images.size, count // (high * wide)))
         pieces = -(-self.images.size // most)
-        return Cut(all_roles, 0, -(-self.images.size // pieces))
+        return RoleCut(all_roles, 0, -(-self.images.size // pieces))
 
     @property
     def work(self) -> int:
@@ -110,11 +110,11 @@ class Square:
             out[role.dim] = start + self.roles.base[role.dim] + back
         return tuple(out)
 
-    def grid(self, channels: int) -> Grid:
+    def grid(self, channels: int) -> WinogradGrid:
         """Tiles in memory of their own."""
-        return Grid(self.tiles, 2 * self.tiles[1], 2 * self.tiles[2], channels, self.lanes)
+        return WinogradGrid(self.tiles, 2 * self.tiles[1], 2 * self.tiles[2], channels, self.lanes)
 
-    def copied(self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> Grid:
+    def copied(self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> WinogradGrid:
         """A block of the input with its borders, (images, rows, columns, channels)."""
         images, rows, columns = self.tiles
         order = (self.image_dim, *(r.dim for r in self.sliding), self.channel_dim)
@@ -122,7 +122,7 @@ class Square:
         extents = [sizes[d] for d in range(len(order))]
         slab = Slab(self.instruction.operands[0], extents, self.kind, place, order=order)
         slab.fill(e, frame, self.origin(starts))
-        return Grid(self.tiles, 2 * rows + 2, 2 * columns + 2, self.wide, self.lanes)
+        return WinogradGrid(self.tiles, 2 * rows + 2, 2 * columns + 2, self.wide, self.lanes)
 
     @property
     def copy_bytes(self) -> int:
@@ -130,7 +130,7 @@ class Square:
         return images * (2 * rows + 2) * (2 * columns + 2) * self.wide * self.kind.nbytes
 
 
-def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
+def square(kernel: CpuKernel, roles: Roles, kind: DType) -> Square | None:
     """The convolution by tiles, where it can be and pays: 3x3, one step at a time, enough channels."""
     attrs = kernel.instruction.attrs
     exact = any(p in ("high", "highest") for p in attrs.get("operand_precision", ()))
@@ -153,7 +153,7 @@ def square(kernel: Kernel, roles: Roles, kind: DType) -> Square | None:
     return None
 
 
-def emit_square(kernel: Kernel, e: CpuEmitter, plan: Square) -> None:
+def emit_square(kernel: CpuKernel, e: CpuEmitter, plan: Square) -> None:
     """Forward, and the gradient of the input, which is the same with the kernel turned round."""
     size = plan.wide * plan.features
     shared = [allocate(e, POINTS_OF_TILE * size * plan.kind.nbytes)]
@@ -176,14 +176,14 @@ def _taken_as_lies(plan: Square) -> bool:
     return own == (0, 1, 2, 3) and plan.roles.kernel.dtype is plan.kind and not padded
 
 
-def _taps(plan: Square, part: Part) -> Taps:
+def _taps(plan: Square, part: PhaseKernel) -> Taps:
     """The kernel as it lies, or the copy in that order."""
     if _taken_as_lies(plan):
         return Taps(part.operands[1], tuple(r.step < 0 for r in plan.fixed))
     return Taps(part.shared[1])
 
 
-def _pack(plan: Square, count: int, part: Part) -> None:
+def _pack(plan: Square, count: int, part: PhaseKernel) -> None:
     """The kernel as (3, 3, channels, features), turned back, zeros for channels and features that do not exist."""
     operand = plan.instruction.operands[1]
     e = part.emitter()
@@ -200,11 +200,11 @@ def _pack(plan: Square, count: int, part: Part) -> None:
 
     dims = (plan.channels.size, 3, 3, plan.roles.features)
     shape = array_shape(plan.kind, 3, 3, plan.wide, plan.features)
-    emit_map(e, dims, [Output(part.shared[1], shape, element, place)], span=Span(count, part.begin, part.end))
+    emit_map(e, dims, [MapOutput(part.shared[1], shape, element, place)], span=Span(count, part.begin, part.end))
     e.finish()
 
 
-def _points(plan: Square, count: int, part: Part) -> None:
+def _points(plan: Square, count: int, part: PhaseKernel) -> None:
     """U of some of the taps, (16, channels, features)."""
     source, back = _taps(plan, part)
     e = part.emitter()
@@ -226,11 +226,11 @@ def _points(plan: Square, count: int, part: Part) -> None:
     e.finish()
 
 
-def _forward(plan: Square, count: int, part: Part) -> None:
+def _forward(plan: Square, count: int, part: PhaseKernel) -> None:
     """Some of the blocks of tiles."""
     filters = part.shared[0]
     e = part.emitter()
-    watch = Watch(e, with_lanes(plan.t, plan.lanes))
+    watch = FiniteWatch(e, with_lanes(plan.t, plan.lanes))
     roles, nbytes = plan.roles, plan.kind.nbytes
     tiles = math.prod(plan.tiles)
     sizes = [plan.copy_bytes, *(POINTS_OF_TILE * plan.grid(n).plane * nbytes for n in (plan.wide, plan.features))]
@@ -238,10 +238,10 @@ def _forward(plan: Square, count: int, part: Part) -> None:
     if not direct:
         sizes.append(4 * tiles * plan.features * nbytes)
     slab, inputs, results, *block = scratch = [allocate(e, n) for n in sizes]
-    chunk = Loop(e.entry, part.end, 1, part.begin)
+    chunk = ForLoop(e.entry, part.end, 1, part.begin)
     cb = chunk.frame.builder
     first, past = share(cb, chunk.index, cb.add(chunk.index, constant(I64, 1)), plan.cut.count, count)
-    loop = Loop(chunk.frame, past, 1, first)
+    loop = ForLoop(chunk.frame, past, 1, first)
     frame = loop.frame
     starts, piece = starts_of(e, frame, plan.cut, loop.index)
     copied = plan.copied(e, frame, slab, starts)
@@ -260,7 +260,7 @@ def _forward(plan: Square, count: int, part: Part) -> None:
         offset = starts[0] * plan.sliding[0].size + starts[1]
         offset = offset * (plan.sliding[1].size * plan.features)
         target = frame.builder.gep(part.results[0], [e.index(offset).value], source_etype=plan.t)
-        grid = Grid(plan.tiles, plan.sliding[0].size, plan.sliding[1].size, plan.features, plan.lanes)
+        grid = WinogradGrid(plan.tiles, plan.sliding[0].size, plan.sliding[1].size, plan.features, plan.lanes)
         out = Tiled(target, grid)
     else:
         out = Tiled(block[0], plan.grid(plan.features))
@@ -274,7 +274,7 @@ def _forward(plan: Square, count: int, part: Part) -> None:
         for inner, extents in variants(frame, plan.cut, piece):
             dims = (*extents, roles.features)
             element = lambda e, x, mask: converted(e, e.value(leaf, x, mask), plan.kind, roles.output.dtype)  # noqa: E731
-            emit_map(e, dims, [Output(part.results[0], roles.output, element, partial(_place, plan, starts))], inner)
+            emit_map(e, dims, [MapOutput(part.results[0], roles.output, element, partial(_place, plan, starts))], inner)
     loop.close()
     chunk.close()
     release(e, scratch)

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.finite import Watch
+from shardc.compiler.cpu.finite import FiniteWatch
 from shardc.compiler.elements.control_flow import counted
 from shardc.native.math.vector import I64, constant, with_lanes
 
-__all__ = ["POINTS", "Grid", "inputs", "outputs", "taps"]
+__all__ = ["POINTS", "WinogradGrid", "inputs", "outputs", "taps"]
 
 #: Products per tile along a dimension.
 POINTS = 4
@@ -66,7 +66,7 @@ def twice(b: ir.IRBuilder, square: Sequence[Line], once: Callable[[ir.IRBuilder,
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class WinogradGrid:
     """Tiles (images, rows, columns) of ``channels`` (a multiple of ``lanes``), two outputs apart along both dimensions.
 
     ``height`` and ``width`` are those of the array that tiles lie in, with channels behind.
@@ -112,7 +112,7 @@ class Grid:
 
         self.each(b, body)
 
-    def backward(self, b: ir.IRBuilder, t: ir.Type, source: ir.Value, target: ir.Value, watch: Watch) -> None:
+    def backward(self, b: ir.IRBuilder, t: ir.Type, source: ir.Value, target: ir.Value, watch: FiniteWatch) -> None:
         """2x2 outputs of each tile of sixteen planes, which ``watch`` sees."""
         vector = with_lanes(t, self.lanes)
 

@@ -11,31 +11,31 @@ from functools import partial
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.convolutions import direct as conv_direct
 from shardc.compiler.cpu.convolutions.blocks import share, starts_of, summed
 from shardc.compiler.cpu.convolutions.direct import Tiled
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
 from shardc.compiler.cpu.convolutions.winograd import POINTS_OF_TILE, Square, multiply, step_to
-from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, Grid, outputs, twice
+from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid, outputs, twice
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.finite import Watch
-from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
-from shardc.compiler.cpu.parallel import Part, chunks, phase
+from shardc.compiler.cpu.finite import FiniteWatch
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
 from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Branch, Frame, Loop
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock
 from shardc.hlo.ir.types import array_shape
 from shardc.native.math.vector import I1, I64, constant, with_lanes
 
 __all__ = ["emit_square_weights"]
 
 
-def emit_square_weights(kernel: Kernel, e: CpuEmitter, plan: Square) -> None:
+def emit_square_weights(kernel: CpuKernel, e: CpuEmitter, plan: Square) -> None:
     """The gradient of the weights: sums over tiles."""
     size = plan.wide * plan.features
     sums = allocate(e, plan.sums * POINTS_OF_TILE * size * plan.kind.nbytes)
@@ -47,11 +47,11 @@ def emit_square_weights(kernel: Kernel, e: CpuEmitter, plan: Square) -> None:
     release(e, [sums, result])
 
 
-def _sums(plan: Square, part: Part) -> None:
+def _sums(plan: Square, part: PhaseKernel) -> None:
     """For chunks of the blocks of tiles, the nine sums over each; first by tiles, and again directly if need be."""
     (sums,) = part.shared
     e = part.emitter()
-    watch = Watch(e, with_lanes(plan.t, plan.lanes))
+    watch = FiniteWatch(e, with_lanes(plan.t, plan.lanes))
     nbytes, tiles, size = plan.kind.nbytes, math.prod(plan.tiles), plan.wide * plan.features
     scratch = [allocate(e, plan.copy_bytes)]
     scratch += [allocate(e, POINTS_OF_TILE * plan.grid(n).plane * nbytes) for n in (plan.wide, plan.features)]
@@ -59,16 +59,16 @@ def _sums(plan: Square, part: Part) -> None:
     if not direct:
         scratch.append(allocate(e, 4 * tiles * plan.features * nbytes))
     slab, inputs, filters, *block = scratch
-    chunk = Loop(e.entry, part.end, 1, part.begin)
+    chunk = ForLoop(e.entry, part.end, 1, part.begin)
     cb = chunk.frame.builder
     results = step_to(cb, plan, chunk.index, sums, POINTS_OF_TILE * size)
     first, past = share(cb, chunk.index, cb.add(chunk.index, constant(I64, 1)), plan.cut.count, plan.sums)
     needed = e.slot(I1)
     cb.store(constant(I1, 1), needed)
-    attempt = Loop(chunk.frame, 2)
+    attempt = ForLoop(chunk.frame, 2)
     again = attempt.frame.builder.icmp_unsigned("!=", attempt.index, constant(I64, 0))
-    branch = Branch(attempt.frame, attempt.frame.builder.load(needed))
-    loop = Loop(branch.frame, past, 1, first)
+    branch = IfBlock(attempt.frame, attempt.frame.builder.load(needed))
+    loop = ForLoop(branch.frame, past, 1, first)
     frame = loop.frame
     starts, piece = starts_of(e, frame, plan.cut, loop.index)
     border = Tiled(slab, plan.copied(e, frame, slab, starts))
@@ -76,7 +76,7 @@ def _sums(plan: Square, part: Part) -> None:
         high, wide = (r.size for r in plan.sliding)
         offset = (starts[0] * high + starts[1]) * (wide * plan.features)
         source = frame.builder.gep(part.operands[1], [e.index(offset).value], source_etype=plan.t)
-        given = Tiled(source, Grid(plan.tiles, high, wide, plan.features, plan.lanes))
+        given = Tiled(source, WinogradGrid(plan.tiles, high, wide, plan.features, plan.lanes))
     else:
         _copied_taps(plan, e, frame, block[0], starts)
         given = Tiled(block[0], plan.grid(plan.features))
@@ -113,7 +113,7 @@ def _extents(b: ir.IRBuilder, plan: Square, piece: ir.Value) -> tuple[ir.Value, 
     return of[0], of[1], cut.sizes()[2]
 
 
-def _back(b: ir.IRBuilder, plan: Square, sums: ir.Value, watch: Watch) -> None:
+def _back(b: ir.IRBuilder, plan: Square, sums: ir.Value, watch: FiniteWatch) -> None:
     """Sixteen sums to nine, in place."""
     size = plan.wide * plan.features
     vector = with_lanes(plan.t, plan.lanes)
@@ -147,7 +147,7 @@ def _copied_taps(plan: Square, e: CpuEmitter, frame: Frame, place: ir.Value, sta
     slab.fill(e, frame, tuple(origin[d] for d in dims))
 
 
-def _add(plan: Square, count: int, part: Part) -> None:
+def _add(plan: Square, count: int, part: PhaseKernel) -> None:
     """The sums added up by a fixed tree: (3, 3, channels, features)."""
     sums, result = part.shared
     e = part.emitter()
@@ -164,7 +164,7 @@ def _add(plan: Square, count: int, part: Part) -> None:
     e.finish()
 
 
-def _spread(plan: Square, count: int, part: Part) -> None:
+def _spread(plan: Square, count: int, part: PhaseKernel) -> None:
     """(3, 3, channels, features) to the result, in its order and type."""
     roles = plan.roles
     leaf = parameter(array_shape(plan.kind, 3, 3, plan.wide, plan.features))
@@ -180,6 +180,6 @@ def _spread(plan: Square, count: int, part: Part) -> None:
         return tuple(at[d] for d in range(4))
 
     dims = (plan.channels.size, 3, 3, roles.features)
-    outputs = [Output(part.results[0], roles.output, element, place)]
+    outputs = [MapOutput(part.results[0], roles.output, element, place)]
     emit_map(e, dims, outputs, span=Span(count, part.begin, part.end))
     e.finish()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.fft.transforms import Transform
-from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.convert import convert
@@ -20,7 +20,7 @@ from shardc.native.math.vector import F64, I8, I64, constant, splat, with_lanes
 __all__ = ["emit_fft"]
 
 
-def emit_fft(kernel: Kernel) -> None:
+def emit_fft(kernel: CpuKernel) -> None:
     """All four kinds, of one to three dimensions."""
     i = kernel.instruction
     e = kernel.emitter({})

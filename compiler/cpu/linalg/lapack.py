@@ -8,8 +8,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.loops.updates import copy_unless_same
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
@@ -26,7 +26,7 @@ _CHAR = ir.IntType(8)
 _PARTS: Mapping[str, str] = {"c64": "f32", "c128": "f64"}
 
 
-def emit_lapack(kernel: Kernel) -> None:
+def emit_lapack(kernel: CpuKernel) -> None:
     """Results begin as copies or zeros, then one call per matrix works on them in place."""
     i = kernel.instruction
     routine = LAPACK[i.attrs["custom_call_target"]]
@@ -59,7 +59,7 @@ def step_to(b: ir.IRBuilder, place: ir.Value, number: ir.Value, nbytes: int) -> 
 class _Calls:
     """The call for one matrix of the batch, and the room it needs."""
 
-    def __init__(self, kernel: Kernel, e: CpuEmitter, routine: Routine, batch_rank: int) -> None:
+    def __init__(self, kernel: CpuKernel, e: CpuEmitter, routine: Routine, batch_rank: int) -> None:
         self.e = e
         self.b: ir.IRBuilder = e.entry.builder
         self.routine = routine

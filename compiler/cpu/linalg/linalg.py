@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.linalg.lapack import step_to
-from shardc.compiler.cpu.loops.mapping import Output, emit_map
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
 from shardc.compiler.cpu.loops.updates import copy_unless_same
 from shardc.compiler.cpu.products.contraction import convert_all, scale
 from shardc.compiler.cpu.scratch import allocate, release
@@ -117,7 +117,7 @@ def _solve_loops(e: CpuEmitter, i: Instruction, kind: DType, a: ir.Value, out: i
         s.store(value, out, place)
 
 
-def emit_cholesky(kernel: Kernel) -> None:
+def emit_cholesky(kernel: CpuKernel) -> None:
     """A matrix that is not positive definite becomes NaN; the other triangle is zero."""
     i = kernel.instruction
     n = i.shape.dims[-1]
@@ -147,7 +147,7 @@ def _cholesky_call(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value) 
 
 
 @contextmanager
-def _result(kernel: Kernel, e: CpuEmitter, kind: DType, operand: int) -> Iterator[ir.Value]:
+def _result(kernel: CpuKernel, e: CpuEmitter, kind: DType, operand: int) -> Iterator[ir.Value]:
     """A copy of an operand in BLAS's element type, which becomes the result at the end."""
     i = kernel.instruction
     source = i.operands[operand]
@@ -169,7 +169,7 @@ def widen(e: CpuEmitter, source: Instruction, kind: DType, target: ir.Value) -> 
         return converted(e, e.value(source, index, mask), source.shape.dtype, kind)
 
     shape = source.shape.plain.with_dtype(kind)
-    emit_map(e, shape.dims, [Output(target, shape, element)])
+    emit_map(e, shape.dims, [MapOutput(target, shape, element)])
 
 
 def _clear_triangle(b: ir.IRBuilder, place: ir.Value, row: ir.Value, n: int, kind: DType, *, lower: bool) -> None:
@@ -192,7 +192,7 @@ def _spoil_triangle(e: CpuEmitter, place: ir.Value, n: int, kind: DType, *, lowe
         memory.store(b, nan.parts, place, at, kind, None)
 
 
-def emit_triangular_solve(kernel: Kernel) -> None:
+def emit_triangular_solve(kernel: CpuKernel) -> None:
     """op(a) x = b, or x op(a) = b, in the place of b; narrow floats are solved in f32 and rounded at the end."""
     i = kernel.instruction
     a = i.operands[0]

@@ -10,14 +10,14 @@ from functools import partial
 from llvmlite import ir
 
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.tiles import Tile, side
+from shardc.compiler.cpu.loops.tiles import TransposedTile, side
 from shardc.compiler.cpu.parallel import Span
 from shardc.compiler.cpu.reductions import columns
 from shardc.compiler.cpu.reductions.short_rows import ShortRows, lanes_for
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.elements.elements import Access, Element, Elements, Index, Recorder, bases
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.elements.loop_space import (
     Space,
     bind_group,
@@ -34,7 +34,7 @@ from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I64, constant, intrinsic
 
-__all__ = ["Output", "Span", "can_cut", "emit_map"]
+__all__ = ["MapOutput", "Span", "can_cut", "emit_map"]
 
 #: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 512, 4
@@ -49,7 +49,7 @@ _FEW = 16
 
 
 @dataclass(frozen=True)
-class Output:
+class MapOutput:
     """An array to fill: where, its shape, and its elements.
 
     ``place`` says which index of the array an index of the iteration writes (default: the same). Arrays from
@@ -70,7 +70,7 @@ class Output:
 def emit_map(
     e: CpuEmitter,
     dims: Sequence[int],
-    outputs: Sequence[Output],
+    outputs: Sequence[MapOutput],
     frame: Frame | None = None,
     span: Span | None = None,
 ) -> None:
@@ -82,22 +82,22 @@ def emit_map(
         return
     nest = _Nest.of(e, dims, outputs)
     frame = frame or e.entry
-    guard: Branch | None = None
+    guard: IfBlock | None = None
     share: tuple[ir.Value, ir.Value] | None = None
     cut = None if span is None else nest.cut(span.count)
     if span is not None and cut is None:
-        guard = Branch(frame, frame.builder.icmp_unsigned("==", span.begin, constant(I64, 0)))
+        guard = IfBlock(frame, frame.builder.icmp_unsigned("==", span.begin, constant(I64, 0)))
         frame = guard.frame
     elif span is not None and cut is not None:
         share = span.steps(frame.builder, cut.steps)
-        guard = Branch(frame, frame.builder.icmp_unsigned("<", *share))
+        guard = IfBlock(frame, frame.builder.icmp_unsigned("<", *share))
         frame = guard.frame
     nest.emit(frame, cut, share)
     if guard is not None:
         guard.close()
 
 
-def can_cut(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[Output], count: int) -> bool:
+def can_cut(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput], count: int) -> bool:
     """May `emit_map` do this map in ``count`` chunks? A fold that does not depend on a loop would be done by each."""
     return 0 in dims or _Nest.of(e, dims, outputs).cut(count) is not None
 
@@ -136,7 +136,7 @@ class _Nest:
 
     e: CpuEmitter
     recorder: Recorder
-    body: _Body
+    body: _MapBody
     outer: list[_Level]
     across: _Level | None
     lanes: _Level | None
@@ -144,12 +144,12 @@ class _Nest:
     short_rows: bool = False
 
     @staticmethod
-    def of(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[Output]) -> _Nest:
+    def of(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput]) -> _Nest:
         space, recorder = plan_space(e, dims, [o.element for o in outputs])
         stores = [_offset(e, o, space.index) for o in outputs]
         accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
         groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
-        body = _Body(e, space, outputs, stores, [0] * len(outputs))
+        body = _MapBody(e, space, outputs, stores, [0] * len(outputs))
         if not groups:
             return _Nest(e, recorder, body, [], None, None)
         lanes = _lanes(e, groups, recorder, accesses)
@@ -195,9 +195,9 @@ class _Nest:
     def emit(self, frame: Frame, cut: _Level | None, share: tuple[ir.Value, ir.Value] | None) -> None:
         """The loops; of ``cut`` only the steps from ``share[0]`` up to ``share[1]``, of which there are some."""
         start = frame
-        opened: list[Loop] = []
+        opened: list[ForLoop] = []
         for level in self.outer:
-            loop = Loop(frame, share[1], 1, share[0]) if level is cut and share else Loop(frame, level.size)
+            loop = ForLoop(frame, share[1], 1, share[0]) if level is cut and share else ForLoop(frame, level.size)
             level.bind(self.e, loop.index, loop.frame)
             opened.append(loop)
             frame = loop.frame
@@ -222,10 +222,10 @@ class _Nest:
         if any(self.body.streams):
             start.builder.fence("seq_cst")
 
-    def _row(self, run: _Run) -> None:
+    def _row(self, run: _LoopRun) -> None:
         """The innermost loop: whole vectors, or one masked vector for the rest."""
         assert self.lanes is not None
-        loop = Loop(run.frame, run.end, run.unit, run.begin)
+        loop = ForLoop(run.frame, run.end, run.unit, run.begin)
         lanes, mask = self._width(run)
         bind_group(self.e, self.lanes.group, Val((loop.index,), loop.frame), lanes)
         if self.short_rows:
@@ -235,16 +235,16 @@ class _Nest:
         self.e.folded.clear()
         loop.close()
 
-    def _column_blocks(self, run: _Run) -> None:
+    def _column_blocks(self, run: _LoopRun) -> None:
         """Reductions along other directions than the lanes, a block of columns at a time."""
         assert self.lanes is not None
         e = self.e
         lanes, mask = self._width(run)
-        block = Loop(run.frame, run.end, columns.BLOCK if lanes == run.unit else run.unit, run.begin)
+        block = ForLoop(run.frame, run.end, columns.BLOCK if lanes == run.unit else run.unit, run.begin)
         past = _least(block.frame.builder, block.index, columns.BLOCK, run.end)
         done = columns.Columns(e, self.recorder.folds, mask, self.lanes.group, lanes)
         done.reduce(block.frame, block.index, past)
-        loop = Loop(block.frame, past, lanes, block.index)
+        loop = ForLoop(block.frame, past, lanes, block.index)
         done.bind(Val((loop.index,), loop.frame))
         for n, use in enumerate(self.recorder.folds):
             e.folded[use.key] = partial(done.results, n, loop.frame, loop.index, block.index)
@@ -253,31 +253,31 @@ class _Nest:
         loop.close()
         block.close()
 
-    def _width(self, run: _Run) -> tuple[int, Mask]:
+    def _width(self, run: _LoopRun) -> tuple[int, Mask]:
         """Lanes of a step, and which of them exist."""
         assert self.lanes is not None
         lanes = min(self.lanes.unit, power_above(run.unit))
         return lanes, () if lanes == run.unit else (Rest(counter_of(self.lanes.group), 0, self.lanes.size),)
 
-    def _block(self, tall: _Run, wide: _Run) -> None:
+    def _block(self, tall: _LoopRun, wide: _LoopRun) -> None:
         """Tiles of one size, block by block: lines are read and written whole while they are near."""
         assert self.across is not None
         assert self.lanes is not None
         written, read = self.lanes.grain // wide.unit * wide.unit or wide.unit, self.across.grain
         read = read // tall.unit * tall.unit or tall.unit
-        loops = [Loop(wide.frame, wide.end, written, wide.begin)]
-        loops.append(Loop(loops[-1].frame, tall.end, read, tall.begin))
+        loops = [ForLoop(wide.frame, wide.end, written, wide.begin)]
+        loops.append(ForLoop(loops[-1].frame, tall.end, read, tall.begin))
         past = [
             _least(x.frame.builder, x.index, step, run.end)
             for x, step, run in zip(loops, (written, read), (wide, tall), strict=True)
         ]
-        loops.append(Loop(loops[-1].frame, past[1], tall.unit, loops[1].index))
-        loops.append(Loop(loops[-1].frame, past[0], wide.unit, loops[0].index))
+        loops.append(ForLoop(loops[-1].frame, past[1], tall.unit, loops[1].index))
+        loops.append(ForLoop(loops[-1].frame, past[0], wide.unit, loops[0].index))
         self._tile(loops[-1].frame, tall.unit, loops[2].index, wide, loops[3].index)
         for loop in reversed(loops):
             loop.close()
 
-    def _tile(self, frame: Frame, height: int, first: ir.Value, wide: _Run, at: ir.Value) -> None:
+    def _tile(self, frame: Frame, height: int, first: ir.Value, wide: _LoopRun, at: ir.Value) -> None:
         e, across, inner = self.e, self.across, self.lanes
         assert across is not None
         assert inner is not None
@@ -285,10 +285,10 @@ class _Nest:
         bind_group(e, across.group, Val((first,), frame))
         bind_group(e, inner.group, Val((at,), frame), lanes)
         rolled = self.recorder.operations >= _MANY
-        e.tile = tile = Tile(e, across.group[-1], inner.group[-1], height, lanes, wide.unit, rolled)
+        e.tile = tile = TransposedTile(e, across.group[-1], inner.group[-1], height, lanes, wide.unit, rolled)
         tile.fill(self.recorder.accesses, frame)
         for step in range(1 if rolled else height):
-            loop = Loop(frame, height) if rolled else None
+            loop = ForLoop(frame, height) if rolled else None
             tile.step = step if loop is None else loop.index
             tile.frame = frame if loop is None else loop.frame
             here = tile.frame.builder.add(first, constant(I64, step) if loop is None else loop.index)
@@ -300,42 +300,42 @@ class _Nest:
 
 
 @dataclass
-class _Run:
+class _LoopRun:
     """A part of a loop whose steps are all of one size: from ``begin`` up to ``end`` in steps of ``unit``."""
 
     frame: Frame
     begin: int | ir.Value
     end: int | ir.Value
     unit: int
-    guard: Branch | None = None
+    guard: IfBlock | None = None
 
     def close(self) -> None:
         if self.guard is not None:
             self.guard.close()
 
 
-def _runs(frame: Frame, level: _Level, share: tuple[ir.Value, ir.Value] | None) -> Iterator[_Run]:
+def _runs(frame: Frame, level: _Level, share: tuple[ir.Value, ir.Value] | None) -> Iterator[_LoopRun]:
     """The whole steps of a loop (or of a share of it), then what remains of it, in one smaller step."""
     whole = level.size // level.unit
     rest = level.size % level.unit
     if share is None:
         if whole:
-            yield _Run(frame, 0, whole * level.unit, level.unit)
+            yield _LoopRun(frame, 0, whole * level.unit, level.unit)
         if rest:
-            yield _Run(frame, whole * level.unit, level.size, rest)
+            yield _LoopRun(frame, whole * level.unit, level.size, rest)
         return
     b = frame.builder
     if whole:
         begin, end = (b.mul(x, constant(I64, level.grain)) for x in share)
         end = intrinsic(b, "llvm.umin", I64, [end, constant(I64, whole * level.unit)])
-        guard = Branch(frame, b.icmp_unsigned("<", begin, end))
-        yield _Run(guard.frame, begin, end, level.unit, guard)
+        guard = IfBlock(frame, b.icmp_unsigned("<", begin, end))
+        yield _LoopRun(guard.frame, begin, end, level.unit, guard)
     if rest:
-        last = Branch(frame, frame.builder.icmp_unsigned("==", share[1], constant(I64, level.steps)))
-        yield _Run(last.frame, whole * level.unit, level.size, rest, last)
+        last = IfBlock(frame, frame.builder.icmp_unsigned("==", share[1], constant(I64, level.steps)))
+        yield _LoopRun(last.frame, whole * level.unit, level.size, rest, last)
 
 
-def _grain(recorder: Recorder, outputs: Sequence[Output], lanes: int, across: _Level | None) -> int:
+def _grain(recorder: Recorder, outputs: Sequence[MapOutput], lanes: int, across: _Level | None) -> int:
     """Elements of the innermost loop that stay together: a contiguous run, but few where an element takes long."""
     if across is not None:
         return _BLOCK_WRITTEN * lanes
@@ -385,7 +385,7 @@ def _by_reads(groups: list[list[LoopVar]], accesses: Sequence[Access]) -> list[l
     return [g for _, g in sorted(zip(moved[0], groups, strict=True), key=lambda pair: -pair[0])]
 
 
-def _streamed_lanes(o: Output, offset: Expr, inner: _Level, tiled: bool) -> int:
+def _streamed_lanes(o: MapOutput, offset: Expr, inner: _Level, tiled: bool) -> int:
     """The lanes of the vectors that had better go past the cache: those of large outputs of whole lines; else 0.
 
     A line must be written at once (in a transposing map), or by the vectors that follow each other.
@@ -400,7 +400,7 @@ def _streamed_lanes(o: Output, offset: Expr, inner: _Level, tiled: bool) -> int:
     return inner.unit if plain and not any(c * o.dtype.nbytes % memory.LINE for c in steps) else 0
 
 
-def _offset(e: Elements, o: Output, index: Index) -> Expr:
+def _offset(e: Elements, o: MapOutput, index: Index) -> Expr:
     return linear(index if o.place is None else o.place(e, index), o.shape.dims)
 
 
@@ -425,12 +425,12 @@ def _lanes(e: CpuEmitter, groups: list[list[LoopVar]], recorder: Recorder, acces
 
 
 @dataclass
-class _Body:
+class _MapBody:
     """What an iteration does: evaluate all outputs, then store them; vectors of ``streams`` lanes past the cache."""
 
     e: CpuEmitter
     space: Space
-    outputs: Sequence[Output]
+    outputs: Sequence[MapOutput]
     stores: Sequence[Expr]
     streams: list[int]
 
@@ -441,7 +441,7 @@ class _Body:
             _store(e, frame, o, value, offset, mask, streams)
 
 
-def _store(e: CpuEmitter, frame: Frame, o: Output, value: Val, offset: Expr, mask: Mask, streams: int) -> None:
+def _store(e: CpuEmitter, frame: Frame, o: MapOutput, value: Val, offset: Expr, mask: Mask, streams: int) -> None:
     at, step, lanes, vector = e.split(offset)
     holds = e.mask(mask)
     frame = deepest([at, value] if holds is None else [at, value, holds], frame)

@@ -22,7 +22,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I1, I8, I32, I64, constant, intrinsic, shuffle, vector_constant, with_lanes, zero
 
-__all__ = ["Tile", "side", "transposed"]
+__all__ = ["TransposedTile", "side", "transposed"]
 
 #: Most rows of a square: so many vectors are live at once.
 _MOST = 16
@@ -86,7 +86,7 @@ def _pieces(b: ir.IRBuilder, vectors: list[ir.Value], piece: int, width: int) ->
 
 
 @dataclass
-class Tile:
+class TransposedTile:
     """``height`` steps across by ``lanes`` lanes, of which the first ``live`` exist.
 
     `fill` reads and transposes; then, for each step, `step` is set (a number, or a loop's index: the vectors then lie

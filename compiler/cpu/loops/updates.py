@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel
-from shardc.compiler.cpu.loops.mapping import Output, Span, can_cut, emit_map
-from shardc.compiler.cpu.parallel import Part, chunks, flops_of, phase
+from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, flops_of, phase
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.elements.elements import Element, Elements, Index
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, apply, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, apply, deepest
 from shardc.compiler.elements.indexing import start_position, starts
 from shardc.compiler.elements.loop_space import element_bits, power_above
 from shardc.compiler.elements.scalar_programs import is_scalar_program
@@ -38,7 +38,7 @@ def copy_unless_same(e: CpuEmitter, target: ir.Value, source: ir.Value, nbytes: 
         intrinsic(b, "llvm.memcpy", ir.VoidType(), arguments)
 
 
-def _copy_unless_same(kernel: Kernel, e: CpuEmitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
+def _copy_unless_same(kernel: CpuKernel, e: CpuEmitter, target: ir.Value, source: ir.Value, nbytes: int) -> None:
     """The same, on several threads where it is much."""
     b = e.entry.builder
     count = chunks(nbytes=2 * nbytes, tuning=kernel.tuning)
@@ -49,25 +49,25 @@ def _copy_unless_same(kernel: Kernel, e: CpuEmitter, target: ir.Value, source: i
         phase(kernel, e, count, partial(_copy, nbytes, count), shared=[target, source])
 
 
-def _copy(nbytes: int, count: int, part: Part) -> None:
+def _copy(nbytes: int, count: int, part: PhaseKernel) -> None:
     """A share of a copy: memory as integers, in vectors."""
     target, source = part.shared
     whole = array_shape("u64", nbytes // 8) if nbytes % 8 == 0 else array_shape("u8", nbytes)
     leaf = Instruction("parameter", whole, attrs=MappingProxyType({"index": 0}))
     e = part.emitter({leaf: source})
-    output = Output(target, whole, _value_of(leaf), streamed=part.tuning.streamed)
+    output = MapOutput(target, whole, _value_of(leaf), streamed=part.tuning.streamed)
     emit_map(e, whole.dims, [output], span=Span(count, part.begin, part.end))
     e.finish()
 
 
-def emit_update(kernel: Kernel, computation: Computation) -> None:
+def emit_update(kernel: CpuKernel, computation: Computation) -> None:
     """A fusion whose root is one of the two; what it writes is computed on the way."""
     emit = emit_scatter if computation.root.opcode == "scatter" else emit_dynamic_update_slice
     emit(kernel, computation.root, dict(zip(computation.parameters, kernel.operands, strict=True)))
 
 
 def emit_dynamic_update_slice(
-    kernel: Kernel, root: Instruction | None = None, pointers: Mapping[Instruction, ir.Value] | None = None
+    kernel: CpuKernel, root: Instruction | None = None, pointers: Mapping[Instruction, ir.Value] | None = None
 ) -> None:
     """Copy the operand (unless in place), then write the update over it; ``root``: of a fusion on ``pointers``."""
     i = root or kernel.instruction
@@ -80,10 +80,10 @@ def emit_dynamic_update_slice(
         begin = starts(e, i, 2, operand.shape.dims, update.shape.dims)
         return tuple(x + s for x, s in zip(index, begin, strict=True))
 
-    def output(k: Kernel) -> list[Output]:
-        return [Output(k.results[0], i.shape, _value_of(update), place)]
+    def output(k: CpuKernel) -> list[MapOutput]:
+        return [MapOutput(k.results[0], i.shape, _value_of(update), place)]
 
-    def emit(part: Part) -> None:
+    def emit(part: PhaseKernel) -> None:
         own = part.emitter({o: part.operands[kernel.operands.index(p)] for o, p in pointers.items()})
         emit_map(own, update.shape.dims, output(part), span=Span(count, part.begin, part.end))
         own.finish()
@@ -105,7 +105,7 @@ def _value_of(instruction: Instruction) -> Element:
 
 
 def emit_scatter(
-    kernel: Kernel, root: Instruction | None = None, pointers: Mapping[Instruction, ir.Value] | None = None
+    kernel: CpuKernel, root: Instruction | None = None, pointers: Mapping[Instruction, ir.Value] | None = None
 ) -> None:
     """Copy the operands (unless in place), then apply the updates one after the other, windows in vectors.
 
@@ -138,7 +138,7 @@ def scatter_pieces(i: Instruction, tuning: Tuning = DEFAULT) -> int:
     return max(1, chunks(nbytes=3 * sum(u.shape.nbytes for u in updates), most=_most_stripes(i), tuning=tuning))
 
 
-def _scatter_all(kernel: Kernel, i: Instruction, e: CpuEmitter, pointers: Mapping[Instruction, ir.Value]) -> None:
+def _scatter_all(kernel: CpuKernel, i: Instruction, e: CpuEmitter, pointers: Mapping[Instruction, ir.Value]) -> None:
     """All updates; wide windows are cut across, so that every element sees its updates in their order."""
     count = len(i.operands) // 2
     wide = _width(i)
@@ -148,7 +148,7 @@ def _scatter_all(kernel: Kernel, i: Instruction, e: CpuEmitter, pointers: Mappin
         _Scatter(kernel, i, e, count).emit()
         return
 
-    def emit(part: Part) -> None:
+    def emit(part: PhaseKernel) -> None:
         own = part.emitter({o: part.operands[kernel.operands.index(p)] for o, p in pointers.items()})
         b = own.entry.builder
         begin, end = Span(stripes, part.begin, part.end).steps(b, most)
@@ -165,7 +165,7 @@ class _Scatter:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: CpuKernel,
         i: Instruction,
         e: CpuEmitter,
         count: int,
@@ -188,15 +188,15 @@ class _Scatter:
 
     def emit(self) -> None:
         frame = self.e.entry
-        opened: list[Loop | Branch] = []
+        opened: list[ForLoop | IfBlock] = []
         for d in self.batch:
-            loop = Loop(frame, self.variables[d].size)
+            loop = ForLoop(frame, self.variables[d].size)
             self.e.bind(self.variables[d], Val((loop.index,), loop.frame))
             opened.append(loop)
             frame = loop.frame
         target, fits = self._target(frame)
         if fits is not None:
-            branch = Branch(frame, fits.value)
+            branch = IfBlock(frame, fits.value)
             opened.append(branch)
             frame = branch.frame
         offset = linear(target, self.dims)
@@ -241,9 +241,9 @@ class _Scatter:
         return apply(emit, [raw, self.e.index(begin)], frame)
 
     def _windows(self, frame: Frame, offset: Expr) -> None:
-        loops: list[Loop] = []
+        loops: list[ForLoop] = []
         for d in self.window[:-1]:
-            loop = Loop(frame, self.variables[d].size)
+            loop = ForLoop(frame, self.variables[d].size)
             self.e.bind(self.variables[d], Val((loop.index,), loop.frame))
             loops.append(loop)
             frame = loop.frame
@@ -265,7 +265,7 @@ class _Scatter:
             return
         whole, rest = divmod(v.size, lanes)
         if whole:
-            loop = Loop(frame, whole * lanes, lanes)
+            loop = ForLoop(frame, whole * lanes, lanes)
             e.bind(v, Val((loop.index,), loop.frame), lanes)
             self._combine(loop.frame, offset, lanes, ())
             loop.close()
@@ -275,7 +275,7 @@ class _Scatter:
 
     def _stripe(self, frame: Frame, v: LoopVar, offset: Expr, lanes: int, begin: ir.Value, end: ir.Value) -> None:
         """Elements [begin, end) of a window; ``end`` ends a vector, or the window."""
-        loop = Loop(frame, end, lanes, begin)
+        loop = ForLoop(frame, end, lanes, begin)
         self.e.bind(v, Val((loop.index,), loop.frame), lanes)
         mask = (Rest(Expr.of(v), 0, v.size),) if v.size % lanes else ()
         self._combine(loop.frame, offset, lanes, mask)

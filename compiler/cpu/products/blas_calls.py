@@ -13,11 +13,11 @@ from shardc.hlo.ir.types import DType
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, PTR, constant
 
-__all__ = ["Block", "address", "gemm", "gemm_type", "scale", "transpose_copy"]
+__all__ = ["BlasView", "address", "gemm", "gemm_type", "scale", "transpose_copy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlasView:
     """A matrix in memory: address of its first element, leading dimension, transposed or not."""
 
     pointer: ir.Value
@@ -32,7 +32,13 @@ def gemm_type(i: Instruction) -> DType | None:
 
 
 def gemm(
-    b: ir.IRBuilder, kind: DType, sizes: tuple[ir.Value, int, int], left: Block, right: Block, out: Block, add: ir.Value
+    b: ir.IRBuilder,
+    kind: DType,
+    sizes: tuple[ir.Value, int, int],
+    left: BlasView,
+    right: BlasView,
+    out: BlasView,
+    add: ir.Value,
 ) -> None:
     """``out = left @ right`` of (rows, columns, depth), or ``out += left @ right`` where the i1 ``add`` holds."""
     function = blas.declare_gemm(b.module, kind.name)
@@ -46,7 +52,7 @@ def gemm(
     b.call(function, [c(blas.ROW_MAJOR), *trans, *numbers, scale(b, kind, 1.0), *sides, beta, *target])
 
 
-def transpose_copy(b: ir.IRBuilder, kind: DType, rows: int, columns: int, source: Block, target: Block) -> None:
+def transpose_copy(b: ir.IRBuilder, kind: DType, rows: int, columns: int, source: BlasView, target: BlasView) -> None:
     """``target[column, row] = source[row, column]`` for real types."""
     c = partial(constant, I32)
     number = memory_type(kind)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel, loop_kernel
-from shardc.compiler.cpu.loops.mapping import Output, emit_map
+from shardc.compiler.cpu.function import loop_kernel
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
 from shardc.compiler.cpu.products.blas_calls import gemm_type, scale
 from shardc.compiler.cpu.products.grid import grid
 from shardc.compiler.cpu.products.registers import emit_in_registers, fits_registers, register_pieces
-from shardc.compiler.cpu.products.tiles import Product, emit_product, tile_pieces
+from shardc.compiler.cpu.products.tiles import DotKernel, emit_product, tile_pieces
 from shardc.compiler.elements.affine import Mask
-from shardc.compiler.elements.dot_sides import Sides
+from shardc.compiler.elements.dot_sides import DotSides
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.compiler.tuning import DEFAULT, Tuning
@@ -24,15 +25,15 @@ from shardc.native.llvm.target import Target
 __all__ = ["convert_all", "emit_dot", "emit_fused_dot", "gemm_type", "product_pieces", "scale"]
 
 
-def emit_dot(kernel: Kernel) -> None:
+def emit_dot(kernel: CpuKernel) -> None:
     """A dot by itself."""
     i = kernel.instruction
     kind = gemm_type(i) or i.shape.dtype
     leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(i.operands)]
     dot = i.replace(operands=tuple(leaves))
-    product = Product(dot, (0, 1), leaves, [dot])
+    product = DotKernel(dot, (0, 1), leaves, [dot])
     empty = any(0 in s.dims for s in (i.shape, *(o.shape for o in i.operands)))
-    in_library = gemm_type(i) is not None and Sides(i).work >= SMALL
+    in_library = gemm_type(i) is not None and DotSides(i).work >= SMALL
     if not empty and (in_library or fits_registers(product, kind)):
         _emit(kernel, product, kind)
     else:
@@ -44,8 +45,8 @@ def product_pieces(dot: Instruction, target: Target, tuning: Tuning = DEFAULT) -
     kind = gemm_type(dot) or dot.shape.dtype
     leaves = [Instruction("parameter", o.shape, attrs={"index": n}) for n, o in enumerate(dot.operands)]
     plain = dot.replace(operands=tuple(leaves))
-    sides = Sides(plain)
-    if fits_registers(Product(plain, (0, 1), leaves, [plain]), kind):
+    sides = DotSides(plain)
+    if fits_registers(DotKernel(plain, (0, 1), leaves, [plain]), kind):
         return register_pieces(sides, tuning)
     matrices = [
         side.as_it_lies() if leaf.shape.dtype is kind else None
@@ -54,11 +55,11 @@ def product_pieces(dot: Instruction, target: Target, tuning: Tuning = DEFAULT) -
     return tile_pieces(sides, grid(sides, kind, target, tuning, *matrices), tuning)
 
 
-def _emit(kernel: Kernel, product: Product, kind: DType) -> None:
+def _emit(kernel: CpuKernel, product: DotKernel, kind: DType) -> None:
     (emit_in_registers if fits_registers(product, kind) else emit_product)(kernel, product, kind)
 
 
-def emit_fused_dot(kernel: Kernel) -> None:
+def emit_fused_dot(kernel: CpuKernel) -> None:
     """A fusion of one dot, whose operands are parameters, and elementwise instructions (`lower/fuse_products.py`)."""
     computation = kernel.instruction.attrs["calls"]
     (dot,) = (i for i in computation if i.opcode == "dot")
@@ -67,7 +68,7 @@ def emit_fused_dot(kernel: Kernel) -> None:
     numbers = (dot.operands[0].attrs["index"], dot.operands[1].attrs["index"])
     root = computation.root
     roots = list(root.operands) if root.opcode == "tuple" else [root]
-    _emit(kernel, Product(dot, numbers, computation.parameters, roots), kind)
+    _emit(kernel, DotKernel(dot, numbers, computation.parameters, roots), kind)
 
 
 def convert_all(e: CpuEmitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:
@@ -78,4 +79,4 @@ def convert_all(e: CpuEmitter, source: ir.Value, kind: DType, target: ir.Value, 
     def element(e: Elements, index: Index, mask: Mask) -> object:
         return converted(e, e.value(value, index, mask), kind, shape.dtype)
 
-    emit_map(inner, shape.dims, [Output(target, shape, element)])
+    emit_map(inner, shape.dims, [MapOutput(target, shape, element)])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.compiler.elements.dot_sides import Matrix, Sides
+from shardc.compiler.elements.dot_sides import DotSides, Matrix
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import DType
 from shardc.native.llvm.target import Target
 
-__all__ = ["Grid", "grid"]
+__all__ = ["TileGrid", "grid"]
 
 #: OpenBLAS multiplies without packing what has at most so many multiplications, on CPUs with AVX-512 and for these
 #: types, if the right side is not transposed. That is faster than its blocked code for operands in the caches.
@@ -25,7 +25,7 @@ _PACKING = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TileGrid:
     """Tiles of ``rows`` x ``columns`` (those at the ends may be smaller), computed by calls of ``block`` rows and
     ``depth`` products per sum. ``panels``: the right side is copied into a dense panel of ``depth`` x ``columns``."""
 
@@ -35,22 +35,24 @@ class Grid:
     block: int
     panels: bool = False
 
-    def tiles(self, sides: Sides) -> tuple[int, int]:
+    def tiles(self, sides: DotSides) -> tuple[int, int]:
         """How many tiles there are along rows and columns."""
         return -(-sides.m // self.rows), -(-sides.n // self.columns)
 
 
-def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning, left: Matrix | None, right: Matrix | None) -> Grid:
+def grid(
+    sides: DotSides, kind: DType, target: Target, tuning: Tuning, left: Matrix | None, right: Matrix | None
+) -> TileGrid:
     """The grid depends on shapes, the element type, the target and ``tuning`` only, so that results do not depend on
     threads. The right panel, and a tile with it, stay in L2. ``left`` and ``right``: how the sides lie."""
     unpacked = kind.name in _UNPACKED_TYPES and "+avx512f" in target.features.split(",")
     if not unpacked or sides.m < 2 or sides.n < 2:
         return _packed_by_library(sides)
     if sides.m * sides.n * sides.k <= _UNPACKED:
-        return Grid(sides.m, sides.n, sides.k, sides.m)
+        return TileGrid(sides.m, sides.n, sides.k, sides.m)
     if sides.m < _REUSED and right is not None and not right.transposed:
         columns = _even(sides.n, max(sides.n // _WANTED, 1), 256 // kind.nbytes)
-        return Grid(sides.m, columns, _even(sides.k, max(_UNPACKED // (sides.m * columns), 1), 1), sides.m)
+        return TileGrid(sides.m, columns, _even(sides.k, max(_UNPACKED // (sides.m * columns), 1), 1), sides.m)
     columns = _even(sides.n, tuning.panel_bytes // kind.nbytes, 64 // kind.nbytes)
     # Columns of a transposed left side lie far apart: fewer of them at a time, so that they stay in L1.
     depth = _even(sides.k, tuning.panel_depth // (2 if left is not None and left.transposed else 1), 8)
@@ -60,7 +62,7 @@ def grid(sides: Sides, kind: DType, target: Target, tuning: Tuning, left: Matrix
         tiles *= 2
     rows = _even(sides.m, -(-sides.m // tiles), 6)
     block = max(6, _UNPACKED // (columns * depth) // 6 * 6)
-    return Grid(rows, columns, depth, min(block, rows), panels=True)
+    return TileGrid(rows, columns, depth, min(block, rows), panels=True)
 
 
 def _even(size: int, most: int, multiple: int) -> int:
@@ -70,9 +72,9 @@ def _even(size: int, most: int, multiple: int) -> int:
     return min(size, -(-part // multiple) * multiple)
 
 
-def _packed_by_library(sides: Sides) -> Grid:
+def _packed_by_library(sides: DotSides) -> TileGrid:
     """The most tiles whose repeated packing costs little: 2 % for many, more where few cores would have work."""
-    best = Grid(sides.m, sides.n, sides.k, sides.m)
+    best = TileGrid(sides.m, sides.n, sides.k, sides.m)
     whole = 1 / max(sides.m, 1) + 1 / max(sides.n, 1)
     most = sides.work // 2_000_000
     for exponent in range(7):
@@ -80,7 +82,7 @@ def _packed_by_library(sides: Sides) -> Grid:
         for down in range(exponent + 1):
             rows = _even(sides.m, -(-sides.m // (1 << down)), 8)
             columns = _even(sides.n, -(-sides.n // (1 << (exponent - down))), 16)
-            options.append(Grid(rows, columns, sides.k, rows))
+            options.append(TileGrid(rows, columns, sides.k, rows))
         found = min(options, key=lambda g: 1 / g.rows + 1 / g.columns)
         down, across = found.tiles(sides)
         count = sides.batches * down * across

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
-from shardc.compiler.cpu.parallel import chunks, phase
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import Span, chunks, phase
 from shardc.compiler.cpu.scratch import allocate
 from shardc.compiler.elements.affine import Mask
-from shardc.compiler.elements.dot_sides import Side
+from shardc.compiler.elements.dot_sides import DotSide
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
 from shardc.hlo.ir.ir import Instruction
@@ -19,8 +19,8 @@ from shardc.hlo.ir.types import DType, array_shape
 __all__ = ["pack"]
 
 
-def pack(kernel: Kernel, e: CpuEmitter, number: int, operand: Instruction, side: Side, kind: DType) -> ir.Value:
-    """Scratch memory with operand ``number`` of the kernel as `Side.dense` says, in type ``kind``."""
+def pack(kernel: CpuKernel, e: CpuEmitter, number: int, operand: Instruction, side: DotSide, kind: DType) -> ir.Value:
+    """Scratch memory with operand ``number`` of the kernel as `DotSide.dense` says, in type ``kind``."""
     order = (*side.batch, *side.rows, *side.columns)
     packed = array_shape(kind, *(side.dims[d] for d in order))
     place = allocate(e, packed.nbytes)
@@ -32,9 +32,9 @@ def pack(kernel: Kernel, e: CpuEmitter, number: int, operand: Instruction, side:
             where[d] = index[position]
         return converted(e, e.value(operand, tuple(where), mask), operand.shape.dtype, kind)
 
-    def copy(part: Kernel, to: ir.Value, span: Span | None) -> None:
+    def copy(part: CpuKernel, to: ir.Value, span: Span | None) -> None:
         p = part.emitter({operand: part.operands[number]})
-        emit_map(p, packed.dims, [Output(to, packed, element)], span=span)
+        emit_map(p, packed.dims, [MapOutput(to, packed, element)], span=span)
         p.finish()
 
     phase(kernel, e, count, lambda part: copy(part, part.shared[0], Span(count, part.begin, part.end)), [place])

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.loops.mapping import Span
-from shardc.compiler.cpu.parallel import Part, chunks, phase
-from shardc.compiler.cpu.products.tiles import Product
+from shardc.compiler.cpu.body import CpuKernel
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.products.tiles import DotKernel
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, linear
 from shardc.compiler.elements.arithmetic.registers import register_type
-from shardc.compiler.elements.dot_sides import Sides
+from shardc.compiler.elements.dot_sides import DotSides
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.tuning import Tuning
@@ -38,37 +37,37 @@ _SLOWNESS = 2
 _ROWS, _VECTORS = 4, 2
 
 
-def fits_registers(product: Product, kind: DType) -> bool:
+def fits_registers(product: DotKernel, kind: DType) -> bool:
     """Is it tiny, or of integers of whole bytes, and do the right side's columns lie together, to load as vectors?"""
-    sides = Sides(product.dot)
+    sides = DotSides(product.dot)
     together = sides.n == 1 or sides.right.joint_stride(sides.right.columns) == 1
     fits = kind.is_integer and kind.bits >= 8 if not kind.is_float else sides.work <= _MOST
     return together and fits
 
 
-def register_pieces(sides: Sides, tuning: Tuning) -> int:
+def register_pieces(sides: DotSides, tuning: Tuning) -> int:
     """How many pieces there are for threads."""
     blocks = sides.batches * -(-sides.m // _ROWS)
     return chunks(products=_SLOWNESS * sides.work, most=blocks, tuning=tuning)
 
 
-def emit_in_registers(kernel: Kernel, product: Product, kind: DType) -> None:
+def emit_in_registers(kernel: CpuKernel, product: DotKernel, kind: DType) -> None:
     """The whole kernel; as `shardc.compiler.cpu.products.tiles.emit_product`."""
-    count = register_pieces(Sides(product.dot), kernel.tuning)
+    count = register_pieces(DotSides(product.dot), kernel.tuning)
     if count == 1:
-        _Registers(kernel, product, kind).emit(None)
+        _RegisterProduct(kernel, product, kind).emit(None)
         return
     e = kernel.emitter()
 
-    def emit(part: Part) -> None:
-        _Registers(part, product, kind).emit(Span(count, part.begin, part.end))
+    def emit(part: PhaseKernel) -> None:
+        _RegisterProduct(part, product, kind).emit(Span(count, part.begin, part.end))
 
     phase(kernel, e, count, emit)
     e.finish()
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _ColumnVector:
     """A vector of columns: the first, how many lanes, and which of them exist."""
 
     first: Expr
@@ -76,10 +75,10 @@ class _Columns:
     mask: Mask
 
 
-class _Registers:
-    def __init__(self, kernel: Kernel, product: Product, kind: DType) -> None:
+class _RegisterProduct:
+    def __init__(self, kernel: CpuKernel, product: DotKernel, kind: DType) -> None:
         self.kernel, self.product, self.kind = kernel, product, kind
-        self.sides = Sides(product.dot)
+        self.sides = DotSides(product.dot)
         leaves = dict(zip(product.leaves, kernel.operands, strict=True))
         self.e = kernel.emitter(leaves, {**RULES, "dot": self._sum})
         source = self.e.source
@@ -96,7 +95,7 @@ class _Registers:
         b = e.entry.builder
         total = self.sides.batches * blocks
         first, past = (0, total) if span is None else span.steps(b, total)
-        loop = Loop(e.entry, past, 1, first)
+        loop = ForLoop(e.entry, past, 1, first)
         inside = loop.frame
         rest, block = self._divided(inside, loop.index, blocks)
         for v in reversed(self.batch):
@@ -107,7 +106,7 @@ class _Registers:
         if whole and some:
             last = inside.builder.icmp_unsigned("==", block, constant(I64, whole))
             for condition, size in ((inside.builder.not_(last), _ROWS), (last, some)):
-                branch = Branch(inside, condition)
+                branch = IfBlock(inside, condition)
                 self._rows(branch.frame, start, size)
                 branch.close()
         else:
@@ -124,16 +123,16 @@ class _Registers:
         for start in range(0, len(columns), _VECTORS):
             self._block(frame, row, rows, columns[start : start + _VECTORS])
 
-    def _columns(self) -> list[_Columns]:
+    def _columns(self) -> list[_ColumnVector]:
         n = self.sides.n
         lanes = min(self.e.vector_bits // max(32, self.kind.bits), power_above(n))
         found = []
         for first in range(0, n, lanes):
             position = Expr.of(self.lane) + first
-            found.append(_Columns(position, lanes, () if first + lanes <= n else (Rest(position, 0, n),)))
+            found.append(_ColumnVector(position, lanes, () if first + lanes <= n else (Rest(position, 0, n),)))
         return found
 
-    def _block(self, frame: Frame, row: ir.Value, rows: int, columns: Sequence[_Columns]) -> None:
+    def _block(self, frame: Frame, row: ir.Value, rows: int, columns: Sequence[_ColumnVector]) -> None:
         """The sums of some rows and columns, then what is made from them."""
         e = self.e
         e.bind(self.row, Val((row,), frame))
@@ -143,7 +142,7 @@ class _Registers:
         slots = [[e.slot(kind) for _ in columns] for _ in range(rows)]
         for slot in (s for line in slots for s in line):
             frame.builder.store(zero(kind), slot)
-        loop = Loop(frame, self.sides.k)
+        loop = ForLoop(frame, self.sides.k)
         e.bind(self.depth, Val((loop.index,), loop.frame))
         self._add(loop.frame, slots, columns)
         loop.close()
@@ -152,7 +151,7 @@ class _Registers:
                 self.current = Val((frame.builder.load(slot, typ=kind),), frame, lanes)
                 self._store(frame, r, c)
 
-    def _add(self, frame: Frame, slots: Sequence[Sequence[ir.Value]], columns: Sequence[_Columns]) -> None:
+    def _add(self, frame: Frame, slots: Sequence[Sequence[ir.Value]], columns: Sequence[_ColumnVector]) -> None:
         e, b, lanes = self.e, frame.builder, columns[0].lanes
         left, right = (self.product.leaves[n] for n in self.product.numbers)
         k = Expr.of(self.depth)
@@ -183,7 +182,7 @@ class _Registers:
     def _sum(self, e: Elements, dot: object, index: Index, mask: Mask) -> object:
         return converted(e, self.current, self.kind, self.product.dot.shape.dtype)
 
-    def _store(self, frame: Frame, r: int, columns: _Columns) -> None:
+    def _store(self, frame: Frame, r: int, columns: _ColumnVector) -> None:
         e, sides = self.e, self.sides
         row = Expr.of(self.row) + r
         index = sides.result_index(e.source, self._batch, row, columns.first)

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
-from shardc.compiler.cpu.loops.mapping import Output, Span, emit_map
-from shardc.compiler.cpu.parallel import Part, chunks, phase
-from shardc.compiler.cpu.products.blas_calls import Block, address, gemm, transpose_copy
-from shardc.compiler.cpu.products.grid import Grid, grid
+from shardc.compiler.cpu.body import CpuKernel
+from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.products.blas_calls import BlasView, address, gemm, transpose_copy
+from shardc.compiler.cpu.products.grid import TileGrid, grid
 from shardc.compiler.cpu.products.pack import pack
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, delinearise, linear
-from shardc.compiler.elements.dot_sides import Matrix, Sides
+from shardc.compiler.elements.dot_sides import DotSides, Matrix
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.tuning import Tuning
@@ -29,14 +29,14 @@ from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I64, constant, intrinsic
 
-__all__ = ["Product", "emit_product", "tile_pieces"]
+__all__ = ["DotKernel", "emit_product", "tile_pieces"]
 
 #: A right side with rows of at most so many elements in memory is read as it lies: its panels are near each other.
 _NEAR = 512
 
 
 @dataclass
-class Product:
+class DotKernel:
     """A dot whose operands are operands ``sides`` of a kernel, and what is made from it.
 
     ``roots`` are the values that the kernel's results are, ``leaves`` the instructions that its operands are. Roots
@@ -49,16 +49,16 @@ class Product:
     roots: Sequence[Instruction]
 
 
-def tile_pieces(sides: Sides, cut: Grid, tuning: Tuning) -> int:
+def tile_pieces(sides: DotSides, cut: TileGrid, tuning: Tuning) -> int:
     """How many pieces of tiles there are for threads."""
     down, across = cut.tiles(sides)
     return chunks(products=sides.work, most=sides.batches * down * across, tuning=tuning)
 
 
-def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
+def emit_product(kernel: CpuKernel, product: DotKernel, kind: DType) -> None:
     """The whole kernel. No dimension of the dot or its operands is 0; ``kind`` is the type to multiply in."""
     e = kernel.emitter()
-    sides = Sides(product.dot)
+    sides = DotSides(product.dot)
     operands = [product.leaves[n] for n in product.numbers]
     both = list(zip(operands, (sides.left, sides.right), strict=True))
     matrices = [side.as_it_lies() if operand.shape.dtype is kind else None for operand, side in both]
@@ -72,7 +72,7 @@ def emit_product(kernel: Kernel, product: Product, kind: DType) -> None:
     assert left is not None
     pieces = tile_pieces(sides, cut, kernel.tuning)
 
-    def emit(part: Part) -> None:
+    def emit(part: PhaseKernel) -> None:
         _Tiles(part, product, sides, cut, kind, left, right).emit(pieces)
 
     phase(kernel, e, pieces, emit, scratch)
@@ -84,7 +84,14 @@ class _Tiles:
     """The function that computes tiles: over batches, rows and columns, the columns fastest."""
 
     def __init__(
-        self, part: Part, product: Product, sides: Sides, cut: Grid, kind: DType, left: Matrix, right: Matrix | None
+        self,
+        part: PhaseKernel,
+        product: DotKernel,
+        sides: DotSides,
+        cut: TileGrid,
+        kind: DType,
+        left: Matrix,
+        right: Matrix | None,
     ) -> None:
         self.part, self.product, self.sides, self.cut, self.kind = part, product, sides, cut, kind
         self.left, self.right = left, right
@@ -115,13 +122,13 @@ class _Tiles:
             e.with_leaf(self.staged, self.stage)
         total = self.sides.batches * self.down * self.across
         first, past = Span(pieces, self.part.begin, self.part.end).steps(entry.builder, total)
-        loop = Loop(entry, past, 1, first)
+        loop = ForLoop(entry, past, 1, first)
         self._place(loop)
         loop.close()
         release(e, [p for p in (self.panel, self.stage) if p is not None])
         e.finish()
 
-    def _place(self, loop: Loop) -> None:
+    def _place(self, loop: ForLoop) -> None:
         """Bind the indices of a tile; tiles at the end of the columns have code of their own."""
         e, frame = self.e, loop.frame
         b = frame.builder
@@ -141,10 +148,10 @@ class _Tiles:
             return
         last = b.icmp_unsigned("==", column, constant(I64, whole))
         if whole:
-            branch = Branch(frame, b.not_(last))
+            branch = IfBlock(frame, b.not_(last))
             self._tile(branch.frame, column, whole, self.cut.columns)
             branch.close()
-        branch = Branch(frame, last)
+        branch = IfBlock(frame, last)
         self._tile(branch.frame, None, whole, width)
         branch.close()
 
@@ -173,7 +180,7 @@ class _Tiles:
         e, depth = self.e, self.cut.depth
         steps, rest = divmod(self.sides.k, depth)
         if steps:
-            loop = Loop(frame, steps)
+            loop = ForLoop(frame, steps)
             v = e.source.loop(steps)
             e.bind(v, Val((loop.index,), loop.frame))
             self._step(loop.frame, rows, Expr.of(v) * depth, depth)
@@ -185,20 +192,20 @@ class _Tiles:
         """Multiply with ``depth`` rows of the right side from row ``at``, block by block of the left side's rows."""
         e, cut, kind = self.e, self.cut, self.kind
         right = self._right(frame, at, depth)
-        loop = Loop(frame, rows, cut.block)
+        loop = ForLoop(frame, rows, cut.block)
         inside = loop.frame
         b = inside.builder
         e.bind(self.row, Val((loop.index,), inside))
         row = self.first_row + Expr.of(self.row)
         source = self._index(inside, self.left.offset(e.source, self._batch, row, at))
-        left = Block(address(b, self.pointers[0], source, kind), self.left.leading, self.left.transposed)
+        left = BlasView(address(b, self.pointers[0], source, kind), self.left.leading, self.left.transposed)
         if self.stage is None:
             sizes = self.sides
             result = self._batch_offset(sizes.m * sizes.n) + row * sizes.n + self.first
-            out = Block(address(b, self.part.results[0], self._index(inside, result), kind), sizes.n)
+            out = BlasView(address(b, self.part.results[0], self._index(inside, result), kind), sizes.n)
         else:
             place = self._index(inside, Expr.of(self.row) * self.width)
-            out = Block(address(b, self.stage, place, kind), self.width)
+            out = BlasView(address(b, self.stage, place, kind), self.width)
         count = intrinsic(b, "llvm.umin", I64, [b.sub(rows, loop.index), constant(I64, cut.block)])
         add = b.icmp_unsigned("!=", self._index(inside, at), constant(I64, 0))
         gemm(b, kind, (count, self.width, depth), left, right, out, add)
@@ -211,17 +218,17 @@ class _Tiles:
     def _batch_offset(self, stride: int) -> Expr:
         return linear(self._batch, self.sides.batch) * stride
 
-    def _right(self, frame: Frame, at: Expr, depth: int) -> Block:
+    def _right(self, frame: Frame, at: Expr, depth: int) -> BlasView:
         """The right side from row ``at`` in the tile's columns: as it lies, or a panel."""
         e, kind = self.e, self.kind
         matrix = self.right
         if matrix is not None:
             b = frame.builder
             offset = self._index(frame, matrix.offset(e.source, self._batch, at, self.first))
-            lies = Block(address(b, self.pointers[1], offset, kind), matrix.leading, matrix.transposed)
+            lies = BlasView(address(b, self.pointers[1], offset, kind), matrix.leading, matrix.transposed)
             if self.panel is None or (not matrix.transposed and matrix.leading <= _NEAR):
                 return lies
-            panel = Block(self.panel, self.width)
+            panel = BlasView(self.panel, self.width)
             if matrix.transposed and kind.name in blas.TRANSPOSE:
                 transpose_copy(b, kind, self.width, depth, lies, panel)
                 return panel
@@ -234,8 +241,8 @@ class _Tiles:
             return converted(e, e.value(operand, where, mask), operand.shape.dtype, kind)
 
         dims = (depth, self.width)
-        emit_map(e, dims, [Output(self.panel, array_shape(kind, *dims), element)], frame)
-        return Block(self.panel, self.width)
+        emit_map(e, dims, [MapOutput(self.panel, array_shape(kind, *dims), element)], frame)
+        return BlasView(self.panel, self.width)
 
     def _element(self, e: Elements, dot: Instruction, index: Index, mask: Mask) -> object:
         """The product's element at the row and column that are being finished."""
@@ -245,13 +252,13 @@ class _Tiles:
     def _finish(self, frame: Frame, rows: ir.Value) -> None:
         """The roots' elements, row by row, in vectors along the columns."""
         e = self.e
-        loop = Loop(frame, rows)
+        loop = ForLoop(frame, rows)
         e.bind(self.row, Val((loop.index,), loop.frame))
         most = 2 * e.vector_bits // max(32, *(s.dtype.bits for s in self.part.result_shapes))
         lanes = min(most, power_above(self.width))
         whole, rest = divmod(self.width, lanes)
         if whole:
-            inner = Loop(loop.frame, whole * lanes, lanes)
+            inner = ForLoop(loop.frame, whole * lanes, lanes)
             e.bind(self.column, Val((inner.index,), inner.frame), lanes, whole=True)
             self._store(inner.frame, lanes, ())
             inner.close()

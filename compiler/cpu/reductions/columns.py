@@ -19,7 +19,7 @@ from shardc.compiler.elements.affine import LoopVar, Mask
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.elements import Access, Fold, FoldUse, Index
 from shardc.compiler.elements.fold_emitter import plan_fold, rounded
-from shardc.compiler.elements.frames import Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.elements.loop_space import bind_group
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.reducers import identity_of
@@ -91,7 +91,7 @@ class Columns:
             for place in places:
                 place.type = PTR  # llvmlite gives it a typed pointer, which is no ``ptr`` to it
             self.buffers.append(places)
-        loop = Loop(frame, end, self.lanes, begin)
+        loop = ForLoop(frame, end, self.lanes, begin)
         for n, use in enumerate(self.folds):
             self._write(n, loop, begin, self._neutral(use))
         loop.close()
@@ -114,24 +114,24 @@ class Columns:
         space, recorder = plan_fold(self.e, self.mask, first.fold)
         self.accesses = [a for a in recorder.accesses if a.leaf in self.e.leaves and a.shape.nbytes >= _OUT_OF_CACHE]
         *outer, inner = space.variables
-        opened: list[Loop] = []
+        opened: list[ForLoop] = []
         for v in outer:
-            opened.append(Loop(frame, v.size))
+            opened.append(ForLoop(frame, v.size))
             frame = opened[-1].frame
             self.e.bind(v, Val((opened[-1].index,), frame))
         whole, rest = divmod(inner.size, _ROWS)
         if whole:
-            self._some(Loop(frame, whole * _ROWS, _ROWS), inner, _ROWS, space.index, begin, end)
+            self._some(ForLoop(frame, whole * _ROWS, _ROWS), inner, _ROWS, space.index, begin, end)
         if rest:
-            self._some(Loop(frame, inner.size, rest, whole * _ROWS), inner, rest, space.index, begin, end)
+            self._some(ForLoop(frame, inner.size, rest, whole * _ROWS), inner, rest, space.index, begin, end)
         for loop in reversed(opened):
             loop.close()
 
-    def _some(self, rows: Loop, inner: LoopVar, count: int, position: Index, begin: ir.Value, end: ir.Value) -> None:
+    def _some(self, rows: ForLoop, inner: LoopVar, count: int, position: Index, begin: ir.Value, end: ir.Value) -> None:
         """``count`` rows at a time into the accumulators."""
         e, b = self.e, rows.frame.builder
         numbers = [Val((b.add(rows.index, constant(I64, k)),), rows.frame) for k in range(count)]
-        loop = Loop(rows.frame, end, self.lanes, begin)
+        loop = ForLoop(rows.frame, end, self.lanes, begin)
         self.bind(Val((loop.index,), loop.frame))
         values: list[list[Val]] = [[] for _ in self.folds]
         for number in numbers:
@@ -174,7 +174,7 @@ class Columns:
         places = [self._at(b, number, part, column, begin) for part in range(len(self.buffers[number]))]
         return Val(tuple(b.load(place, typ=kind) for place, kind in places), frame, self.lanes)
 
-    def _write(self, number: int, loop: Loop, begin: ir.Value, value: Val) -> None:
+    def _write(self, number: int, loop: ForLoop, begin: ir.Value, value: Val) -> None:
         b = loop.frame.builder
         for part, x in enumerate(value.wide(self.lanes)):
             b.store(x, self._at(b, number, part, loop.index, begin)[0])

@@ -10,8 +10,9 @@ import math
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel, loop_kernel
+from shardc.compiler.cpu.function import loop_kernel
 from shardc.compiler.cpu.parallel import Span, in_pieces
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
@@ -30,7 +31,7 @@ __all__ = ["emit_reduce_window"]
 _COST, _COLUMNS = 4, 64
 
 
-def emit_reduce_window(kernel: Kernel) -> None:
+def emit_reduce_window(kernel: CpuKernel) -> None:
     """A running total where the windows allow it, a fold per window elsewhere."""
     found = running_dimension(kernel.instruction)
     if found is None or (found[1] and not _order_is_free(kernel.instruction)):
@@ -52,7 +53,7 @@ def _order_is_free(i: Instruction) -> bool:
 class _Running:
     """The loops: over what lies before the dimension, over what lies after it in vectors, then along it."""
 
-    def __init__(self, kernel: Kernel, dimension: int, backwards: bool) -> None:
+    def __init__(self, kernel: CpuKernel, dimension: int, backwards: bool) -> None:
         i = kernel.instruction
         count = len(i.operands) // 2
         self.kernel = kernel

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.parallel import Part, chunks, flops_of, phase
+from shardc.compiler.cpu.parallel import PhaseKernel, chunks, flops_of, phase
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, delinearise, linear
 from shardc.compiler.elements.arithmetic.registers import is_small_float, memory_type, part_count, register_type
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.elements.emitter import Known
 from shardc.compiler.elements.fold_emitter import across_lanes
-from shardc.compiler.elements.frames import Frame, Loop, Val, apply, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, Val, apply, deepest
 from shardc.compiler.elements.loop_space import element_bits, power_above
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap
 from shardc.compiler.lower.fuse.row_plan import RowPlan
@@ -38,22 +38,22 @@ _CHUNK = 512
 _OUT_OF_CACHE, _AHEAD = 4 << 20, 8 << 10
 
 
-def emit_rows(kernel: Kernel, computation: Computation, plan: RowPlan) -> None:
+def emit_rows(kernel: CpuKernel, computation: Computation, plan: RowPlan) -> None:
     """Fill the results of a fusion that calls ``computation``, in chunks of rows where there is much to do."""
     rows = plan.frame.rows
     nbytes = sum(s.nbytes for s in kernel.result_shapes) + sum(o.shape.nbytes for o in kernel.instruction.operands)
     count = chunks(nbytes=nbytes, flops=flops_of(kernel.instruction), most=rows, tuning=kernel.tuning)
     e = kernel.emitter(dict(zip(computation.parameters, kernel.operands, strict=True)))
     if count <= 1:
-        _Rows(e, kernel, plan).fill(constant(I64, 0), constant(I64, rows))
+        _RowWalk(e, kernel, plan).fill(constant(I64, 0), constant(I64, rows))
         e.finish()
         return
 
-    def emit(part: Part) -> None:
+    def emit(part: PhaseKernel) -> None:
         own = part.emitter(dict(zip(computation.parameters, part.operands, strict=True)))
         b = own.entry.builder
         begin, end = (_share(b, at, rows, count) for at in (part.begin, part.end))
-        _Rows(own, part, plan).fill(begin, end)
+        _RowWalk(own, part, plan).fill(begin, end)
         own.finish()
 
     phase(kernel, e, count, emit)
@@ -70,7 +70,7 @@ _FEWEST = 4
 
 
 @dataclass
-class _Sum:
+class _RowSum:
     """A reduction under way: its accumulators, and those of the chunks before (none for short rows)."""
 
     reduction: Instruction
@@ -82,10 +82,10 @@ class _Sum:
         return self.reduction.operands[0].shape.dtype
 
 
-class _Rows:
+class _RowWalk:
     """The code of one function that walks rows."""
 
-    def __init__(self, e: CpuEmitter, kernel: Kernel, plan: RowPlan) -> None:
+    def __init__(self, e: CpuEmitter, kernel: CpuKernel, plan: RowPlan) -> None:
         self.e = e
         self.plan = plan
         self.results = kernel.results
@@ -111,11 +111,11 @@ class _Rows:
         return tuple(Expr() if n == 1 else self.at[next(along)] for n in i.shape.dims)
 
     def fill(self, begin: ir.Value, end: ir.Value) -> None:
-        loop = Loop(self.e.entry, end, 1, begin)
+        loop = ForLoop(self.e.entry, end, 1, begin)
         if self.row.size > 1:
             self.e.bind(self.row, Val((loop.index,), loop.frame))
         for number, reductions in enumerate(self.plan.loops):
-            self._columns(loop.frame, number, [_Sum(r) for r in reductions])
+            self._columns(loop.frame, number, [_RowSum(r) for r in reductions])
         self._per_row(loop.frame)
         loop.close()
         if any(map(self._streams, range(len(self.results)))):
@@ -130,7 +130,7 @@ class _Rows:
             b = deepest([at, value], frame).builder
             memory.store(b, value.parts, self.results[n], at.value, self.shapes[n].dtype, None)
 
-    def _columns(self, frame: Frame, number: int, sums: list[_Sum]) -> None:
+    def _columns(self, frame: Frame, number: int, sums: list[_RowSum]) -> None:
         """One loop along the row: reductions side by side, and the values that are ready."""
         lanes = self._lanes(number)
         columns = self.plan.frame.columns
@@ -142,7 +142,7 @@ class _Rows:
         if long:
             self._pieces(frame, sums, stores, whole * lanes, lanes)
         elif whole:
-            loop = Loop(frame, whole * lanes, lanes)
+            loop = ForLoop(frame, whole * lanes, lanes)
             if number == 1:
                 self._ask_ahead(loop, lanes)
             self._run(loop, sums, stores, lanes)
@@ -158,12 +158,12 @@ class _Rows:
     def _bind(self, counter: Val, lanes: int) -> None:
         self.e.bind(self.column, counter, lanes, whole=True)
 
-    def _run(self, loop: Loop, sums: list[_Sum], stores: list[tuple[Instruction, ir.Value]], lanes: int) -> None:
+    def _run(self, loop: ForLoop, sums: list[_RowSum], stores: list[tuple[Instruction, ir.Value]], lanes: int) -> None:
         self._bind(Val((loop.index,), loop.frame), lanes)
         self._step(loop.frame, sums, stores, lanes, ())
         loop.close()
 
-    def _ask_ahead(self, loop: Loop, lanes: int) -> None:
+    def _ask_ahead(self, loop: ForLoop, lanes: int) -> None:
         """Have a later row fetched: later loops find theirs in the cache, and leave the memory idle."""
         b, columns = loop.frame.builder, self.plan.frame.columns
         read = [(i, p) for i, p in self.e.pointers.items() if self.plan.spots.get(i) == self.plan.frame.full]
@@ -179,14 +179,14 @@ class _Rows:
                 intrinsic(b, "llvm.prefetch", ir.VoidType(), [at, *(constant(I32, k) for k in (0, 2, 1))])
 
     def _pieces(
-        self, frame: Frame, sums: list[_Sum], stores: list[tuple[Instruction, ir.Value]], end: int, lanes: int
+        self, frame: Frame, sums: list[_RowSum], stores: list[tuple[Instruction, ir.Value]], end: int, lanes: int
     ) -> None:
         """A long row in pieces, each with accumulators of its own: errors grow with the piece only."""
         size = _CHUNK * lanes
-        outer = Loop(frame, end, size)
+        outer = ForLoop(frame, end, size)
         b = outer.frame.builder
         past = intrinsic(b, "llvm.umin", I64, [b.add(outer.index, constant(I64, size)), constant(I64, end)])
-        self._run(Loop(outer.frame, past, lanes, outer.index), sums, stores, lanes)
+        self._run(ForLoop(outer.frame, past, lanes, outer.index), sums, stores, lanes)
         for s in sums:
             self._flush(s, outer.frame, lanes)
         outer.close()
@@ -241,13 +241,13 @@ class _Rows:
         e, own, offset = self.e, self.index(i), self._offset(i, target)
         return lambda index, mask: e.stored(target, i.shape, offset, mask, row) if index == own else None
 
-    def _start(self, s: _Sum, frame: Frame, lanes: int, long: bool) -> None:
+    def _start(self, s: _RowSum, frame: Frame, lanes: int, long: bool) -> None:
         t = register_type(s.dtype, lanes)
         for places in (s.slots, s.totals) if long else (s.slots,):
             places.extend(self.e.slot(t) for _ in range(part_count(s.dtype)))
             self._reset(s, places, frame, lanes)
 
-    def _reset(self, s: _Sum, slots: list[ir.Value], frame: Frame, lanes: int) -> None:
+    def _reset(self, s: _RowSum, slots: list[ir.Value], frame: Frame, lanes: int) -> None:
         neutral = self.e.constant(identity_of(s.reduction.attrs["to_apply"], s.dtype), s.dtype)
         self._write(slots, neutral.wide(lanes), frame)
 
@@ -255,11 +255,11 @@ class _Rows:
         for slot, part in zip(slots, parts, strict=True):
             frame.builder.store(part, slot)
 
-    def _read(self, s: _Sum, slots: list[ir.Value], frame: Frame, lanes: int) -> Val:
+    def _read(self, s: _RowSum, slots: list[ir.Value], frame: Frame, lanes: int) -> Val:
         t = register_type(s.dtype, lanes)
         return Val(tuple(frame.builder.load(slot, typ=t) for slot in slots), frame, lanes)
 
-    def _flush(self, s: _Sum, frame: Frame, lanes: int) -> None:
+    def _flush(self, s: _RowSum, frame: Frame, lanes: int) -> None:
         """Add the accumulators to the totals and start them anew."""
         reducer = s.reduction.attrs["to_apply"]
         operands = [self._read(s, s.totals, frame, lanes), self._read(s, s.slots, frame, lanes)]
@@ -267,7 +267,7 @@ class _Rows:
         self._reset(s, s.slots, frame, lanes)
 
     def _step(
-        self, frame: Frame, sums: list[_Sum], stores: list[tuple[Instruction, ir.Value]], lanes: int, mask: Mask
+        self, frame: Frame, sums: list[_RowSum], stores: list[tuple[Instruction, ir.Value]], lanes: int, mask: Mask
     ) -> None:
         """All of a loop at one vector of columns: values first, then reductions and stores."""
         e = self.e
@@ -286,14 +286,14 @@ class _Rows:
             else:
                 memory.store(b, value.wide(lanes), target, at.value, i.shape.dtype, kept)
 
-    def _accumulate(self, s: _Sum, value: Val, frame: Frame, lanes: int, kept: ir.Value | None) -> None:
+    def _accumulate(self, s: _RowSum, value: Val, frame: Frame, lanes: int, kept: ir.Value | None) -> None:
         old = self._read(s, s.slots, frame, lanes)
         parts = self.e.call(s.reduction.attrs["to_apply"], [old, value], True)[0].wide(lanes)
         if kept is not None:
             parts = tuple(frame.builder.select(kept, p, o) for p, o in zip(parts, old.parts, strict=True))
         self._write(s.slots, parts, frame)
 
-    def _finish(self, s: _Sum, frame: Frame, lanes: int) -> None:
+    def _finish(self, s: _RowSum, frame: Frame, lanes: int) -> None:
         """Put lanes and initial value together; from here on the result is known."""
         e, i, reducer = self.e, s.reduction, s.reduction.attrs["to_apply"]
         if s.totals:
@@ -308,7 +308,7 @@ class _Rows:
         e.known[i] = lambda index, mask: total if index == own else None
 
 
-def _grows(s: _Sum) -> bool:
+def _grows(s: _RowSum) -> bool:
     """Do the errors of a long sum grow with its length?"""
     root = s.reduction.attrs["to_apply"].root
     return root.opcode == "add" and (s.dtype.is_float or s.dtype.is_complex)

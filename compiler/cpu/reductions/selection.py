@@ -15,9 +15,9 @@ from itertools import product
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.body import Kernel
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.parallel import Part, chunks, phase
+from shardc.compiler.cpu.parallel import PhaseKernel, chunks, phase
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.control_flow import counted, nest
@@ -36,11 +36,11 @@ _UNROLLED = 16
 _CHANNELS = 64
 
 
-def emit_select_and_scatter(kernel: Kernel) -> None:
+def emit_select_and_scatter(kernel: CpuKernel) -> None:
     """Windows in row-major order; padding is never selected; the first element stays unless ``select`` refuses it."""
     i = kernel.instruction
     e = kernel.emitter({})
-    plan = _Plan(i, kernel.target.vector_bits)
+    plan = _SelectionPlan(i, kernel.target.vector_bits)
     nbytes = sum(o.shape.nbytes for o in i.operands) + 2 * i.shape.nbytes
     count = chunks(nbytes=nbytes, most=plan.pieces, tuning=kernel.tuning)
     if i.shape.size:
@@ -48,7 +48,7 @@ def emit_select_and_scatter(kernel: Kernel) -> None:
     e.finish()
 
 
-class _Plan:
+class _SelectionPlan:
     """Images, what windows slide over, channels."""
 
     def __init__(self, i: Instruction, vector_bits: int) -> None:
@@ -83,7 +83,7 @@ class _Plan:
         )
 
 
-def _part(plan: _Plan, count: int, part: Part) -> None:
+def _part(plan: _SelectionPlan, count: int, part: PhaseKernel) -> None:
     """Some of the pieces: an image, or some of its channels."""
     e = part.emitter({})
     b = e.entry.builder
@@ -93,14 +93,16 @@ def _part(plan: _Plan, count: int, part: Part) -> None:
         image, block = b.udiv(piece, constant(I64, blocks)), b.urem(piece, constant(I64, blocks))
         start = b.mul(block, constant(I64, plan.block))
         end = intrinsic(b, "llvm.umin", I64, [b.add(start, constant(I64, plan.block)), constant(I64, plan.channels)])
-        _Piece(plan, part, e, image, start, end).emit()
+        _SelectionPiece(plan, part, e, image, start, end).emit()
     e.finish()
 
 
-class _Piece:
+class _SelectionPiece:
     """The code for one piece: channels [start, end) of an image."""
 
-    def __init__(self, plan: _Plan, part: Part, e: CpuEmitter, image: ir.Value, start: ir.Value, end: ir.Value) -> None:
+    def __init__(
+        self, plan: _SelectionPlan, part: PhaseKernel, e: CpuEmitter, image: ir.Value, start: ir.Value, end: ir.Value
+    ) -> None:
         self.plan, self.part, self.e, self.b = plan, part, e, e.entry.builder
         self.image, self.start, self.end = image, start, end
         self.dtype = plan.instruction.shape.dtype

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.tiles import Tile, side
+from shardc.compiler.cpu.loops.tiles import TransposedTile, side
 from shardc.compiler.cpu.reductions.columns import combined, one_per_element
 from shardc.compiler.elements.affine import LoopVar, Mask
 from shardc.compiler.elements.elements import FoldUse, Index, Recorder
@@ -62,7 +62,7 @@ class ShortRows:
         for first in range(0, length, height):
             count = min(height, length - first)
             bind_group(e, group, Val((constant(I64, first),), e.entry))
-            tile = Tile(e, group[-1], self.lane, count, self.lanes, self.live, rolled=False, frame=frame)
+            tile = TransposedTile(e, group[-1], self.lane, count, self.lanes, self.live, rolled=False, frame=frame)
             tile.fill(recorder.accesses, frame)
             e.tile = tile
             values: list[Val] = []

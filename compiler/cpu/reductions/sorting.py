@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.parallel import Span, in_pieces
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
@@ -104,7 +104,7 @@ class Sorter:
         return [Val(memory.load(b, p, at, d, 1), self.e.entry) for p, d in zip(places, self.dtypes, strict=True)]
 
 
-def emit_sort(kernel: Kernel) -> None:
+def emit_sort(kernel: CpuKernel) -> None:
     """Sort rows along one dimension, some rows on each thread."""
     dims = kernel.instruction.operands[0].shape.dims
     if 0 in dims:
@@ -115,7 +115,7 @@ def emit_sort(kernel: Kernel) -> None:
     in_pieces(kernel, total, count * total, lambda k, span: _sort_rows(k, rows, span))
 
 
-def _sort_rows(kernel: Kernel, rows: Rows, span: Span | None) -> None:
+def _sort_rows(kernel: CpuKernel, rows: Rows, span: Span | None) -> None:
     i = kernel.instruction
     e = kernel.emitter({})
     dtypes = [o.shape.dtype for o in i.operands]

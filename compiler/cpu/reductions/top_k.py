@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import Kernel
 from shardc.compiler.cpu.reductions.sorting import Sorter
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import counted, while_
@@ -24,7 +24,7 @@ __all__ = ["emit_topk"]
 _LONGEST_LIST = 64
 
 
-def emit_topk(kernel: Kernel) -> None:
+def emit_topk(kernel: CpuKernel) -> None:
     """The first k of each row by value (total order for floats), with their positions as s32."""
     i = kernel.instruction
     e = kernel.emitter({})
@@ -42,7 +42,7 @@ def emit_topk(kernel: Kernel) -> None:
 
 
 def _cut_from_sorted(
-    e: CpuEmitter, kernel: Kernel, kinds: tuple[DType, DType], before: Computation, count: int
+    e: CpuEmitter, kernel: CpuKernel, kinds: tuple[DType, DType], before: Computation, count: int
 ) -> None:
     dims = kernel.instruction.operands[0].shape.dims
     length = dims[-1]
@@ -67,7 +67,7 @@ class _List:
     """The best elements so far, sorted, in the place of the results."""
 
     def __init__(
-        self, e: CpuEmitter, kernel: Kernel, kinds: tuple[DType, DType], before: Computation, count: int
+        self, e: CpuEmitter, kernel: CpuKernel, kinds: tuple[DType, DType], before: Computation, count: int
     ) -> None:
         self.e = e
         self.b: ir.IRBuilder = e.entry.builder

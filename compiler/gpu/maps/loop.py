@@ -12,13 +12,13 @@ from itertools import groupby
 
 from llvmlite import ir
 
-from shardc.compiler.elements.affine import Expr, Loaded, LoopVar
+from shardc.compiler.elements.affine import Expr, LoadedIndex, LoopVar
 from shardc.compiler.elements.elements import Access, bases
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import group_size
 from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.maps import (
     GridOutput,
     PlannedMap,
@@ -60,7 +60,7 @@ def emit_loop(kernel: GpuKernel) -> None:
     emit_maps(kernel, kernel.leaves(), [GridOutput(*row) for row in rows])
 
 
-def emit_maps(kernel: GpuKernel, leaves: Mapping[Instruction, Argument], outputs: Sequence[GridOutput]) -> None:
+def emit_maps(kernel: GpuKernel, leaves: Mapping[Instruction, LaunchArray], outputs: Sequence[GridOutput]) -> None:
     """Launches that fill ``outputs`` from ``leaves``, those over the same dimensions together."""
     for dims, run in groupby(outputs, key=lambda o: o.dims):
         if 0 not in dims:
@@ -145,26 +145,26 @@ class GridMap:
             self._vectors(e.entry, first, self.unroll)
         else:
             if whole:
-                full = Branch(e.entry, b.icmp_unsigned("<", number, constant(I64, whole)))
+                full = IfBlock(e.entry, b.icmp_unsigned("<", number, constant(I64, whole)))
                 self._vectors(full.frame, first, self.unroll)
                 full.close()
-            rest = Branch(e.entry, b.icmp_unsigned(">=", number, constant(I64, whole)))
+            rest = IfBlock(e.entry, b.icmp_unsigned(">=", number, constant(I64, whole)))
             self._rest(rest.frame, first)
             rest.close()
         self.plan.finish(blocks)
 
     def _rest(self, frame: Frame, first: ir.Value) -> None:
         """A block that is not full: a loop whose steps look whether there is something to do."""
-        loop = Loop(frame, self.unroll)
+        loop = ForLoop(frame, self.unroll)
         b = loop.frame.builder
         at = b.add(first, b.mul(loop.index, constant(I64, self.threads)))
         if self.vectors:
-            some = Branch(loop.frame, b.icmp_unsigned("<", at, constant(I64, self.vectors)))
+            some = IfBlock(loop.frame, b.icmp_unsigned("<", at, constant(I64, self.vectors)))
             self._vectors(some.frame, at, 1)
             some.close()
         if self.singles:
             past = b.sub(at, constant(I64, self.vectors))
-            single = Branch(loop.frame, b.icmp_unsigned("<", past, constant(I64, self.singles)))
+            single = IfBlock(loop.frame, b.icmp_unsigned("<", past, constant(I64, self.singles)))
             element = single.frame.builder.add(past, constant(I64, group_size(self.inner) - self.singles))
             self._bind(self._counters(single.frame, element, 1), 1)
             self.plan.store(self.plan.evaluate(single.frame))
@@ -211,7 +211,9 @@ class GridMap:
                 break
             if isinstance(a.leaf, Instruction) and a.leaf in self.plan.leaves and low >= 0 and high <= a.shape.size:
                 read = (a.leaf, a.offset)
-                chosen = rounds[any(isinstance(v, Loaded) for w in a.offset.variables() for v in bases(Expr.of(w)))]
+                chosen = rounds[
+                    any(isinstance(v, LoadedIndex) for w in a.offset.variables() for v in bases(Expr.of(w)))
+                ]
                 if read not in chosen:
                     chosen.append(read)
         return [r for r in rounds if r]

@@ -16,7 +16,7 @@ from shardc.compiler.elements.loop_space import merge, plan_space
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.types import Shape
 from shardc.native.math.vector import I32, I64, constant
@@ -45,7 +45,7 @@ class GridOutput:
     of the iteration writes.
     """
 
-    array: Argument
+    array: LaunchArray
     shape: Shape
     element: Element
     place: Callable[[Elements, Index], Index] | None = None
@@ -91,10 +91,7 @@ class PlannedMap:
     """
 
     def __init__(
-        self,
-        kernel: GpuKernel,
-        leaves: Mapping[Instruction, Argument],
-        outputs: Sequence[GridOutput],
+        self, kernel: GpuKernel, leaves: Mapping[Instruction, LaunchArray], outputs: Sequence[GridOutput]
     ) -> None:
         self.kernel, self.leaves, self.outputs = kernel, dict(leaves), list(outputs)
         self.source = VarSource()

@@ -14,7 +14,7 @@ from llvmlite import ir
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar
 from shardc.compiler.elements.elements import Access
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import group_size, power_above, reads_across
 from shardc.compiler.gpu.maps.maps import PlannedMap, big_accesses, split_number, traffic, widened
 from shardc.hlo.ir.ir import Instruction
@@ -158,23 +158,23 @@ class TransposedMap:
             self._elements(frame, count, together)
             return
         if sizes[0] >= self.height and sizes[1] >= self.width:
-            whole = Branch(frame, full)
+            whole = IfBlock(frame, full)
             self._elements(whole.frame, count, together)
             whole.close()
-        rest = Branch(frame, frame.builder.not_(full))
-        loop = Loop(rest.frame, count)
+        rest = IfBlock(frame, frame.builder.not_(full))
+        loop = ForLoop(rest.frame, count)
         across, lane = self._place(loop.frame.builder, loop.index, self.width)
         at = (loop.frame.builder.add(self.first[0], across), loop.frame.builder.add(self.first[1], lane))
         inside = self._inside(loop.frame.builder, at, sizes)
         assert inside is not None
-        element = Branch(loop.frame, inside)
+        element = IfBlock(loop.frame, inside)
         self._compute(element.frame, [loop.index])
         element.close()
         loop.close()
         rest.close()
 
     def _elements(self, frame: Frame, count: int, together: int) -> None:
-        loop = Loop(frame, count, together)
+        loop = ForLoop(frame, count, together)
         steps = [loop.frame.builder.add(loop.index, constant(I64, n)) if n else loop.index for n in range(together)]
         self._compute(loop.frame, steps)
         loop.close()

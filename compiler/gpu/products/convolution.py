@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.compiler.elements.affine import Condition, Expr, VarSource, condition, delinearise, divmod_expr
+from shardc.compiler.elements.affine import Expr, InRange, VarSource, condition, delinearise, divmod_expr
 from shardc.compiler.elements.convolution_roles import Role, Roles
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.products.problem import Operand, Problem, Where, power_dividing
+from shardc.compiler.gpu.products.problem import ProductOperand, ProductProblem, Where, power_dividing
 from shardc.compiler.gpu.products.product import emit_product, only, reads_in_place
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
@@ -57,17 +57,17 @@ def emit_convolution(kernel: GpuKernel) -> None:
         emit_product(kernel, _problem(i, part), _is_whole(roles))
 
 
-def _problem(i: Instruction, roles: Roles) -> Problem:
+def _problem(i: Instruction, roles: Roles) -> ProductProblem:
     windows = _Windows(i, roles)
-    return Problem(
+    return ProductProblem(
         i,
         i.shape.dtype.accumulator,
         (roles.groups,) if roles.groups > 1 else (),
         roles.row_count,
         roles.features,
         roles.depth_count,
-        Operand(i.operands[0], windows.read, *windows.input_runs(), windowed=True),
-        Operand(i.operands[1], windows.weight, *windows.kernel_runs()),
+        ProductOperand(i.operands[0], windows.read, *windows.input_runs(), windowed=True),
+        ProductOperand(i.operands[1], windows.weight, *windows.kernel_runs()),
         windows.place,
         *windows.output_runs(),
     )
@@ -92,7 +92,7 @@ class _Windows:
         for some, position in ((roles.rows, row), (self.depth, depth)):
             for role, x in zip(some, _divided(source, position, some), strict=True):
                 at[role.dim] = at[role.dim] + x * role.step
-        tests: list[Condition | bool] = []
+        tests: list[InRange | bool] = []
         for dim, gap in enumerate(roles.dilation):
             tests.append(condition(at[dim], 0, (self.input.dims[dim] - 1) * gap + 1))
             if gap > 1:
@@ -100,7 +100,7 @@ class _Windows:
                 tests.append(condition(rest, 0, 1))
         if any(t is False for t in tests):
             return tuple(at), None
-        return tuple(at), tuple(t for t in tests if isinstance(t, Condition))
+        return tuple(at), tuple(t for t in tests if isinstance(t, InRange))
 
     def weight(self, source: VarSource, batch: Index, feature: Expr, depth: Expr) -> Where:
         """The kernel's element of a feature and a depth."""
@@ -118,7 +118,7 @@ class _Windows:
     # What lies together.
 
     def input_runs(self) -> tuple[bool, int]:
-        """`Operand.along_depth` and `Operand.run` of the input."""
+        """`ProductOperand.along_depth` and `ProductOperand.run` of the input."""
         roles, inner = self.roles, _innermost(self.input)
         for some, along in ((self.depth, True), (roles.rows, False)):
             for role in some:
@@ -138,7 +138,7 @@ class _Windows:
         return True, power_dividing(last.size) if together and last is not None else 1
 
     def output_runs(self) -> tuple[bool, int]:
-        """`Problem.rows_together` and `Problem.run`."""
+        """`ProductProblem.rows_together` and `ProductProblem.run`."""
         features = _innermost(self.output) == self.roles.feature_dim
         return not features, power_dividing(self.roles.features) if features else 1
 

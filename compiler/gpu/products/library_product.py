@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardc.compiler.elements.dot_sides import Side, Sides
+from shardc.compiler.elements.dot_sides import DotSide, DotSides
 from shardc.compiler.gpu.products.plan import may_round
 from shardc.compiler.gpu.products.problem import in_memory_order
 from shardc.compiler.tuning import DEFAULT, Tuning
@@ -44,7 +44,7 @@ def library_product(instruction: Instruction, tuning: Tuning = DEFAULT) -> Libra
     if found is None:
         return None
     dot, numbers, root = found
-    sides = Sides(in_memory_order(dot))
+    sides = DotSides(in_memory_order(dot))
     turned = [_turned(sides.left, rows_first=True), _turned(sides.right, rows_first=False)]
     dtype, result = dot.operands[0].shape.dtype.name, dot.shape.dtype.name
     if dtype != dot.operands[1].shape.dtype.name or result not in (dtype, *_TYPES.get(dtype, ())):
@@ -78,7 +78,7 @@ def _product(instruction: Instruction) -> tuple[Instruction, tuple[int, int], In
     return dots[0], (a, b), computation.root
 
 
-def _turned(side: Side, rows_first: bool) -> bool | None:
+def _turned(side: DotSide, rows_first: bool) -> bool | None:
     """Does the side lie with its rows and columns exchanged? None: neither so nor so."""
     long = [d for d in range(len(side.dims)) if side.dims[d] > 1]
     for turned in (False, True):

@@ -14,17 +14,17 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from shardc.compiler.elements.affine import Condition, Expr, LoopVar, condition, linear
+from shardc.compiler.elements.affine import Expr, InRange, LoopVar, condition, linear
 from shardc.compiler.elements.arithmetic.registers import encode, memory_type, part_count
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.elements.folds import converted
-from shardc.compiler.elements.frames import Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.gpu.function import GpuEmitter
-from shardc.compiler.gpu.products.problem import Operand
+from shardc.compiler.gpu.products.problem import ProductOperand
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I8, I32, I64, constant
 
-__all__ = ["Loader", "Place", "Side", "loader", "placed", "slots"]
+__all__ = ["LoadedSide", "Loader", "StagedTile", "loader", "placed", "slots"]
 
 #: The widest access of a thread, in bytes.
 _WIDEST = 16
@@ -34,7 +34,7 @@ _HELD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StagedTile:
     """Tiles of (free, depth) elements of ``dtype`` in shared memory from byte ``offset`` on, ``nbytes`` each.
 
     Rows of depth lie together (``by_depth``), or those of the free dimension; ``pitch`` elements apart. The parts of
@@ -67,16 +67,16 @@ class Place:
         return free * self.pitch + depth if self.by_depth else depth * self.pitch + free
 
 
-def placed(dtype: DType, offset: int, by_depth: bool, free: int, depth: int, pad: int) -> Place:
+def placed(dtype: DType, offset: int, by_depth: bool, free: int, depth: int, pad: int) -> StagedTile:
     """Rows in shared memory are ``pad`` elements longer than needed, against conflicts of banks."""
-    return Place(dtype, offset, by_depth, free, depth, (depth if by_depth else free) + pad)
+    return StagedTile(dtype, offset, by_depth, free, depth, (depth if by_depth else free) + pad)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class LoadedSide:
     """What a loader brings: tiles from row (or column) ``first`` of ``size``, from depth ``start`` of ``depth``."""
 
-    operand: Operand
+    operand: ProductOperand
     batch: Index
     first: Expr
     size: int
@@ -115,7 +115,7 @@ class Loader(Protocol):
     def end(self, frame: Frame, stage: ir.Value) -> None: ...
 
 
-def loader(e: GpuEmitter, side: Side, place: Place, thread: ir.Value, threads: int) -> Loader:
+def loader(e: GpuEmitter, side: LoadedSide, place: StagedTile, thread: ir.Value, threads: int) -> Loader:
     """The way for a side: a copy where nothing is to be changed and the tile lies as the operand does."""
     operand = side.operand
     dtype = operand.value.shape.dtype
@@ -123,19 +123,21 @@ def loader(e: GpuEmitter, side: Side, place: Place, thread: ir.Value, threads: i
     run = max(1, min(operand.run, most, place.free * place.depth // threads))
     as_is = operand.value in e.leaves and dtype is place.dtype and not dtype.is_complex
     same_way = operand.along_depth == place.by_depth or run == 1
-    base = _Runs(e, side, place, thread, threads, run)
+    base = _LoadRuns(e, side, place, thread, threads, run)
     if as_is and same_way and run * dtype.nbytes in _ASYNC_BYTES:
         return _Copies(base)
-    return _Registers(base) if base.turn.size == 1 else _Turns(base)
+    return _RegisterLoader(base) if base.turn.size == 1 else _Turns(base)
 
 
-class _Runs:
+class _LoadRuns:
     """A thread's runs of a tile: where they are read, what must hold for them to exist, where they are put.
 
     Where there are more than a thread can hold, these are the runs of one ``turn``.
     """
 
-    def __init__(self, e: GpuEmitter, side: Side, place: Place, thread: ir.Value, threads: int, run: int) -> None:
+    def __init__(
+        self, e: GpuEmitter, side: LoadedSide, place: StagedTile, thread: ir.Value, threads: int, run: int
+    ) -> None:
         self.e, self.side, self.place, self.run = e, side, place, run
         along = side.operand.along_depth
         fast, slow = (place.depth, place.free) if along else (place.free, place.depth)
@@ -156,13 +158,13 @@ class _Runs:
         if self.turn.size == 1:
             yield frame
             return
-        loop = Loop(frame, self.turn.size)
+        loop = ForLoop(frame, self.turn.size)
         self.e.bind(self.turn, Val((loop.index,), loop.frame))
         yield loop.frame
         loop.close()
         _keep_rolled(loop)
 
-    def where(self, free: Expr, depth: Expr, lanes: bool) -> tuple[Index, list[Condition], list[Condition]] | None:
+    def where(self, free: Expr, depth: Expr, lanes: bool) -> tuple[Index, list[InRange], list[InRange]] | None:
         """The operand's index for a run; the conditions of what is zero elsewhere, and those of what nobody uses
         elsewhere. None: all zero."""
         side = self.side
@@ -186,12 +188,12 @@ class _Runs:
         return b.gep(whole, [constant(I32, part * place.plane)], source_etype=I8) if part else whole
 
 
-class _Registers:
+class _RegisterLoader:
     """Read, convert (or compute), keep; then write."""
 
     copies = False
 
-    def __init__(self, runs: _Runs) -> None:
+    def __init__(self, runs: _LoadRuns) -> None:
         self.runs = runs
         self.held: list[Val] = []
 
@@ -227,7 +229,7 @@ class _Registers:
                     b.store(element, runs.address(frame, stage, *at, part), align=size)
 
 
-class _Turns(_Registers):
+class _Turns(_RegisterLoader):
     """Read and written a few at a time, while other warps multiply."""
 
     def begin(self, frame: Frame, stage: ir.Value) -> None:
@@ -244,7 +246,7 @@ class _Copies:
 
     copies = True
 
-    def __init__(self, runs: _Runs) -> None:
+    def __init__(self, runs: _LoadRuns) -> None:
         self.runs = runs
 
     def begin(self, frame: Frame, stage: ir.Value) -> None:
@@ -272,7 +274,7 @@ class _Copies:
         pass
 
 
-def _keep_rolled(loop: Loop) -> None:
+def _keep_rolled(loop: ForLoop) -> None:
     """Unrolled, the loop would hold the addresses of all turns in registers."""
     module = loop.frame.builder.module
     rule = module.add_metadata(["llvm.loop.unroll.disable"])

@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.compiler.elements.arithmetic.registers import part_count
-from shardc.compiler.gpu.products.problem import Problem
+from shardc.compiler.gpu.products.problem import ProductProblem
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.gpu.grid import MMA, Mma
 from shardc.native.gpu.target import GpuTarget
 
-__all__ = ["Plan", "Tile", "may_round", "plan_product"]
+__all__ = ["BlockTile", "ProductPlan", "may_round", "plan_product"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class BlockTile:
     """A block computes ``rows`` x ``columns``, ``depth`` at a time; a thread (a warp, where warps multiply) computes
     ``own_rows`` x ``own_columns`` of it. ``speed``: products per cycle that a multiprocessor does so, of ``blocks``
     blocks that it holds. ``stages`` tiles of the operands are in shared memory, all but one of them on their way."""
@@ -39,11 +39,11 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProductPlan:
     """``splits`` parts of the depth are summed one by one. ``mma``: what warps multiply with (None: threads do).
     Operands lie in shared memory as ``storage``."""
 
-    tile: Tile
+    tile: BlockTile
     splits: int
     mma: Mma | None
     storage: DType
@@ -53,36 +53,36 @@ class Plan:
 #: Tiles by registers of a sum, for threads that multiply.
 _THREAD_TILES = {
     1: (
-        Tile(128, 128, 8, 8, 8, 100.0, 2, 2),
-        Tile(64, 64, 16, 4, 4, 75.0, 4, 2),
-        Tile(16, 128, 16, 2, 4, 50.0, 4, 4),
-        Tile(128, 16, 16, 4, 2, 50.0, 4, 4),
-        Tile(32, 32, 32, 2, 2, 40.0, 4, 2),
+        BlockTile(128, 128, 8, 8, 8, 100.0, 2, 2),
+        BlockTile(64, 64, 16, 4, 4, 75.0, 4, 2),
+        BlockTile(16, 128, 16, 2, 4, 50.0, 4, 4),
+        BlockTile(128, 16, 16, 4, 2, 50.0, 4, 4),
+        BlockTile(32, 32, 32, 2, 2, 40.0, 4, 2),
     ),
     2: (
-        Tile(64, 64, 16, 4, 4, 50.0, 2, 2),
-        Tile(16, 128, 16, 2, 4, 30.0, 2, 3),
-        Tile(128, 16, 16, 4, 2, 30.0, 2, 3),
-        Tile(32, 32, 16, 2, 2, 25.0, 4, 2),
+        BlockTile(64, 64, 16, 4, 4, 50.0, 2, 2),
+        BlockTile(16, 128, 16, 2, 4, 30.0, 2, 3),
+        BlockTile(128, 16, 16, 4, 2, 30.0, 2, 3),
+        BlockTile(32, 32, 16, 2, 2, 25.0, 4, 2),
     ),
-    4: (Tile(32, 32, 16, 2, 2, 10.0, 2, 2),),
+    4: (BlockTile(32, 32, 16, 2, 2, 10.0, 2, 2),),
 }
 
 #: Tiles for warps that multiply, by bytes of an operand.
 _WARP_TILES = {
     2: (
-        Tile(128, 128, 32, 64, 64, 700.0, 2, 3),
-        Tile(64, 64, 64, 32, 32, 450.0, 4, 3),
-        Tile(16, 64, 64, 16, 16, 250.0, 4, 5),
-        Tile(64, 16, 64, 16, 16, 250.0, 4, 5),
+        BlockTile(128, 128, 32, 64, 64, 700.0, 2, 3),
+        BlockTile(64, 64, 64, 32, 32, 450.0, 4, 3),
+        BlockTile(16, 64, 64, 16, 16, 250.0, 4, 5),
+        BlockTile(64, 16, 64, 16, 16, 250.0, 4, 5),
     ),
     4: (
-        Tile(128, 128, 16, 64, 64, 350.0, 2, 3),
-        Tile(64, 64, 32, 32, 32, 220.0, 4, 3),
-        Tile(16, 64, 32, 16, 16, 120.0, 4, 5),
-        Tile(64, 16, 32, 16, 16, 120.0, 4, 5),
+        BlockTile(128, 128, 16, 64, 64, 350.0, 2, 3),
+        BlockTile(64, 64, 32, 32, 32, 220.0, 4, 3),
+        BlockTile(16, 64, 32, 16, 16, 120.0, 4, 5),
+        BlockTile(64, 16, 32, 16, 16, 120.0, 4, 5),
     ),
-    8: (Tile(64, 64, 16, 32, 32, 50.0, 4, 3), Tile(32, 32, 16, 16, 16, 25.0, 4, 3)),
+    8: (BlockTile(64, 64, 16, 32, 32, 50.0, 4, 3), BlockTile(32, 32, 16, 16, 16, 25.0, 4, 3)),
 }
 
 #: Parts of the depth that are tried, and the fewest tiles of a part.
@@ -96,7 +96,7 @@ _LAUNCH, _LATENCY, _MEMORY, _CACHES = 5000.0, 900.0, 12.0, 32.0
 _WARPS_PAY = 1 << 12
 
 
-def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning, may_split: bool = True) -> Plan:
+def plan_product(problem: ProductProblem, target: GpuTarget, tuning: Tuning, may_split: bool = True) -> ProductPlan:
     """The cheapest tile and number of parts, by a count of cycles."""
     mma = _warp_product(problem, target, tuning)
     kind = problem.kind
@@ -109,17 +109,17 @@ def plan_product(problem: Problem, target: GpuTarget, tuning: Tuning, may_split:
         if _useful(problem, target, tile, splits)
     ]
     tile, splits = min(options, key=lambda o: _cycles(problem, target, *o))
-    return Plan(tile, splits, mma, storage, tile.workers * (1 if mma is None else target.warp))
+    return ProductPlan(tile, splits, mma, storage, tile.workers * (1 if mma is None else target.warp))
 
 
-def _useful(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> bool:
+def _useful(problem: ProductProblem, target: GpuTarget, tile: BlockTile, splits: int) -> bool:
     """Does a tile's result fit in shared memory, and has a part of the depth enough to do, at a bearable cost?"""
     fits = tile.rows * (tile.columns + 4) * problem.kind.nbytes <= target.chip.shared_bytes
     sums = problem.product.shape.size * problem.kind.nbytes * splits
     return fits and (splits == 1 or (_up(problem.k, tile.depth) >= splits * _FEWEST_STEPS and sums <= _MOST_SUMS))
 
 
-def _cycles(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> float:
+def _cycles(problem: ProductProblem, target: GpuTarget, tile: BlockTile, splits: int) -> float:
     """About how long a product takes.
 
     A multiprocessor holds some blocks at a time. A step of all of them takes as long as their products, as their tiles
@@ -140,7 +140,7 @@ def _cycles(problem: Problem, target: GpuTarget, tile: Tile, splits: int) -> flo
     return cycles + _LAUNCH + sums / (processors * _MEMORY)
 
 
-def _warp_product(problem: Problem, target: GpuTarget, tuning: Tuning) -> Mma | None:
+def _warp_product(problem: ProductProblem, target: GpuTarget, tuning: Tuning) -> Mma | None:
     """The instruction with which warps multiply these types, if there is one."""
     dtypes = {problem.left.value.shape.dtype.name, problem.right.value.shape.dtype.name}
     if target.kind == "amdgpu" or len(dtypes) != 1 or part_count(problem.kind) == 2:

@@ -1,7 +1,7 @@
 """What a product kernel computes: sums over a depth of products of two operands, for rows and columns, per batch.
 
 Matrix products and convolutions are both of this form. They differ in where an operand's element of a row (or column)
-and depth lies, which `Operand.at` tells, and in where a result goes, which `Problem.place` tells.
+and depth lies, which `ProductOperand.at` tells, and in where a result goes, which `ProductProblem.place` tells.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardc.compiler.elements.affine import Condition, Expr, VarSource
-from shardc.compiler.elements.dot_sides import Side, Sides
+from shardc.compiler.elements.affine import Expr, InRange, VarSource
+from shardc.compiler.elements.dot_sides import DotSide, DotSides
 from shardc.compiler.elements.elements import Index
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
 
-__all__ = ["Operand", "Problem", "Where", "dot_problem", "in_memory_order", "power_dividing"]
+__all__ = ["ProductOperand", "ProductProblem", "Where", "dot_problem", "in_memory_order", "power_dividing"]
 
 #: An operand's index, and what must hold for it to be one: elements elsewhere are zero (None: there are no others).
-Where = tuple[Index, tuple[Condition, ...] | None]
+Where = tuple[Index, tuple[InRange, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class ProductOperand:
     """One side. ``at(source, batch, free, depth)`` is the place of the element in row (or column) ``free``.
 
     Neighbours in memory are neighbours in depth (``along_depth``) or in rows; aligned runs of ``run`` of them, a power
@@ -38,7 +38,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProductProblem:
     """``product`` for all of ``batch``, ``m`` rows and ``n`` columns, over ``k``; sums are kept in ``kind``.
 
     ``place(source, batch, row, column)`` is the index of the result. Neighbours in its memory are columns, or rows
@@ -51,8 +51,8 @@ class Problem:
     m: int
     n: int
     k: int
-    left: Operand
-    right: Operand
+    left: ProductOperand
+    right: ProductOperand
     place: Callable[[VarSource, Index, Expr, Expr], Index]
     rows_together: bool
     run: int
@@ -67,20 +67,20 @@ def power_dividing(n: int) -> int:
     return n & -n
 
 
-def dot_problem(dot: Instruction) -> Problem:
+def dot_problem(dot: Instruction) -> ProductProblem:
     """A ``dot`` without empty dimensions."""
-    sides = Sides(in_memory_order(dot))
+    sides = DotSides(in_memory_order(dot))
 
-    def operand(number: int, side: Side) -> Operand:
+    def operand(number: int, side: DotSide) -> ProductOperand:
         def at(source: VarSource, batch: Index, free: Expr, depth: Expr) -> Where:
             row, column = (free, depth) if number == 0 else (depth, free)
             return side.operand_index(source, batch, row, column), ()
 
-        return Operand(dot.operands[number], at, *_neighbours(side))
+        return ProductOperand(dot.operands[number], at, *_neighbours(side))
 
     last = next((s for s in (sides.right, sides.left) if s.free_size > 1), sides.right)
     inner = next((last.dims[d] for d in reversed(last.free) if last.dims[d] > 1), 1)
-    return Problem(
+    return ProductProblem(
         dot,
         dot.shape.dtype.accumulator,
         sides.batch,
@@ -112,8 +112,8 @@ def _innermost(i: Instruction) -> int:
     return max((d for d, n in enumerate(i.shape.dims) if n > 1), default=-1)
 
 
-def _neighbours(side: Side) -> tuple[bool, int]:
-    """`Operand.along_depth` and `Operand.run`."""
+def _neighbours(side: DotSide) -> tuple[bool, int]:
+    """`ProductOperand.along_depth` and `ProductOperand.run`."""
     inner = max((d for d, n in enumerate(side.dims) if n > 1), default=-1)
     for dims, along in ((side.contracted, True), (side.free, False)):
         if inner in dims:

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.affine import Condition, Expr, LoopVar, condition, delinearise, linear
+from shardc.compiler.elements.affine import Expr, InRange, LoopVar, condition, delinearise, linear
 from shardc.compiler.elements.arithmetic.registers import decode, memory_type
 from shardc.compiler.elements.elements import Element
 from shardc.compiler.elements.folds import FOLDS, converted
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val, deepest
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.loop import emit_maps
 from shardc.compiler.gpu.maps.maps import GridOutput, computed_by_rules
-from shardc.compiler.gpu.products.loaders import Loader, Side, loader
-from shardc.compiler.gpu.products.plan import Plan, plan_product
-from shardc.compiler.gpu.products.problem import Problem, dot_problem
+from shardc.compiler.gpu.products.loaders import LoadedSide, Loader, loader
+from shardc.compiler.gpu.products.plan import ProductPlan, plan_product
+from shardc.compiler.gpu.products.problem import ProductProblem, dot_problem
 from shardc.compiler.gpu.products.threads import ThreadProduct
 from shardc.compiler.gpu.products.warps import WarpProduct
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
@@ -33,7 +33,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.native.math.vector import I32, I64, constant, with_lanes
 
-__all__ = ["Output", "emit_product", "emit_products", "only", "reads_in_place", "takes_product"]
+__all__ = ["ProductOutput", "emit_product", "emit_products", "only", "reads_in_place", "takes_product"]
 
 #: Rows of tiles that blocks with neighbouring numbers share, so that what they read is in the cache.
 _NEIGHBOURS = 8
@@ -85,15 +85,15 @@ def emit_products(kernel: GpuKernel) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ProductOutput:
     """``root``'s element at the product's index goes to ``array`` of ``shape``. None as root: the sum as it is."""
 
-    array: Argument
+    array: LaunchArray
     shape: Shape
     root: Instruction | None
 
 
-def emit_product(kernel: GpuKernel, problem: Problem, whole: bool = True) -> None:
+def emit_product(kernel: GpuKernel, problem: ProductProblem, whole: bool = True) -> None:
     """The launches of a kernel that computes ``problem`` and what the kernel's computation makes from it.
 
     ``whole``: the problem's places are all of the result's.
@@ -102,16 +102,18 @@ def emit_product(kernel: GpuKernel, problem: Problem, whole: bool = True) -> Non
     root = kernel.computation.root
     roots = root.operands if root.opcode == "tuple" else (root,)
     if plan.splits == 1:
-        outputs = [Output(*row) for row in zip(kernel.results, kernel.result_shapes, roots, strict=True)]
+        outputs = [ProductOutput(*row) for row in zip(kernel.results, kernel.result_shapes, roots, strict=True)]
         _TiledProduct(kernel, problem, plan, outputs).emit()
         return
     sums = array_shape(problem.kind, plan.splits, *problem.product.shape.dims)
     parts = kernel.scratch(sums.nbytes)
-    _TiledProduct(kernel, problem, plan, [Output(parts, sums, None)]).emit()
+    _TiledProduct(kernel, problem, plan, [ProductOutput(parts, sums, None)]).emit()
     _add_up(kernel, problem, roots, parts, sums)
 
 
-def _add_up(kernel: GpuKernel, problem: Problem, roots: Sequence[Instruction], parts: Argument, sums: Shape) -> None:
+def _add_up(
+    kernel: GpuKernel, problem: ProductProblem, roots: Sequence[Instruction], parts: LaunchArray, sums: Shape
+) -> None:
     """The sums of parts of the depth, added up by a tree, and what is made from them: a map."""
     kind, product = problem.kind, problem.product
     dims = product.shape.dims
@@ -141,7 +143,9 @@ def _add_up(kernel: GpuKernel, problem: Problem, roots: Sequence[Instruction], p
 class _TiledProduct:
     """The launch that computes tiles, or the sums of parts of the depth of tiles."""
 
-    def __init__(self, kernel: GpuKernel, problem: Problem, plan: Plan, outputs: Sequence[Output]) -> None:
+    def __init__(
+        self, kernel: GpuKernel, problem: ProductProblem, plan: ProductPlan, outputs: Sequence[ProductOutput]
+    ) -> None:
         self.kernel, self.problem, self.plan, self.outputs = kernel, problem, plan, outputs
         tile = plan.tile
         self.tiles = (-(-problem.m // tile.rows), -(-problem.n // tile.columns))
@@ -213,8 +217,8 @@ class _TiledProduct:
         p, tile = self.problem, self.plan.tile
         batch = tuple(Expr.of(v) for v in self.batch)
         start = Expr.of(self.step) * tile.depth
-        rows = Side(p.left, batch, Expr.of(self.row) * tile.rows, p.m, start, p.k)
-        columns = Side(p.right, batch, Expr.of(self.column) * tile.columns, p.n, start, p.k)
+        rows = LoadedSide(p.left, batch, Expr.of(self.row) * tile.rows, p.m, start, p.k)
+        columns = LoadedSide(p.right, batch, Expr.of(self.column) * tile.columns, p.n, start, p.k)
         sides = ((rows, self.sums.left), (columns, self.sums.right))
         return [loader(self.e, side, place, self.thread, self.plan.threads) for side, place in sides]
 
@@ -240,7 +244,7 @@ class _TiledProduct:
                     getattr(x, action)(e.entry, constant(I32, ahead))
             if copies:
                 code.commit_copies(b)
-        loop = Loop(e.entry, count)
+        loop = ForLoop(e.entry, count)
         inner = loop.frame.builder
         if copies:
             code.await_copies(inner, stages - 2)
@@ -277,13 +281,13 @@ class _TiledProduct:
         tile, run = plan.tile, self._run()
         fast, slow = (tile.rows, tile.columns) if p.rows_together else (tile.columns // run, tile.rows)
         turns = max(1, fast * slow // plan.threads)
-        loop = Loop(e.entry, turns)
+        loop = ForLoop(e.entry, turns)
         b = loop.frame.builder
         number = b.add(b.mul(loop.index, constant(I64, plan.threads)), self.thread)
         inside: Frame = loop.frame
         branches = []
         if fast * slow < plan.threads:
-            branches.append(Branch(inside, b.icmp_unsigned("<", number, constant(I64, fast * slow))))
+            branches.append(IfBlock(inside, b.icmp_unsigned("<", number, constant(I64, fast * slow))))
             inside = branches[-1].frame
         b = inside.builder
         quick, other = e.source.loop(fast), e.source.loop(slow)
@@ -297,7 +301,7 @@ class _TiledProduct:
         tests = self._inside(row, column)
         holds = e.mask(tuple(tests))
         if holds is not None:
-            branches.append(Branch(inside, holds.value))
+            branches.append(IfBlock(inside, holds.value))
             inside = branches[-1].frame
         self._write(inside, row, column, pitch, run)
         for branch in reversed(branches):
@@ -310,13 +314,13 @@ class _TiledProduct:
         most = 1 if self.problem.rows_together else max(1, _WIDEST // widest)
         return min(self.problem.run, most, self.plan.tile.columns)
 
-    def _inside(self, row: Expr, column: Expr) -> list[Condition]:
+    def _inside(self, row: Expr, column: Expr) -> list[InRange]:
         p, tile = self.problem, self.plan.tile
         tests = (
             condition(Expr.of(self.row) * tile.rows + row, 0, p.m),
             condition(Expr.of(self.column) * tile.columns + column, 0, p.n),
         )
-        return [t for t in tests if isinstance(t, Condition)]
+        return [t for t in tests if isinstance(t, InRange)]
 
     def _collected(self, frame: Frame, at: Expr, run: int) -> Val:
         """A run of sums in shared memory."""

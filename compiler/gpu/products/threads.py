@@ -15,9 +15,9 @@ from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import decode, memory_type, part_count, register_type
 from shardc.compiler.elements.frames import Frame
 from shardc.compiler.gpu.function import GpuEmitter
-from shardc.compiler.gpu.products.loaders import Place, placed
-from shardc.compiler.gpu.products.plan import Plan
-from shardc.compiler.gpu.products.problem import Problem
+from shardc.compiler.gpu.products.loaders import StagedTile, placed
+from shardc.compiler.gpu.products.plan import ProductPlan
+from shardc.compiler.gpu.products.problem import ProductProblem
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I8, I32, I64, constant, intrinsic, splat, with_lanes, zero
 
@@ -30,7 +30,7 @@ _RUN = 16
 class ThreadProduct:
     """The sums of a block's tile in the registers of its threads. ``thread`` is the thread's number, i64."""
 
-    def __init__(self, e: GpuEmitter, plan: Plan, problem: Problem, thread: ir.Value) -> None:
+    def __init__(self, e: GpuEmitter, plan: ProductPlan, problem: ProductProblem, thread: ir.Value) -> None:
         tile, kind = plan.tile, problem.kind
         self.e, self.kind, self.tile = e, kind, tile
         pad = _RUN * part_count(kind) // kind.nbytes
@@ -40,8 +40,8 @@ class ThreadProduct:
         across = tile.columns // tile.own_columns
         b = e.entry.builder
         row, column = b.udiv(thread, constant(I64, across)), b.urem(thread, constant(I64, across))
-        self.rows = _Runs(b, self.left, tile.own_rows, row)
-        self.columns = _Runs(b, self.right, tile.own_columns, column)
+        self.rows = _ThreadRuns(b, self.left, tile.own_rows, row)
+        self.columns = _ThreadRuns(b, self.right, tile.own_columns, column)
         self.bases = [e.code.shared(b, p.offset) for p in (self.left, self.right)]
         t = register_type(kind, self.columns.run)
         count = tile.own_rows * self.columns.count * part_count(kind)
@@ -83,10 +83,10 @@ class ThreadProduct:
                 memory.store(b, values, to, at, self.kind, None)
 
 
-class _Runs:
+class _ThreadRuns:
     """A thread's rows (or columns) of a tile: ``count`` runs of ``run``, of which it is the ``number``-th taker."""
 
-    def __init__(self, b: ir.IRBuilder, place: Place, own: int, number: ir.Value) -> None:
+    def __init__(self, b: ir.IRBuilder, place: StagedTile, own: int, number: ir.Value) -> None:
         self.run = min(own, max(1, _RUN // place.size))
         self.count = own // self.run
         self.spacing = place.free // self.count
@@ -96,7 +96,7 @@ class _Runs:
         run, lane = divmod(own, self.run)
         return b.add(self.first, constant(I64, run * self.spacing + lane))
 
-    def read(self, b: ir.IRBuilder, base: ir.Value, place: Place, k: int) -> list[tuple[ir.Value, ...]]:
+    def read(self, b: ir.IRBuilder, base: ir.Value, place: StagedTile, k: int) -> list[tuple[ir.Value, ...]]:
         """The elements at depth ``k``, by run and part."""
         found = []
         t = with_lanes(memory_type(place.dtype), self.run)

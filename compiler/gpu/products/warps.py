@@ -14,9 +14,9 @@ from llvmlite import ir
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.frames import Frame
 from shardc.compiler.gpu.function import GpuEmitter
-from shardc.compiler.gpu.products.loaders import Place, placed
-from shardc.compiler.gpu.products.plan import Plan
-from shardc.compiler.gpu.products.problem import Problem
+from shardc.compiler.gpu.products.loaders import StagedTile, placed
+from shardc.compiler.gpu.products.plan import ProductPlan
+from shardc.compiler.gpu.products.problem import ProductProblem
 from shardc.native.gpu.grid import Mma
 from shardc.native.math.vector import I8, I32, constant, undef, with_lanes, zero
 
@@ -29,7 +29,7 @@ _TF32_HALF, _TF32_KEPT = 0x1000, 0xFFFFE000
 class WarpProduct:
     """The sums of a block's tile in the registers of its warps. ``thread`` is the thread's number, i64."""
 
-    def __init__(self, e: GpuEmitter, plan: Plan, problem: Problem, thread: ir.Value) -> None:
+    def __init__(self, e: GpuEmitter, plan: ProductPlan, problem: ProductProblem, thread: ir.Value) -> None:
         assert plan.mma is not None
         self.e, self.mma, self.tile, self.kind = e, plan.mma, plan.tile, problem.kind
         tile, storage = plan.tile, plan.storage
@@ -100,7 +100,7 @@ def _pad(nbytes: int, by_depth: bool) -> int:
 class _Matrices:
     """Fragments of 16-bit elements, read as 8x8 matrices, four at a time: 16 rows (or columns) by 16 in depth."""
 
-    def __init__(self, e: GpuEmitter, place: Place, mma: Mma, lane: ir.Value, first: ir.Value, left: bool) -> None:
+    def __init__(self, e: GpuEmitter, place: StagedTile, mma: Mma, lane: ir.Value, first: ir.Value, left: bool) -> None:
         self.e, self.place, self.left = e, place, left
         b = e.entry.builder
         # Matrix lane / 8: of the left side its lowest bit says which rows, the other which depth; of the right side
@@ -136,7 +136,7 @@ class _Matrices:
 class _Singles:
     """Fragments of wider elements: each lane reads its own."""
 
-    def __init__(self, e: GpuEmitter, place: Place, mma: Mma, lane: ir.Value, first: ir.Value, left: bool) -> None:
+    def __init__(self, e: GpuEmitter, place: StagedTile, mma: Mma, lane: ir.Value, first: ir.Value, left: bool) -> None:
         self.e, self.place, self.mma = e, place, mma
         self.size = mma.m if left else mma.n
         b = e.entry.builder

@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.elements import Fold
-from shardc.compiler.elements.frames import Branch, Frame, Val, deepest
+from shardc.compiler.elements.frames import Frame, IfBlock, Val, deepest
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.reducers import identity_of
@@ -207,7 +207,7 @@ def across_threads(
     warps = threads // code.warp
     places = [[code.shared(b, s.take(warps * word_bytes(t))) for t in r.words] for r, _ in totals]
     lane, warp = b.urem(thread, constant(I32, code.warp)), b.udiv(thread, constant(I32, code.warp))
-    writing = Branch(frame, b.icmp_unsigned("==", lane, constant(I32, 0)))
+    writing = IfBlock(frame, b.icmp_unsigned("==", lane, constant(I32, 0)))
     for row, mine in zip(places, values, strict=True):
         inner = writing.frame.builder
         store_words(inner, mine, row, inner.zext(warp, I64), 1)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.frames import Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import group_size, power_above, power_below
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, load_words, store_words, word_bytes
 from shardc.compiler.gpu.reductions.fold_plan import FoldPlan, Group, bind_units, lanes_along
 from shardc.compiler.gpu.reductions.fold_stage import FoldStage, kernel_plan, partials_of
-from shardc.compiler.gpu.reductions.walk import Share, Step, walk
+from shardc.compiler.gpu.reductions.walk import Step, WorkShare, walk
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.math.vector import I32, I64, constant
 
@@ -150,8 +150,8 @@ def _emit(
     kernel: GpuKernel,
     shape: ColumnShape,
     lanes: int,
-    source: Sequence[Argument] = (),
-    target: Sequence[Argument] = (),
+    source: Sequence[LaunchArray] = (),
+    target: Sequence[LaunchArray] = (),
 ) -> None:
     stage = FoldStage(kernel, shape.threads, source, target)
     e, plan, code = stage.e, stage.plan, stage.e.code
@@ -171,11 +171,11 @@ def _emit(
         step = stage.step(plan.folded, 1)
     totals = Totals(e, plan.reducers, lanes)
     totals.start(frame)
-    walk(frame, Share(shape.rows, shape.height * shape.splits, plan.unroll(), plan.ordered), worker, step, totals)
+    walk(frame, WorkShare(shape.rows, shape.height * shape.splits, plan.unroll(), plan.ordered), worker, step, totals)
     if shape.height > 1:
         _meet(stage, frame, totals, place, shape, shared)
     first = b.icmp_unsigned("==", place.height, constant(I32, 0))
-    writing = Branch(frame, first if place.valid is None else b.and_(first, place.valid))
+    writing = IfBlock(frame, first if place.valid is None else b.and_(first, place.valid))
     values = totals.read(writing.frame)
     if target:
         part = writing.frame.builder.zext(code.block(writing.frame.builder, 1), I64)
@@ -203,7 +203,7 @@ def _meet(
     while half < shape.height:
         code.barrier(b)
         part = b.and_(place.height, constant(I32, 2 * half - 1))
-        taking = Branch(frame, b.icmp_unsigned("==", part, constant(I32, 0)))
+        taking = IfBlock(frame, b.icmp_unsigned("==", part, constant(I32, 0)))
         at = taking.frame.builder.add(own, constant(I64, half * shape.width * lanes))
         mine: list[list[Val]] = []
         for r, values, row in zip(plan.reducers, totals.read(taking.frame), places, strict=True):

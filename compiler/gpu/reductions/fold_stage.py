@@ -14,7 +14,7 @@ from shardc.compiler.elements.fold_emitter import rounded
 from shardc.compiler.elements.frames import Frame, Val, deepest
 from shardc.compiler.gpu.elements import with_dims
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import load_words, word_bytes
 from shardc.compiler.gpu.reductions.fold_plan import FoldPlan, Group, bind_units, plan_folds
 from shardc.compiler.gpu.reductions.walk import Step
@@ -29,7 +29,7 @@ def kernel_plan(kernel: GpuKernel, source: VarSource | None = None) -> FoldPlan 
     return plan_folds(source or VarSource(), kernel.computation, kernel.leaves(), kernel.result_shapes)
 
 
-def partials_of(kernel: GpuKernel, plan: FoldPlan, count: int) -> list[Argument]:
+def partials_of(kernel: GpuKernel, plan: FoldPlan, count: int) -> list[LaunchArray]:
     """Scratch memory for ``count`` accumulators of each part."""
     return [kernel.scratch(count * word_bytes(t)) for r in plan.reducers for t in r.words]
 
@@ -41,8 +41,8 @@ class FoldStage:
 
     kernel: GpuKernel
     threads: int
-    source: Sequence[Argument] = ()
-    target: Sequence[Argument] = ()
+    source: Sequence[LaunchArray] = ()
+    target: Sequence[LaunchArray] = ()
 
     def __post_init__(self) -> None:
         results = () if self.target else self.kernel.results
@@ -53,7 +53,7 @@ class FoldStage:
         assert plan is not None, "it had one before"
         self.plan: FoldPlan = plan
 
-    def pointers(self, arrays: Sequence[Argument]) -> list[ir.Value]:
+    def pointers(self, arrays: Sequence[LaunchArray]) -> list[ir.Value]:
         return [self.function.pointer(a) for a in arrays]
 
     def step(self, groups: Sequence[Group], lanes: int) -> Step:

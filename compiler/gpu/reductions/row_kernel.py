@@ -21,12 +21,12 @@ from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.elements.emitter import Known
 from shardc.compiler.elements.fold_emitter import across_lanes, rounded
-from shardc.compiler.elements.frames import Branch, Frame, Val, apply, deepest
+from shardc.compiler.elements.frames import Frame, IfBlock, Val, apply, deepest
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.reductions.accumulate import Reducer, SharedSpace, Totals, across_threads
 from shardc.compiler.gpu.reductions.row_reduction import RowPlace, RowShape, row_place, row_shape
-from shardc.compiler.gpu.reductions.walk import Share, walk
+from shardc.compiler.gpu.reductions.walk import WorkShare, walk
 from shardc.compiler.lower.fuse.row_plan import RowPlan, plan_rows
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.gpu.target import GpuTarget
@@ -126,13 +126,13 @@ def emit_row_kernel(kernel: GpuKernel) -> None:
     assert plan is not None
     shape = _Shape.of(kernel.target, plan)
     function = kernel.function([*kernel.operands, *kernel.results], shape.threads.threads)
-    rows = _Rows(kernel, plan, shape, function)
+    rows = _RowThread(kernel, plan, shape, function)
     rows.fill()
     rows.e.finish()
     kernel.launch(function, shape.threads.grid, rows.shared.nbytes)
 
 
-class _Rows:
+class _RowThread:
     """The code of a thread."""
 
     def __init__(self, kernel: GpuKernel, plan: RowPlan, shape: _Shape, function: GpuFunction) -> None:
@@ -146,11 +146,11 @@ class _Rows:
         self.place: RowPlace = row_place(b, code.thread(b), code.block(b), shape.threads)
         if self.row.size > 1:
             self.e.bind(self.row, Val((self.place.row,), self.e.entry))
-        self.share = Share(plan.frame.columns // shape.lanes, shape.threads.width, 2)
+        self.share = WorkShare(plan.frame.columns // shape.lanes, shape.threads.width, 2)
 
     def fill(self) -> None:
         frame = self.e.entry
-        columns: _Columns = (_Cached if self.shape.cached else _Walked)(self)
+        columns: _RowLoops = (_Cached if self.shape.cached else _Walked)(self)
         for number, reductions in enumerate(self.plan.loops):
             totals = columns.loop(frame, number, reductions)
             own = [(_reducer(r), t) for r, t in zip(reductions, totals, strict=True)]
@@ -205,7 +205,7 @@ class _Rows:
             return
         branch = None
         if conditions:
-            branch = Branch(frame, reduce(frame.builder.and_, conditions))
+            branch = IfBlock(frame, reduce(frame.builder.and_, conditions))
         inner = frame if branch is None else branch.frame
         for (i, target, offset), value in zip(places, values, strict=True):
             self.store(inner, i, value, target, offset)
@@ -228,7 +228,7 @@ class _Rows:
             e.code.barrier(b)
         else:
             e.code.warp_barrier(b)
-        writing = Branch(frame, self.place.leads(b))
+        writing = IfBlock(frame, self.place.leads(b))
         for (n, i), value in zip(outputs, values, strict=True):
             self.store(writing.frame, i, value, self.results[n], linear(self.index(i, None), self.shapes[n].dims))
         writing.close()
@@ -238,10 +238,10 @@ def _reducer(i: Instruction) -> Reducer:
     return Reducer(i.attrs["to_apply"], (i.operands[0].shape.dtype,))
 
 
-class _Columns:
+class _RowLoops:
     """How the elements of a row are gone through, once per loop."""
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _RowThread) -> None:
         self.rows, self.e, self.plan = rows, rows.e, rows.plan
 
     def loop(self, frame: Frame, number: int, reductions: Sequence[Instruction]) -> list[list[Val]]:
@@ -249,10 +249,10 @@ class _Columns:
         raise NotImplementedError
 
 
-class _Cached(_Columns):
+class _Cached(_RowLoops):
     """Every step has a variable of its own and code of its own, so what it computes once is there in later loops."""
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _RowThread) -> None:
         super().__init__(rows)
         e, share, lanes = rows.e, rows.share, rows.shape.lanes
         b = e.entry.builder
@@ -297,10 +297,10 @@ class _Cached(_Columns):
         return [apply(select, [Val((holds,), self.e.entry), v, nothing], self.e.entry) for v in values]
 
 
-class _Walked(_Columns):
+class _Walked(_RowLoops):
     """One variable for all steps; values that later loops want are computed again, or lie where the plan keeps them."""
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _RowThread) -> None:
         super().__init__(rows)
         self.column = self.e.source.loop(self.plan.frame.columns)
         code, b = self.e.code, self.e.entry.builder

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.elements.fold_emitter import across_lanes
-from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.frames import Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import power_below
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, across_threads, store_words
 from shardc.compiler.gpu.reductions.fold_plan import bind_units, lanes_along
 from shardc.compiler.gpu.reductions.fold_stage import FoldStage, kernel_plan, partials_of
-from shardc.compiler.gpu.reductions.walk import Share, Step, walk
+from shardc.compiler.gpu.reductions.walk import Step, WorkShare, walk
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.math.vector import I32, I64, constant
 
@@ -122,8 +122,8 @@ def _emit(
     kernel: GpuKernel,
     shape: RowShape,
     lanes: int,
-    source: Sequence[Argument] = (),
-    target: Sequence[Argument] = (),
+    source: Sequence[LaunchArray] = (),
+    target: Sequence[LaunchArray] = (),
 ) -> None:
     stage = FoldStage(kernel, shape.threads, source, target)
     e, plan, code = stage.e, stage.plan, stage.e.code
@@ -140,11 +140,11 @@ def _emit(
         step = _together(stage, stage.step(plan.ordered_folds(), lanes), lanes)
     totals = Totals(e, plan.reducers, 1)
     totals.start(frame)
-    share = Share(shape.units, shape.width * shape.splits, plan.unroll(), plan.ordered)
+    share = WorkShare(shape.units, shape.width * shape.splits, plan.unroll(), plan.ordered)
     walk(frame, share, worker, step, totals)
     own = list(zip(plan.reducers, totals.read(frame), strict=True))
     values = across_threads(e, frame, own, shape.width, shape.threads, shared)
-    writing = Branch(frame, place.leads(b))
+    writing = IfBlock(frame, place.leads(b))
     if target:
         _write_partials(stage, writing.frame, place.row, shape, values)
     else:

@@ -17,7 +17,7 @@ from shardc.compiler.elements.loop_space import plan_space
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.maps import computed_by_rules
 from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -74,7 +74,7 @@ class _StagedRewrite:
     def __init__(self, kernel: GpuKernel, emit_part: EmitPart) -> None:
         self.kernel, self.emit_part = kernel, emit_part
         #: Where the parameters of the rewritten computation lie.
-        self.leaves: dict[Instruction, Argument] = dict(kernel.leaves())
+        self.leaves: dict[Instruction, LaunchArray] = dict(kernel.leaves())
 
     def rewritten(self, folds: set[Instruction]) -> Instruction:
         """The root of the computation that reads ``folds``."""
@@ -102,14 +102,14 @@ class _StagedRewrite:
             made.append(parameter)
         return made
 
-    def launch(self, root: Instruction, results: Sequence[Argument]) -> None:
+    def launch(self, root: Instruction, results: Sequence[LaunchArray]) -> None:
         """Launch ``root`` with what it is made of, down to the leaves."""
         inside = _inside(root, self.leaves)
         used = [i for i in inside if i in self.leaves]
         self.emit_part(self.kernel.part(_instruction(root, inside, used), [self.leaves[i] for i in used], results))
 
 
-def _inside(root: Instruction, leaves: dict[Instruction, Argument]) -> list[Instruction]:
+def _inside(root: Instruction, leaves: dict[Instruction, LaunchArray]) -> list[Instruction]:
     """What ``root`` is made of, operands first, down to ``leaves``."""
     found: dict[Instruction, None] = {}
     stack = [(root, False)]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.elements.frames import Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.gpu.reductions.accumulate import Totals
 from shardc.native.math.vector import I64, constant
 
-__all__ = ["Share", "Step", "walk"]
+__all__ = ["Step", "WorkShare", "walk"]
 
 #: The accumulators' new values of one step, per reduction. The step's number is an i64 in the frame; where the i1 does
 #: not hold, it is a step of somebody else, done for nothing (None: it always holds).
@@ -19,7 +19,7 @@ Step = Callable[[Frame, ir.Value, ir.Value | None], list[list[Val]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkShare:
     """``units`` steps among ``workers``: neighbours take neighbouring steps, so that memory is read as it lies, or
     (``ordered``) each a run of its own. ``unroll`` steps of a worker are under way at once."""
 
@@ -29,7 +29,7 @@ class Share:
     ordered: bool = False
 
 
-def walk(frame: Frame, share: Share, worker: ir.Value, step: Step, totals: Totals) -> None:
+def walk(frame: Frame, share: WorkShare, worker: ir.Value, step: Step, totals: Totals) -> None:
     """Take one worker's steps (i64 ``worker``) into ``totals``, which have been started.
 
     All workers run the same code; where the steps do not come out even, the last one repeats a step for nothing.
@@ -38,7 +38,7 @@ def walk(frame: Frame, share: Share, worker: ir.Value, step: Step, totals: Total
     unit = _Unit(frame, share, worker)
     whole = main // share.unroll * share.unroll
     if whole:
-        loop = Loop(frame, whole, share.unroll)
+        loop = ForLoop(frame, whole, share.unroll)
         b = loop.frame.builder
         first: bool | ir.Value = True
         if whole > share.unroll:
@@ -61,7 +61,7 @@ def walk(frame: Frame, share: Share, worker: ir.Value, step: Step, totals: Total
 class _Unit:
     """The numbers of a worker's steps; ``end`` is past its last."""
 
-    def __init__(self, frame: Frame, share: Share, worker: ir.Value) -> None:
+    def __init__(self, frame: Frame, share: WorkShare, worker: ir.Value) -> None:
         b = frame.builder
         self._share, self._first, self.end = share, worker, constant(I64, share.units)
         if share.ordered:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import Totals, word_bytes
 from shardc.compiler.gpu.scans.scan import Scan, ScanFunction
 from shardc.native.math.vector import I32, I64, constant
@@ -27,7 +27,7 @@ _SHORTEST, _MOST = 32, 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _ColumnScan:
     """``units`` of ``lanes`` columns, in ``chunks`` chunks of ``chunk`` rows."""
 
     scan: Scan
@@ -56,31 +56,31 @@ def emit_column_scan(kernel: GpuKernel, scan: Scan) -> None:
         lanes //= 2
     chunks = min(-(-wanted // (columns // lanes)), scan.length // _SHORTEST, _MOST)
     if not scan.free or chunks < 2:
-        _emit(kernel, _Columns(scan, lanes, scan.length))
+        _emit(kernel, _ColumnScan(scan, lanes, scan.length))
         return
-    cut = _Columns(scan, lanes, -(-scan.length // chunks))
+    cut = _ColumnScan(scan, lanes, -(-scan.length // chunks))
     places = [kernel.scratch(cut.chunks * columns * word_bytes(t)) for t in scan.reducer.words]
     carries = [kernel.scratch(cut.chunks * columns * word_bytes(t)) for t in scan.reducer.words]
     _emit(kernel, cut, target=places, totals_only=True)
     over = Scan(scan.reducer, scan.outer, cut.chunks, scan.inner, False, scan.free)
-    _emit(kernel, _Columns(over, lanes, cut.chunks), source=places, target=carries)
+    _emit(kernel, _ColumnScan(over, lanes, cut.chunks), source=places, target=carries)
     _emit(kernel, cut, carry=carries)
 
 
 def _emit(
     kernel: GpuKernel,
-    columns: _Columns,
+    columns: _ColumnScan,
     *,
-    source: Sequence[Argument] = (),
-    target: Sequence[Argument] = (),
-    carry: Sequence[Argument] = (),
+    source: Sequence[LaunchArray] = (),
+    target: Sequence[LaunchArray] = (),
+    carry: Sequence[LaunchArray] = (),
     totals_only: bool = False,
 ) -> None:
     f = ScanFunction(kernel, columns.scan, _THREADS, source, target, carry)
     code, entry = f.e.code, f.e.entry
     b = entry.builder
     number = b.add(b.mul(code.block(b), constant(I32, _THREADS)), code.thread(b))
-    there = Branch(entry, b.icmp_unsigned("<", number, constant(I32, columns.units)))
+    there = IfBlock(entry, b.icmp_unsigned("<", number, constant(I32, columns.units)))
     _Down(f, columns, there.frame, totals_only).go()
     there.close()
     f.finish(columns.grid)
@@ -89,7 +89,7 @@ def _emit(
 class _Down:
     """A thread's way down its columns, in one chunk."""
 
-    def __init__(self, f: ScanFunction, columns: _Columns, frame: Frame, totals_only: bool) -> None:
+    def __init__(self, f: ScanFunction, columns: _ColumnScan, frame: Frame, totals_only: bool) -> None:
         self.f, self.columns, self.scan, self.frame, self.totals_only = f, columns, columns.scan, frame, totals_only
         b, code, scan = frame.builder, f.e.code, columns.scan
         thread = b.add(b.mul(code.block(b), constant(I32, _THREADS)), code.thread(b))
@@ -111,7 +111,7 @@ class _Down:
         self.totals.set(frame, [start])
         whole = columns.chunk // _UNROLL * _UNROLL
         if whole:
-            loop = Loop(frame, whole, _UNROLL)
+            loop = ForLoop(frame, whole, _UNROLL)
             self._rows(loop.frame, loop.index, _UNROLL)
             loop.close()
         if whole < columns.chunk:
@@ -158,6 +158,6 @@ class _Down:
         if holds is None:
             self.f.store(frame, total, at, self.columns.lanes)
             return
-        branch = Branch(frame, holds)
+        branch = IfBlock(frame, holds)
         self.f.store(branch.frame, total, at, self.columns.lanes)
         branch.close()

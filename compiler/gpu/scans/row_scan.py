@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, load_words, moved, store_words, word_bytes
 from shardc.compiler.gpu.reductions.row_reduction import RowPlace, RowShape, row_place, row_shape
 from shardc.compiler.gpu.scans.scan import Scan, ScanFunction, lanes_of_value, vector_of
@@ -30,7 +30,7 @@ _STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowScan:
     """How rows are gone through: by whom, ``lanes`` elements of a thread at once, in ``chunks`` of ``tiles`` tiles."""
 
     scan: Scan
@@ -40,17 +40,17 @@ class _Rows:
     chunks: int = 1
 
     @staticmethod
-    def of(target: GpuTarget, scan: Scan, lanes: int, *, cut: bool = True) -> _Rows:
+    def of(target: GpuTarget, scan: Scan, lanes: int, *, cut: bool = True) -> _RowScan:
         units = scan.length // lanes
         wanted = min(-(-4 * target.chip.multiprocessors // scan.outer), units // (_THREADS * _LEAST))
         if cut and wanted >= 2:
             tiles = -(-units // (_THREADS * wanted))
             chunks = -(-units // (_THREADS * tiles))
-            return _Rows(scan, lanes, RowShape(scan.outer, units, _THREADS, _THREADS), tiles, chunks)
+            return _RowScan(scan, lanes, RowShape(scan.outer, units, _THREADS, _THREADS), tiles, chunks)
         shape = row_shape(target, scan.outer, units, split=False, steps=_STEPS)
         if shape.width > target.warp:
             shape = RowShape(scan.outer, units, shape.width, shape.width)
-        return _Rows(scan, lanes, shape, -(-units // shape.width))
+        return _RowScan(scan, lanes, shape, -(-units // shape.width))
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class _Rows:
 
 def emit_row_scan(kernel: GpuKernel, scan: Scan) -> None:
     """One launch, or three where rows are few and long."""
-    rows = _Rows.of(kernel.target, scan, scan.lanes(scan.length))
+    rows = _RowScan.of(kernel.target, scan, scan.lanes(scan.length))
     if rows.chunks == 1:
         _emit(kernel, rows)
         return
@@ -68,17 +68,17 @@ def emit_row_scan(kernel: GpuKernel, scan: Scan) -> None:
     carries = [kernel.scratch(count * word_bytes(t)) for t in scan.reducer.words]
     _emit(kernel, rows, target=places, totals_only=True)
     over = Scan(scan.reducer, scan.outer, rows.chunks, 1, False, scan.free)
-    _emit(kernel, _Rows.of(kernel.target, over, 1, cut=False), source=places, target=carries)
+    _emit(kernel, _RowScan.of(kernel.target, over, 1, cut=False), source=places, target=carries)
     _emit(kernel, rows, carry=carries)
 
 
 def _emit(
     kernel: GpuKernel,
-    rows: _Rows,
+    rows: _RowScan,
     *,
-    source: Sequence[Argument] = (),
-    target: Sequence[Argument] = (),
-    carry: Sequence[Argument] = (),
+    source: Sequence[LaunchArray] = (),
+    target: Sequence[LaunchArray] = (),
+    carry: Sequence[LaunchArray] = (),
     totals_only: bool = False,
 ) -> None:
     f = ScanFunction(kernel, rows.scan, rows.shape.threads, source, target, carry)
@@ -90,7 +90,7 @@ def _emit(
 class _Along:
     """A thread's way along its row, in one chunk."""
 
-    def __init__(self, f: ScanFunction, rows: _Rows, totals_only: bool) -> None:
+    def __init__(self, f: ScanFunction, rows: _RowScan, totals_only: bool) -> None:
         self.f, self.rows, self.scan, self.totals_only = f, rows, rows.scan, totals_only
         self.e, self.reducer, self.shared = f.e, rows.scan.reducer, SharedSpace()
         code, b = f.e.code, f.e.entry.builder
@@ -115,11 +115,11 @@ class _Along:
             first = b.icmp_unsigned("==", self.chunk, constant(I64, 0)) if f.carry else None
             start = f.start(frame, first, b.sub(own, constant(I64, 1)), 1)
         self.totals.set(frame, [start])
-        loop = Loop(frame, self.rows.tiles)
+        loop = ForLoop(frame, self.rows.tiles)
         self._tile(loop.frame, loop.index)
         loop.close()
         if self.totals_only:
-            writing = Branch(frame, self.place.leads(b))
+            writing = IfBlock(frame, self.place.leads(b))
             f.store(writing.frame, self.totals.read(writing.frame)[0], own, 1)
             writing.close()
 
@@ -144,7 +144,7 @@ class _Along:
         writing = None
         if conditions:
             b = frame.builder
-            writing = Branch(frame, conditions[0] if len(conditions) == 1 else b.and_(*conditions))
+            writing = IfBlock(frame, conditions[0] if len(conditions) == 1 else b.and_(*conditions))
         inner = frame if writing is None else writing.frame
         f.store(inner, [vector_of(inner, results, backwards=self.scan.backwards)], at, lanes)
         if writing is not None:
@@ -176,7 +176,7 @@ class _Along:
             return before, moved(frame, total, lambda x: code.shuffle_from(b, x, last))
         warps = width // code.warp
         warp = b.udiv(self.thread, constant(I32, code.warp))
-        writing = Branch(frame, b.icmp_unsigned("==", self.lane, constant(I32, code.warp - 1)))
+        writing = IfBlock(frame, b.icmp_unsigned("==", self.lane, constant(I32, code.warp - 1)))
         inner = writing.frame.builder
         store_words(inner, total, self.meeting, inner.zext(warp, I64), 1)
         writing.close()

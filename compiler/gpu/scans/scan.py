@@ -18,7 +18,7 @@ from shardc.compiler.elements.folds import running_dimension
 from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import Reducer, load_words, store_words
 from shardc.hlo.ir.reducers import identity_of
 from shardc.native.math.vector import I32, I64, constant, undef
@@ -74,9 +74,9 @@ class ScanFunction:
     kernel: GpuKernel
     scan: Scan
     threads: int
-    source: Sequence[Argument] = ()
-    target: Sequence[Argument] = ()
-    carry: Sequence[Argument] = ()
+    source: Sequence[LaunchArray] = ()
+    target: Sequence[LaunchArray] = ()
+    carry: Sequence[LaunchArray] = ()
 
     def __post_init__(self) -> None:
         kernel = self.kernel
@@ -85,7 +85,7 @@ class ScanFunction:
         self.function: GpuFunction = kernel.function(arrays, self.threads)
         self.e: GpuEmitter = self.function.emitter({})
 
-    def _pointers(self, arrays: Sequence[Argument]) -> list[ir.Value]:
+    def _pointers(self, arrays: Sequence[LaunchArray]) -> list[ir.Value]:
         return [self.function.pointer(a) for a in arrays]
 
     def load(self, frame: Frame, at: ir.Value, lanes: int) -> list[Val]:

@@ -11,10 +11,10 @@ from llvmlite import ir
 
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr
-from shardc.compiler.elements.frames import Branch, Frame, Loop, Val
+from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import power_above, power_below
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.loop import emit_maps
 from shardc.compiler.gpu.maps.maps import GridOutput, split_number, widened
 from shardc.compiler.gpu.scatter.places import ScatterPlaces
@@ -46,7 +46,7 @@ class _Ordered:
     remainder to ``owners * tall``.
     """
 
-    def __init__(self, kernel: GpuKernel, places: ScatterPlaces, rows: Argument) -> None:
+    def __init__(self, kernel: GpuKernel, places: ScatterPlaces, rows: LaunchArray) -> None:
         self.kernel, self.places, self.rows = kernel, places, rows
         self.wide = min(_THREADS, power_above(places.columns))
         self.tall = _THREADS // self.wide
@@ -76,7 +76,7 @@ class _Ordered:
         self.own_row, lane = split_number(b, self.thread, _THREADS, self.wide)
         self.column = b.add(b.mul(part, constant(I64, self.wide)), lane)
         chunk = self.keys * _THREADS
-        loop = Loop(e.entry, -(-self.places.positions // chunk) * chunk, chunk)
+        loop = ForLoop(e.entry, -(-self.places.positions // chunk) * chunk, chunk)
         count = self._find(loop.frame, loop.index)
         self._combine_all(loop.frame, count)
         loop.close()
@@ -143,8 +143,8 @@ class _Ordered:
 
     def _combine_all(self, frame: Frame, count: ir.Value) -> None:
         """What was found, one after the other; a thread takes what is in its row and column."""
-        some = Branch(frame, frame.builder.icmp_unsigned(">", count, constant(I32, 0)))
-        loop = Loop(some.frame, some.frame.builder.zext(count, I64))
+        some = IfBlock(frame, frame.builder.icmp_unsigned(">", count, constant(I32, 0)))
+        loop = ForLoop(some.frame, some.frame.builder.zext(count, I64))
         b, code = loop.frame.builder, self.e.code
         kind = ir.IntType(self.places.row_dtype.bits)
         position = b.load(b.gep(code.shared(b, self.found_at), [loop.index], source_etype=I32), typ=I32, align=4)
@@ -157,7 +157,7 @@ class _Ordered:
             shift = constant(I64, self.owners.bit_length() - 1)
             own = b.and_(b.lshr(wide, shift), constant(I64, self.tall - 1))
             mine = b.and_(mine, b.icmp_unsigned("==", own, self.own_row))
-        inner = Branch(loop.frame, mine)
+        inner = IfBlock(loop.frame, mine)
         self._combine(inner.frame, b.zext(position, I64), wide)
         inner.close()
         loop.close()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.frames import Frame, IfBlock, Val
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.maps.loop import GridMap, emit_maps
@@ -98,7 +98,7 @@ class _ScatterMap(PlannedMap):
     def store(self, found: Sequence[Found]) -> None:
         first = found[0]
         assert isinstance(first, _Update)
-        branch = None if first.fits is None else Branch(first.frame, first.fits.value)
+        branch = None if first.fits is None else IfBlock(first.frame, first.fits.value)
         frame = first.frame if branch is None else branch.frame
         if self.atomic:
             place = self.function.pointer(self.outputs[0].array)

@@ -15,10 +15,10 @@ from llvmlite import ir
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.control_flow import counted
-from shardc.compiler.elements.frames import Branch, Frame, Val
+from shardc.compiler.elements.frames import Frame, IfBlock, Val
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.maps import split_number, widened
 from shardc.native.math.vector import I64, constant, intrinsic
 
@@ -116,7 +116,7 @@ class _SelectAndScatter:
         self._end(math.prod(self.dims))
 
     def _begin(
-        self, arrays: Sequence[Argument], dims: Sequence[int]
+        self, arrays: Sequence[LaunchArray], dims: Sequence[int]
     ) -> tuple[GpuEmitter, Frame, ir.Value, list[ir.Value]]:
         """A function with a thread per index below ``dims``: its emitter, a frame for the threads that have one, the
         index's number, and the index."""
@@ -126,7 +126,7 @@ class _SelectAndScatter:
         b = e.entry.builder
         block = widened(e, e.code.block(b), -(-size // _THREADS))
         number = b.add(b.mul(block, constant(I64, _THREADS)), widened(e, e.code.thread(b), _THREADS))
-        self.branch = Branch(e.entry, b.icmp_unsigned("<", number, constant(I64, size)))
+        self.branch = IfBlock(e.entry, b.icmp_unsigned("<", number, constant(I64, size)))
         inner = self.branch.frame.builder
         index: list[ir.Value] = []
         rest, total = number, size

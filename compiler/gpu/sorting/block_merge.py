@@ -19,7 +19,7 @@ from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I32, constant, intrinsic
 
-__all__ = ["Item", "ItemTypes", "Tile", "load", "merge_path", "shared_bytes", "smaller", "store"]
+__all__ = ["Item", "ItemTypes", "SortTile", "load", "merge_path", "shared_bytes", "smaller", "store"]
 
 #: An element of each moving array, as memory holds it: one value, or two for complex numbers.
 Item = list[tuple[ir.Value, ...]]
@@ -130,7 +130,7 @@ def _array_bytes(dtype: DType, places: int) -> int:
     return -(-(places + places // _BANKS) * dtype.nbytes // 16) * 16
 
 
-class _Held:
+class _RegisterItems:
     """A thread's items in registers, while a loop changes them."""
 
     def __init__(self, e: GpuEmitter, items: Sequence[Item]) -> None:
@@ -148,7 +148,7 @@ class _Held:
         return [[tuple(self.b.load(p) for p in places) for places in slots] for slots in self._slots]
 
 
-class Tile:
+class SortTile:
     """Places for ``threads * items`` items in shared memory, from byte ``begin`` on."""
 
     def __init__(self, e: GpuEmitter, types: ItemTypes, threads: int, items: int, begin: int = 0) -> None:
@@ -173,7 +173,7 @@ class Tile:
         """Sort the thread's items, ``count`` of which (i32) are there, at places ``first`` and after. Neighbours change
         places in turns (odd-even transposition), so that equal ones stay in order."""
         b, e = self.b, self.e
-        held = _Held(e, [self.read(b.add(first, constant(I32, k))) for k in range(self.items)])
+        held = _RegisterItems(e, [self.read(b.add(first, constant(I32, k))) for k in range(self.items)])
         with counted(b, 0, self.items // 2):
             own = held.get()
             for k in [*range(0, self.items - 1, 2), *range(1, self.items - 1, 2)]:

@@ -16,12 +16,12 @@ from shardc.compiler.elements.control_flow import counted
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.sorting import Rows
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
-from shardc.compiler.gpu.launches import Argument
-from shardc.compiler.gpu.sorting.block_merge import ItemTypes, Tile, load, merge_path, shared_bytes, smaller, store
+from shardc.compiler.gpu.launches import LaunchArray
+from shardc.compiler.gpu.sorting.block_merge import ItemTypes, SortTile, load, merge_path, shared_bytes, smaller, store
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I1, I8, I32, I64, constant
 
-__all__ = ["Cut", "Source", "Target", "cut_rows", "sort_rows", "sort_tiles"]
+__all__ = ["RowSource", "RowTarget", "SortShape", "cut_rows", "sort_rows", "sort_tiles"]
 
 #: What all GPUs give a block without being asked; 16 bytes of it are for the ends of a merge.
 _SHARED_BYTES = (48 << 10) - 16
@@ -32,7 +32,7 @@ _LEVEL = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SortShape:
     """How rows go to blocks: ``items`` consecutive places per thread, ``rows`` rows side by side in a block, each in
     ``tiles`` tiles of ``tile`` places (``rows`` or ``tiles`` is 1)."""
 
@@ -47,7 +47,7 @@ class Cut:
         return -(-total // self.rows) * self.tiles
 
 
-def cut_rows(dtypes: Sequence[DType], length: int, total: int, warp: int = 32) -> Cut | None:
+def cut_rows(dtypes: Sequence[DType], length: int, total: int, warp: int = 32) -> SortShape | None:
     """The cut of ``total`` rows of ``length`` items; None for items too big for shared memory."""
     nbytes = sum(d.nbytes for d in dtypes)
     items = 8 if nbytes <= 8 else 4 if nbytes <= 16 else 2 if nbytes <= 64 else 1
@@ -58,35 +58,37 @@ def cut_rows(dtypes: Sequence[DType], length: int, total: int, warp: int = 32) -
             return None
     needed = power_above(-(-length // items))
     if needed > threads:
-        return Cut(threads, items, 1, threads * items, -(-length // (threads * items)))
+        return SortShape(threads, items, 1, threads * items, -(-length // (threads * items)))
     rows = max(warp // needed, min(_FEW, threads) // needed, 1)
-    return Cut(needed * rows, items, rows, needed * items, 1)
+    return SortShape(needed * rows, items, rows, needed * items, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """An array per part of an item, in ``rows``; None stands for the position in the row."""
 
     rows: Rows
-    arrays: Sequence[Argument | None]
+    arrays: Sequence[LaunchArray | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RowTarget:
     """An array per part of an item (the last parts may have none), in ``rows``, which may be shorter than what is
     sorted. ``gathered`` are pairs of arrays of such rows: the second gets the elements of the first whose position is
     the last part. Of each tile only the first ``keep`` items are written (0: all), one tile's behind the other's."""
 
     rows: Rows
-    arrays: Sequence[Argument]
-    gathered: Sequence[tuple[Argument, Argument, DType]] = ()
+    arrays: Sequence[LaunchArray]
+    gathered: Sequence[tuple[LaunchArray, LaunchArray, DType]] = ()
     keep: int = 0
 
-    def all_arrays(self) -> list[Argument]:
+    def all_arrays(self) -> list[LaunchArray]:
         return [*self.arrays, *(a for pair in self.gathered for a in pair[:2])]
 
 
-def sort_rows(kernel: GpuKernel, types: ItemTypes, source: Source, target: Target, total: int, cut: Cut) -> None:
+def sort_rows(
+    kernel: GpuKernel, types: ItemTypes, source: RowSource, target: RowTarget, total: int, cut: SortShape
+) -> None:
     """Sort ``total`` rows of ``source`` into ``target``."""
     if cut.tiles == 1:
         sort_tiles(kernel, types, source, target, total, cut)
@@ -103,36 +105,42 @@ def sort_rows(kernel: GpuKernel, types: ItemTypes, source: Source, target: Targe
     # The last pass reads ``near``; the others take turns.
     held, other = (near, far) if passes % 2 else (far, near)
     first = kernel.scratch(_LEVEL * passes)
-    levels = [Argument("scratch", first.index + _LEVEL * n) for n in range(passes)]
-    sort_tiles(kernel, types, source, Target(dense, held), total, cut, levels)
+    levels = [LaunchArray("scratch", first.index + _LEVEL * n) for n in range(passes)]
+    sort_tiles(kernel, types, source, RowTarget(dense, held), total, cut, levels)
     merge: GpuFunction | None = None
     for level in levels:
         if level is levels[-1] and not direct:
-            _launch_merge(kernel, types, Source(dense, held), target, total, cut, level)
+            _launch_merge(kernel, types, RowSource(dense, held), target, total, cut, level)
         elif merge is None:
-            merge = _launch_merge(kernel, types, Source(dense, held), Target(dense, other), total, cut, level)
+            merge = _launch_merge(kernel, types, RowSource(dense, held), RowTarget(dense, other), total, cut, level)
         else:
             kernel.launch(merge, (cut.blocks(total),), _shared(types, cut, 16), [*held, *other, level])
         held, other = other, held
 
 
-def _shared(types: ItemTypes, cut: Cut, more: int = 0) -> int:
+def _shared(types: ItemTypes, cut: SortShape, more: int = 0) -> int:
     return shared_bytes(types.dtypes, cut.threads * cut.items) + more
 
 
-class _Block:
+class _SortBlock:
     """A block of a launch, each thread of which has ``items`` consecutive places of the block's tile; ``start`` is
     where the tile begins in its row."""
 
     def __init__(
-        self, kernel: GpuKernel, types: ItemTypes, arrays: Sequence[Argument], total: int, length: int, cut: Cut
+        self,
+        kernel: GpuKernel,
+        types: ItemTypes,
+        arrays: Sequence[LaunchArray],
+        total: int,
+        length: int,
+        cut: SortShape,
     ) -> None:
         self.types, self.total, self.length, self.cut = types, total, length, cut
         self.function = kernel.function(list(dict.fromkeys(arrays)), cut.threads)
         self.e: GpuEmitter = self.function.emitter({})
         self.b: ir.IRBuilder = self.e.entry.builder
         b, code = self.b, self.e.code
-        self.tile = Tile(self.e, types, cut.threads, cut.items)
+        self.tile = SortTile(self.e, types, cut.threads, cut.items)
         self.thread, self.block = code.thread(b), code.block(b)
         self.tile_number = b.urem(self.block, constant(I32, cut.tiles))
         self.row = b.mul(b.udiv(self.block, constant(I32, cut.tiles)), constant(I32, cut.rows))
@@ -161,7 +169,7 @@ class _Block:
     def exists(self, row: ir.Value) -> ir.Value:
         return self.b.icmp_unsigned("<", row, constant(I32, self.total))
 
-    def write(self, target: Target, count: ir.Value) -> None:
+    def write(self, target: RowTarget, count: ir.Value) -> None:
         """The sorted tile, ``count`` items per row, goes to memory; all that is gathered is asked for before."""
         b, rows = self.b, target.rows
         keep = target.keep or self.cut.tile
@@ -179,8 +187,8 @@ class _Block:
                     store(b, value, self.function.pointer(array), at, dtype)
 
     def _values(
-        self, target: Target, slot: ir.Value, row: ir.Value, there: ir.Value
-    ) -> list[tuple[Argument, DType, tuple[ir.Value, ...]]]:
+        self, target: RowTarget, slot: ir.Value, row: ir.Value, there: ir.Value
+    ) -> list[tuple[LaunchArray, DType, tuple[ir.Value, ...]]]:
         """What is to be written of the item in ``slot``, by array."""
         b, dtypes = self.b, self.types.dtypes
         item = self.tile.read(slot)
@@ -208,16 +216,16 @@ class _Block:
 def sort_tiles(
     kernel: GpuKernel,
     types: ItemTypes,
-    source: Source,
-    target: Target,
+    source: RowSource,
+    target: RowTarget,
     total: int,
-    cut: Cut,
-    levels: Sequence[Argument] = (),
+    cut: SortShape,
+    levels: Sequence[LaunchArray] = (),
 ) -> None:
     """A launch that sorts every tile of every row; and numbers the passes that follow, in ``levels``."""
     arrays = [a for a in source.arrays if a is not None] + target.all_arrays() + list(levels[:1])
     length = source.rows.length
-    block = _Block(kernel, types, arrays, total, length, cut)
+    block = _SortBlock(kernel, types, arrays, total, length, cut)
     b, tile = block.b, block.tile
     found = []
     for slot, row, k in block.slots(across=source.rows.stride > 1):
@@ -241,7 +249,7 @@ def sort_tiles(
     block.launch(kernel)
 
 
-def _merge_tile(block: _Block, own: ir.Value, count: ir.Value) -> None:
+def _merge_tile(block: _SortBlock, own: ir.Value, count: ir.Value) -> None:
     """Merge the threads' runs to one per row; ``own`` is where the thread's places begin in their row."""
     b, items = block.b, block.cut.items
     base = b.sub(block.first, own)
@@ -257,12 +265,18 @@ def _merge_tile(block: _Block, own: ir.Value, count: ir.Value) -> None:
 
 
 def _launch_merge(
-    kernel: GpuKernel, types: ItemTypes, source: Source, target: Target, total: int, cut: Cut, level: Argument
+    kernel: GpuKernel,
+    types: ItemTypes,
+    source: RowSource,
+    target: RowTarget,
+    total: int,
+    cut: SortShape,
+    level: LaunchArray,
 ) -> GpuFunction:
     """A launch that merges pairs of runs of ``tile << level`` items, each block one tile of the result."""
     held = [a for a in source.arrays if a is not None]
     length = source.rows.length
-    block = _Block(kernel, types, [*held, *target.all_arrays(), level], total, length, cut)
+    block = _SortBlock(kernel, types, [*held, *target.all_arrays(), level], total, length, cut)
     b = block.b
     width = b.shl(constant(I32, cut.tile), b.zext(b.load(block.function.pointer(level), typ=I8), I32))
     group = b.and_(block.start, b.sub(constant(I32, 0), b.shl(width, constant(I32, 1))))
@@ -291,7 +305,7 @@ def _launch_merge(
 
 
 def _share(
-    block: _Block,
+    block: _SortBlock,
     places: Sequence[ir.Value],
     rows: Rows,
     group: ir.Value,

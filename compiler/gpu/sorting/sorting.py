@@ -9,9 +9,9 @@ from __future__ import annotations
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.elements.sorting import Rows
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.sorting.block_merge import ItemTypes
-from shardc.compiler.gpu.sorting.merge_sort import Cut, Source, Target, cut_rows, sort_rows
+from shardc.compiler.gpu.sorting.merge_sort import RowSource, RowTarget, SortShape, cut_rows, sort_rows
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DTYPES
 
@@ -42,9 +42,9 @@ def emit_sort(kernel: GpuKernel) -> None:
     operands = kernel.instruction.operands
     rest = [n for n in range(len(operands)) if n not in carried]
     gathered = [(kernel.operands[n], kernel.results[n], operands[n].shape.dtype) for n in rest]
-    sources: list[Argument | None] = [kernel.operands[n] for n in carried]
-    source = Source(rows, [*sources, None] if rest else sources)
-    target = Target(rows, [kernel.results[n] for n in carried], gathered)
+    sources: list[LaunchArray | None] = [kernel.operands[n] for n in carried]
+    source = RowSource(rows, [*sources, None] if rest else sources)
+    target = RowTarget(rows, [kernel.results[n] for n in carried], gathered)
     sort_rows(kernel, types, source, target, rows.outer * rows.stride, cut)
 
 
@@ -67,5 +67,5 @@ def _moving(kernel: GpuKernel) -> tuple[ItemTypes, list[int]]:
     return ItemTypes(comparator, [*(dtypes[n] for n in keys), _POSITION], keys), keys
 
 
-def _cut(kernel: GpuKernel, rows: Rows, types: ItemTypes, carried: list[int]) -> Cut | None:
+def _cut(kernel: GpuKernel, rows: Rows, types: ItemTypes, carried: list[int]) -> SortShape | None:
     return cut_rows(types.dtypes, rows.length, rows.outer * rows.stride, kernel.target.warp)

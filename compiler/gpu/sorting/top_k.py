@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from shardc.compiler.elements.sorting import Rows, by_value
 from shardc.compiler.gpu.function import GpuKernel
-from shardc.compiler.gpu.launches import Argument
+from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.sorting.block_merge import ItemTypes
-from shardc.compiler.gpu.sorting.merge_sort import Source, Target, cut_rows, sort_rows, sort_tiles
+from shardc.compiler.gpu.sorting.merge_sort import RowSource, RowTarget, cut_rows, sort_rows, sort_tiles
 from shardc.compiler.gpu.sorting.sorting import LONGEST_ROW
 
 __all__ = ["emit_topk", "takes_topk"]
@@ -32,10 +32,10 @@ def emit_topk(kernel: GpuKernel) -> None:
     length, count = operand.dims[-1], values.dims[-1]
     total = operand.size // length
     types = ItemTypes(by_value(operand.dtype, i.attrs.get("largest", True)), (operand.dtype, positions.dtype), (0,))
-    ends = Target(Rows((total, count), 1), kernel.results)
-    arrays: list[Argument | None] = [kernel.operands[0], None]
+    ends = RowTarget(Rows((total, count), 1), kernel.results)
+    arrays: list[LaunchArray | None] = [kernel.operands[0], None]
     while True:
-        source = Source(Rows((total, length), 1), arrays)
+        source = RowSource(Rows((total, length), 1), arrays)
         cut = cut_rows(types.dtypes, length, total, kernel.target.warp)
         assert cut is not None
         if cut.tiles == 1 or cut.tile < _GAIN * count:
@@ -43,5 +43,5 @@ def emit_topk(kernel: GpuKernel) -> None:
             return
         length = (cut.tiles - 1) * count + min(count, length - (cut.tiles - 1) * cut.tile)
         arrays = [kernel.scratch(d.nbytes * total * length) for d in types.dtypes]
-        kept = Target(Rows((total, length), 1), [a for a in arrays if a is not None], keep=count)
+        kept = RowTarget(Rows((total, length), 1), [a for a in arrays if a is not None], keep=count)
         sort_tiles(kernel, types, source, kept, total, cut)

@@ -14,11 +14,20 @@ from types import MappingProxyType
 
 from shardc.collectives.call.call import SECTION_ALIGNMENT, BufferRef, SharedSection
 from shardc.compiler.executable import ARENA_HEADER
-from shardc.compiler.lower.buffers.linearise import Linear
+from shardc.compiler.lower.buffers.linearise import LinearSteps
 from shardc.compiler.lower.buffers.liveness import Liveness, first_position, live_ranges, runs_of
-from shardc.compiler.lower.buffers.pack import Block, pack
+from shardc.compiler.lower.buffers.pack import LiveBlock, pack
 from shardc.compiler.lower.fuse.fusion_rules import new_part
-from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Placement, Step, leaf_steps
+from shardc.compiler.lower.lowered import (
+    Buffer,
+    BufferCopy,
+    BufferPlacement,
+    BufferPlan,
+    Collective,
+    KernelStep,
+    Step,
+    leaf_steps,
+)
 from shardc.hlo.ir.groups import ReplicaGroups
 
 __all__ = ["NOTHING_SHARED", "Peak", "assign_buffers", "peak_of"]
@@ -26,7 +35,7 @@ __all__ = ["NOTHING_SHARED", "Peak", "assign_buffers", "peak_of"]
 NOTHING_SHARED: Mapping[Buffer, ReplicaGroups] = MappingProxyType({})
 
 
-def assign_buffers(linear: Linear, shared: Mapping[Buffer, ReplicaGroups] = NOTHING_SHARED) -> BufferPlan:
+def assign_buffers(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups] = NOTHING_SHARED) -> BufferPlan:
     """The plan for ``linear``; `check_plan` says what it guarantees.
 
     ``shared`` buffers, which one collective over these groups writes, lie in a section of the arena for these groups.
@@ -38,7 +47,7 @@ def assign_buffers(linear: Linear, shared: Mapping[Buffer, ReplicaGroups] = NOTH
     for members in dict.fromkeys(shared.values()):
         inside = [groups.of[b] for b, m in shared.items() if m == members]
         start = -(-arena_bytes // SECTION_ALIGNMENT) * SECTION_ALIGNMENT
-        found, nbytes = pack((), [Block(g.mask, g.nbytes) for g in inside])
+        found, nbytes = pack((), [LiveBlock(g.mask, g.nbytes) for g in inside])
         places |= {g: BufferRef("arena", 0, start + f.offset, g.nbytes) for g, f in zip(inside, found, strict=True)}
         sections.append(SharedSection(start, nbytes, members))
         arena_bytes = start + nbytes
@@ -47,7 +56,7 @@ def assign_buffers(linear: Linear, shared: Mapping[Buffer, ReplicaGroups] = NOTH
         group = groups.of[b]
         mask = liveness.in_use(b)
         first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
-        placements[b] = Placement(_ref(b, group, places), max(first, 0), max(last, 0))
+        placements[b] = BufferPlacement(_ref(b, group, places), max(first, 0), max(last, 0))
     return BufferPlan(placements, arena_bytes, linear.aliases, tuple(sections))
 
 
@@ -59,7 +68,7 @@ class Peak:
     step: Step | None
 
 
-def peak_of(linear: Linear) -> Peak:
+def peak_of(linear: LinearSteps) -> Peak:
     """Where most memory is in use, arguments (but those that results replace) and constants not counted.
 
     It is what `assign_buffers` needs for arena and results, were it not for gaps.
@@ -84,7 +93,7 @@ def peak_of(linear: Linear) -> Peak:
     return Peak(most, step)
 
 
-def _joined(linear: Linear, liveness: Liveness, separate: Container[Buffer]) -> _Groups:
+def _joined(linear: LinearSteps, liveness: Liveness, separate: Container[Buffer]) -> _Groups:
     """Buffers that ``separate`` does not hold, joined."""
     groups = _Groups(linear, liveness)
     for pair in groups.pairs:
@@ -104,7 +113,7 @@ class _InPlacePair:
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _BufferGroup:
     """Buffers in one place. ``result`` is the result buffer that the place is; ``frozen`` memory is only read. ``lead``
     stands for all of them. In-place pairs are listed by the group of their result and by that of their operand.
 
@@ -133,11 +142,11 @@ class _Group:
 class _Groups:
     """A partition of the buffers, made coarser by `join`."""
 
-    def __init__(self, linear: Linear, liveness: Liveness) -> None:
-        self.of: dict[Buffer, _Group] = {}
+    def __init__(self, linear: LinearSteps, liveness: Liveness) -> None:
+        self.of: dict[Buffer, _BufferGroup] = {}
         for b in linear.buffers:
             times = liveness.live.get(b, 0), liveness.written.get(b, 0)
-            group = _Group([b], *times, b.nbytes, dict(liveness.held.get(b, {})))
+            group = _BufferGroup([b], *times, b.nbytes, dict(liveness.held.get(b, {})))
             group.result = b if b.space == "result" else None
             group.frozen = b.space in ("argument", "constant")
             self.of[b] = group
@@ -163,7 +172,7 @@ class _Groups:
             return
         self._merge(a, b)
 
-    def _disturbs(self, user: _Group, holder: _Group) -> bool:
+    def _disturbs(self, user: _BufferGroup, holder: _BufferGroup) -> bool:
         """Is ``user`` in use while a transfer reads ``holder``, other than as what that transfer writes in place?"""
         for held in holder.held.values():
             started = held & -held
@@ -172,7 +181,7 @@ class _Groups:
                 return True
         return False
 
-    def _overwrites(self, writer: _Group, reader: _Group) -> bool:
+    def _overwrites(self, writer: _BufferGroup, reader: _BufferGroup) -> bool:
         """Is ``writer`` written while ``reader`` holds a value, but for operands there that nobody reads afterwards?"""
         bits = writer.written & reader.live
         for w in min(writer.as_result, reader.as_operand, key=len) if bits else ():
@@ -181,7 +190,7 @@ class _Groups:
                 bits &= ~w.bit
         return bits != 0
 
-    def _merge(self, a: _Group, b: _Group) -> None:
+    def _merge(self, a: _BufferGroup, b: _BufferGroup) -> None:
         """One place, led by what leads ``a``; the smaller one moves, so that chains cost no more than trees."""
         lead, result = a.lead, a.result or b.result
         if len(a.members) < len(b.members):
@@ -197,24 +206,24 @@ class _Groups:
         for member in b.members:
             self.of[member] = a
 
-    def in_results(self) -> list[_Group]:
+    def in_results(self) -> list[_BufferGroup]:
         """Groups that lie in a result, in order of their first buffer."""
         return [g for g in dict.fromkeys(self.of.values()) if g.result is not None]
 
-    def on_their_own(self, besides: Container[Buffer] = ()) -> list[_Group]:
+    def on_their_own(self, besides: Container[Buffer] = ()) -> list[_BufferGroup]:
         """Groups that need a place of their own, each once, in order of their first buffer."""
         unique = dict.fromkeys(self.of.values())
         return [g for g in unique if g.result is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
 
 
-def _in_place_pairs(linear: Linear, liveness: Liveness) -> Iterable[_InPlacePair]:
+def _in_place_pairs(linear: LinearSteps, liveness: Liveness) -> Iterable[_InPlacePair]:
     """Updates in place come first, then copies that would vanish, then elementwise kernels and reductions in place."""
     for step in leaf_steps(linear.steps):
         position = liveness.positions[step]
         bit = 1 << (2 * position)
-        if isinstance(step, Copy):
+        if isinstance(step, BufferCopy):
             yield _InPlacePair((1, position), bit, step.target, step.source)
-        elif isinstance(step, Kernel | Collective):
+        elif isinstance(step, KernelStep | Collective):
             rank = 2 if new_part(step.instruction) is None else 0  # in place, updates need no copy of the whole
             for result, operand in step.in_place:
                 place = step.operands[operand]
@@ -223,7 +232,7 @@ def _in_place_pairs(linear: Linear, liveness: Liveness) -> Iterable[_InPlacePair
                     yield _InPlacePair((rank, position), bit, step.results[result], place)
 
 
-def _ref(b: Buffer, group: _Group, places: dict[_Group, BufferRef]) -> BufferRef:
+def _ref(b: Buffer, group: _BufferGroup, places: dict[_BufferGroup, BufferRef]) -> BufferRef:
     if b.space in ("argument", "constant"):
         return BufferRef(b.space, b.index, b.offset, b.nbytes)
     if group.result is not None:
@@ -232,10 +241,10 @@ def _ref(b: Buffer, group: _Group, places: dict[_Group, BufferRef]) -> BufferRef
     return BufferRef(place.space, place.index, place.offset, b.nbytes)
 
 
-def _pack(holders: Sequence[_Group], groups: Sequence[_Group]) -> tuple[dict[_Group, BufferRef], int]:
+def _pack(holders: Sequence[_BufferGroup], groups: Sequence[_BufferGroup]) -> tuple[dict[_BufferGroup, BufferRef], int]:
     """Where groups that are no result lie: in results while those are not in use, or in the arena; and its bytes."""
-    regions = [Block(g.mask, g.result.nbytes) for g in holders if g.result is not None]
-    found, arena = pack(regions, [Block(g.mask, g.nbytes) for g in groups], ARENA_HEADER)
+    regions = [LiveBlock(g.mask, g.result.nbytes) for g in holders if g.result is not None]
+    found, arena = pack(regions, [LiveBlock(g.mask, g.nbytes) for g in groups], ARENA_HEADER)
     places = {}
     for group, place in zip(groups, found, strict=True):
         result = None if place.region is None else holders[place.region].result

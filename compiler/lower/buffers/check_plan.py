@@ -6,16 +6,25 @@ from typing import TypeGuard
 
 from shardc.collectives.call.call import SECTION_ALIGNMENT, BufferRef
 from shardc.compiler.executable import ARENA_HEADER
-from shardc.compiler.lower.buffers.linearise import Linear
+from shardc.compiler.lower.buffers.linearise import LinearSteps
 from shardc.compiler.lower.buffers.liveness import Liveness, live_ranges, reads_of, writes_of
 from shardc.compiler.lower.buffers.share_results import SAME_FOR_ALL
-from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    Buffer,
+    BufferCopy,
+    BufferPlan,
+    Collective,
+    KernelStep,
+    Step,
+    leaf_steps,
+)
 from shardc.hlo.errors import VerificationError
 
 __all__ = ["check_plan"]
 
 
-def check_plan(linear: Linear, plan: BufferPlan) -> None:
+def check_plan(linear: LinearSteps, plan: BufferPlan) -> None:
     """Raise `VerificationError` where a write of ``plan`` destroys a value that is still read.
 
     Donated arguments are taken to be the same memory as their results, and also not to be.
@@ -45,7 +54,7 @@ def check_plan(linear: Linear, plan: BufferPlan) -> None:
             raise VerificationError(f"{b} lies beyond the {ref.space}")
 
 
-def _check_sections(linear: Linear, plan: BufferPlan) -> None:
+def _check_sections(linear: LinearSteps, plan: BufferPlan) -> None:
     """Into the memory that members of a group share, only what all of them get is written, by collectives of them."""
     for section in plan.sections:
         end = section.offset + section.nbytes
@@ -74,7 +83,9 @@ def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> 
             if _overlap(a, b, plan, donated):
                 raise VerificationError(f"{a} and {b} are results in one place", where=_name(step))
         for slot, o in enumerate(reads_of(step)):
-            allowed = isinstance(step, Copy) or (isinstance(step, Kernel | Collective) and (n, slot) in step.in_place)
+            allowed = isinstance(step, BufferCopy) or (
+                isinstance(step, KernelStep | Collective) and (n, slot) in step.in_place
+            )
             if allowed and plan.ref(a).offset == _where(o, plan, donated).offset:
                 continue
             if _overlap(a, o, plan, donated):
@@ -88,7 +99,7 @@ def _needed(b: Buffer, step: Step, bit: int, liveness: Liveness) -> bool:
 
 
 def _copied(step: Step, other: Buffer) -> bool:
-    return isinstance(step, Copy) and step.source is other
+    return isinstance(step, BufferCopy) and step.source is other
 
 
 def _where(b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> BufferRef:
@@ -104,6 +115,6 @@ def _overlap(a: Buffer, b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffe
 
 
 def _name(step: Step) -> str:
-    if isinstance(step, Await):
+    if isinstance(step, AwaitStep):
         return f"the end of %{step.collective.instruction.name}"
-    return "a copy" if isinstance(step, Copy) else f"%{step.instruction.name}"
+    return "a copy" if isinstance(step, BufferCopy) else f"%{step.instruction.name}"

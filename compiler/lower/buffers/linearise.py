@@ -13,7 +13,17 @@ import numpy as np
 
 from shardc.compiler.lower.buffers.in_place import in_place_pairs
 from shardc.compiler.lower.fuse.fusion_rules import block_offset, is_alias, is_block
-from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Kernel, Loop, Step
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    BranchStep,
+    Buffer,
+    BufferCopy,
+    Collective,
+    KernelStep,
+    PredicateCheck,
+    Step,
+    WhileStep,
+)
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined
 from shardc.hlo.ir.ir import Computation, Instruction, Module
@@ -22,7 +32,17 @@ from shardc.hlo.ir.types import Shape
 from shardc.hlo.simplify.rules.control import branches_of
 from shardc.hlo.simplify.structure import literal_digest
 
-__all__ = ["Leaves", "Linear", "Part", "Rule", "Walk", "array_leaves", "linearise", "linearise_part", "linearise_with"]
+__all__ = [
+    "ComputationSteps",
+    "Leaves",
+    "LinearSteps",
+    "Linearisation",
+    "Rule",
+    "array_leaves",
+    "linearise",
+    "linearise_part",
+    "linearise_with",
+]
 
 _ALIGNMENT = 64
 
@@ -41,7 +61,7 @@ _REFUSED = (
 Leaves = tuple[Buffer, ...]
 
 #: Appends the steps of an instruction, whose operands are given as buffers, and returns the buffers of its value.
-Rule = Callable[["Walk", Instruction, list[Leaves], list[Step]], Leaves]
+Rule = Callable[["Linearisation", Instruction, list[Leaves], list[Step]], Leaves]
 
 
 def array_leaves(shape: Shape) -> tuple[Shape, ...]:
@@ -52,7 +72,7 @@ def array_leaves(shape: Shape) -> tuple[Shape, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearSteps:
     """The steps of a module, before buffers have places. ``aliases`` are (result, argument) pairs that may share."""
 
     steps: tuple[Step, ...]
@@ -63,32 +83,32 @@ class Linear:
     aliases: tuple[tuple[int, int], ...]
 
 
-def linearise(module: Module, alignment: int = 1) -> Linear:
+def linearise(module: Module, alignment: int = 1) -> LinearSteps:
     """Walk the schedule of ``module`` (instruction order) and produce its steps; parts of what is only read are read
     where they lie if they begin at multiples of ``alignment`` bytes."""
-    return linearise_with(module, Walk(readonly=_readonly(module), alignment=alignment))
+    return linearise_with(module, Linearisation(readonly=_readonly(module), alignment=alignment))
 
 
-def linearise_with(module: Module, walk: Walk) -> Linear:
+def linearise_with(module: Module, walk: Linearisation) -> LinearSteps:
     """The same with the rules of ``walk``."""
     return _linear(walk, module.entry, lambda arguments, results: _aliases(module, arguments, results))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComputationSteps:
     """One computation's steps, in its order and by instruction: they are the same in every order."""
 
-    linear: Linear
+    linear: LinearSteps
     steps: Mapping[Instruction, Sequence[Step]]
     last: Sequence[Step]
 
-    def ordered(self, order: Iterable[Instruction]) -> Part:
+    def ordered(self, order: Iterable[Instruction]) -> ComputationSteps:
         """The same computation in another order."""
         steps = [s for i in order if i in self.steps for s in self.steps[i]]
         return replace(self, linear=replace(self.linear, steps=(*steps, *self.last)))
 
 
-def linearise_part(computation: Computation, *, carried: bool = False) -> Part:
+def linearise_part(computation: Computation, *, carried: bool = False) -> ComputationSteps:
     """The steps of one computation, for judging its schedule: constants have no bytes.
 
     ``carried``: it is the body of a loop, whose results take the places of its arguments.
@@ -98,22 +118,22 @@ def linearise_part(computation: Computation, *, carried: bool = False) -> Part:
         return tuple((n, n) for n in range(len(results))) if carried else ()
 
     ends: dict[Instruction, int] = {}
-    linear = _linear(Walk(pooled=False), computation, in_place, ends)
+    linear = _linear(Linearisation(pooled=False), computation, in_place, ends)
     steps: dict[Instruction, Sequence[Step]] = {}
     start = 0
     for i, end in ends.items():
         if end > start:
             steps[i] = linear.steps[start:end]
         start = end
-    return Part(linear, steps, linear.steps[start:])
+    return ComputationSteps(linear, steps, linear.steps[start:])
 
 
 def _linear(
-    walk: Walk,
+    walk: Linearisation,
     entry: Computation,
     aliases_of: Callable[[Leaves, Leaves], tuple[tuple[int, int], ...]],
     ends: dict[Instruction, int] | None = None,
-) -> Linear:
+) -> LinearSteps:
     parameters: list[Leaves] = []
     for p in entry.parameters:
         first = sum(map(len, parameters))
@@ -131,7 +151,7 @@ def _linear(
         lambda source, target: source in shared and results[shared[source]] is not target,
         steps,
     )
-    return Linear(tuple(steps), tuple(walk.buffers), flat, results, bytes(walk.pool), aliases)
+    return LinearSteps(tuple(steps), tuple(walk.buffers), flat, results, bytes(walk.pool), aliases)
 
 
 def _readonly(module: Module) -> frozenset[int]:
@@ -162,7 +182,7 @@ def _aliases(module: Module, parameters: Leaves, results: Leaves) -> tuple[tuple
     return tuple(sorted(pairs.items()))
 
 
-class Walk:
+class Linearisation:
     """State of one linearisation; unless ``pooled``, constants are places without bytes.
 
     Nothing writes to the ``readonly`` arguments; kernels take blocks of them at multiples of ``alignment`` bytes.
@@ -194,11 +214,7 @@ class Walk:
         return made
 
     def computation(
-        self,
-        c: Computation,
-        arguments: Sequence[Leaves],
-        steps: list[Step],
-        ends: dict[Instruction, int] | None = None,
+        self, c: Computation, arguments: Sequence[Leaves], steps: list[Step], ends: dict[Instruction, int] | None = None
     ) -> Leaves:
         """Append the steps of ``c``; returns the root's leaves. ``ends`` gets the steps so far by instruction."""
         values: dict[Instruction, Leaves] = {}
@@ -206,7 +222,7 @@ class Walk:
             if i.opcode == "parameter":
                 values[i] = arguments[i.attrs["index"]]
             else:
-                rule = self._rules.get(i.opcode, Walk.kernel)
+                rule = self._rules.get(i.opcode, Linearisation.kernel)
                 values[i] = rule(self, i, [values[o] for o in i.operands], steps)
             if ends is not None:
                 ends[i] = len(steps)
@@ -222,10 +238,10 @@ class Walk:
                 continue
             if clobbered(source, target):
                 saved = self.buffer(source.shape, source.name)
-                steps.append(Copy(source, saved))
+                steps.append(BufferCopy(source, saved))
                 source = saved
             pending.append((source, target))
-        steps.extend(Copy(source, target) for source, target in pending)
+        steps.extend(BufferCopy(source, target) for source, target in pending)
 
     def new(self, i: Instruction) -> Leaves:
         """Buffers for a value."""
@@ -237,9 +253,9 @@ class Walk:
         steps.append(self.made(i, operands, results))
         return results
 
-    def made(self, i: Instruction, operands: list[Leaves], results: Leaves) -> Kernel:
+    def made(self, i: Instruction, operands: list[Leaves], results: Leaves) -> KernelStep:
         """The kernel that makes ``results`` by ``i``."""
-        return Kernel(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i))
+        return KernelStep(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i))
 
     def collective(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """A collective that is waited for."""
@@ -268,7 +284,7 @@ class Walk:
         begun = self._started.get(start)
         if begun is None:
             return None
-        steps.append(Await(begun))
+        steps.append(AwaitStep(begun))
         return begun.results
 
     def _done(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -283,7 +299,7 @@ class Walk:
                 "a check of arrays, not of one predicate", where=i.place, fix="expand-checks goes before"
             )
         ((predicate,),) = operands
-        steps.append(Check(self._checks, i, predicate))
+        steps.append(PredicateCheck(self._checks, i, predicate))
         self._checks += 1
         return ()
 
@@ -332,7 +348,7 @@ class Walk:
                 carried.append(source)
             else:
                 place = self.buffer(source.shape, i.name)
-                steps.append(Copy(source, place))
+                steps.append(BufferCopy(source, place))
                 carried.append(place)
         condition_steps: list[Step] = []
         body_steps: list[Step] = []
@@ -341,7 +357,7 @@ class Walk:
         targets = [(r, c) for r, c, s in zip(results, carried, init, strict=True) if c is not s]
         places = {c for _, c in targets}
         self.moves(targets, lambda source, target: source in places, body_steps)
-        steps.append(Loop(i, tuple(condition_steps), predicate, tuple(body_steps)))
+        steps.append(WhileStep(i, tuple(condition_steps), predicate, tuple(body_steps)))
         return tuple(carried)
 
     def _conditional(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -350,10 +366,10 @@ class Walk:
         for number, c in enumerate(branches_of(i)):
             inner: list[Step] = []
             values = self.computation(c, [operands[1 + number]], inner)
-            inner.extend(Copy(v, r) for v, r in zip(values, results, strict=True))
+            inner.extend(BufferCopy(v, r) for v, r in zip(values, results, strict=True))
             branches.append(tuple(inner))
         (selector,) = operands[0]
-        steps.append(Branch(i, selector, tuple(branches)))
+        steps.append(BranchStep(i, selector, tuple(branches)))
         return results
 
     def _refused(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -389,18 +405,18 @@ def _source(i: Instruction, leaf: int) -> tuple[Instruction, int]:
 
 
 _RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(sorted(_COLLECTIVES), Walk.collective),
-    **dict.fromkeys(_REFUSED, Walk._refused),
-    **dict.fromkeys((*(f"{o}-start" for o in _PAIRED), "async-start"), Walk._start),
-    **dict.fromkeys((*(f"{o}-done" for o in _PAIRED), "async-done"), Walk._done),
-    "constant": Walk._constant,
-    "tuple": Walk._tuple,
-    "get-tuple-element": Walk._element,
-    "reshape": Walk._same,
-    "bitcast": Walk._same,
-    "slice": Walk._slice,
-    "after-all": Walk._token,
-    "custom-call": Walk._custom_call,
-    "while": Walk._while,
-    "conditional": Walk._conditional,
+    **dict.fromkeys(sorted(_COLLECTIVES), Linearisation.collective),
+    **dict.fromkeys(_REFUSED, Linearisation._refused),
+    **dict.fromkeys((*(f"{o}-start" for o in _PAIRED), "async-start"), Linearisation._start),
+    **dict.fromkeys((*(f"{o}-done" for o in _PAIRED), "async-done"), Linearisation._done),
+    "constant": Linearisation._constant,
+    "tuple": Linearisation._tuple,
+    "get-tuple-element": Linearisation._element,
+    "reshape": Linearisation._same,
+    "bitcast": Linearisation._same,
+    "slice": Linearisation._slice,
+    "after-all": Linearisation._token,
+    "custom-call": Linearisation._custom_call,
+    "while": Linearisation._while,
+    "conditional": Linearisation._conditional,
 }

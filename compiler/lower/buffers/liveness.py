@@ -10,27 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardc.compiler.lower.lowered import Await, Branch, Buffer, Check, Collective, Copy, Loop, Step
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    BranchStep,
+    Buffer,
+    BufferCopy,
+    Collective,
+    PredicateCheck,
+    Step,
+    WhileStep,
+)
 
 __all__ = ["Liveness", "first_position", "live_ranges", "reads_of", "runs_of", "writes_of"]
 
 
 def reads_of(step: Step) -> tuple[Buffer, ...]:
     """Buffers that a leaf step reads."""
-    assert not isinstance(step, Loop | Branch)
-    if isinstance(step, Check):
+    assert not isinstance(step, WhileStep | BranchStep)
+    if isinstance(step, PredicateCheck):
         return (step.predicate,)
-    if isinstance(step, Await):
+    if isinstance(step, AwaitStep):
         return step.collective.results
-    return (step.source,) if isinstance(step, Copy) else step.operands
+    return (step.source,) if isinstance(step, BufferCopy) else step.operands
 
 
 def writes_of(step: Step) -> tuple[Buffer, ...]:
     """Buffers that a leaf step writes, each completely."""
-    assert not isinstance(step, Loop | Branch)
-    if isinstance(step, Check | Await):
+    assert not isinstance(step, WhileStep | BranchStep)
+    if isinstance(step, PredicateCheck | AwaitStep):
         return ()
-    return (step.target,) if isinstance(step, Copy) else step.results
+    return (step.target,) if isinstance(step, BufferCopy) else step.results
 
 
 def runs_of(mask: int) -> Iterator[tuple[int, int]]:
@@ -85,10 +94,10 @@ def _effect(steps: Sequence[Step], found: Liveness) -> _Effect:
 
 def _effect_of(step: Step, found: Liveness) -> _Effect:
     """Of loops and branches it is kept, so that nesting them costs no more than writing them one after another."""
-    if not isinstance(step, Loop | Branch):
+    if not isinstance(step, WhileStep | BranchStep):
         return frozenset(r for r in reads_of(step) if r.space != "constant"), frozenset(writes_of(step))
     if step not in found.effects:
-        if isinstance(step, Loop):
+        if isinstance(step, WhileStep):
             reads, writes = _effect(step.condition, found)
             body, _ = _effect(step.body, found)
             found.effects[step] = reads | ((body | _asked(step.predicate)) - writes), writes
@@ -119,11 +128,11 @@ def live_ranges(steps: Sequence[Step], outputs: Sequence[Buffer]) -> Liveness:
 
 def _number(steps: Sequence[Step], found: Liveness, position: int) -> int:
     for step in steps:
-        if isinstance(step, Loop):
+        if isinstance(step, WhileStep):
             position = _number(step.condition, found, position)
             found.positions[step] = position
             position = _number(step.body, found, position + 1)
-        elif isinstance(step, Branch):
+        elif isinstance(step, BranchStep):
             found.positions[step] = position
             position += 1
             for branch in step.branches:
@@ -145,13 +154,13 @@ def _flush(state: _State, low: int, found: Liveness) -> None:
 def _walk(steps: Sequence[Step], state: _State, found: Liveness) -> None:
     """Backwards over ``steps``: ``state`` is what is live after them, then before them."""
     for step in reversed(steps):
-        if isinstance(step, Loop):
+        if isinstance(step, WhileStep):
             _walk_loop(step, state, found)
-        elif isinstance(step, Branch):
+        elif isinstance(step, BranchStep):
             _walk_branch(step, state, found)
         else:
             bit = 2 * found.positions[step]
-            if isinstance(step, Await):
+            if isinstance(step, AwaitStep):
                 _hold(step.collective, bit, found)
             for w in writes_of(step):
                 found.written[w] = found.written.get(w, 0) | (1 << bit)
@@ -180,15 +189,15 @@ def _span(steps: Sequence[Step], found: Liveness, default: int) -> tuple[int, in
 
 def first_position(step: Step, found: Liveness) -> int:
     """The position of the first thing that a step does."""
-    if isinstance(step, Loop):
+    if isinstance(step, WhileStep):
         return _span(step.condition, found, found.positions[step])[0]
     return found.positions[step]
 
 
 def _after(step: Step, found: Liveness) -> int:
-    if isinstance(step, Loop):
+    if isinstance(step, WhileStep):
         return _span(step.body, found, found.positions[step] + 1)[1]
-    if isinstance(step, Branch):
+    if isinstance(step, BranchStep):
         end = found.positions[step] + 1
         for branch in step.branches:
             end = _span(branch, found, end)[1]
@@ -196,7 +205,7 @@ def _after(step: Step, found: Liveness) -> int:
     return found.positions[step] + 1
 
 
-def _walk_loop(step: Loop, state: _State, found: Liveness) -> None:
+def _walk_loop(step: WhileStep, state: _State, found: Liveness) -> None:
     """What the next iteration reads is live at the end of the body."""
     test = found.positions[step]
     start, end = first_position(step, found), _after(step, found)
@@ -214,7 +223,7 @@ def _walk_loop(step: Loop, state: _State, found: Liveness) -> None:
     state.update(header)
 
 
-def _walk_branch(step: Branch, state: _State, found: Liveness) -> None:
+def _walk_branch(step: BranchStep, state: _State, found: Liveness) -> None:
     position = found.positions[step]
     end = _after(step, found)
     _flush(state, 2 * end, found)

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.lower.buffers.covered import Covered
 from shardc.compiler.lower.buffers.liveness import live_ranges, runs_of, writes_of
-from shardc.compiler.lower.lowered import Await, Buffer, Check, Collective, Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    Buffer,
+    BufferCopy,
+    Collective,
+    KernelStep,
+    Lowered,
+    PredicateCheck,
+    Step,
+    leaf_steps,
+)
 
 __all__ = ["MemoryBlock", "MemoryTimeline", "memory_timeline"]
 
@@ -69,7 +79,7 @@ def memory_timeline(lowered: Lowered) -> MemoryTimeline:
     steps = [""] * max(liveness.end, 1)
     for step, position in liveness.positions.items():
         steps[position] = _step_name(step)
-    places = _Places(lowered)
+    places = _BufferPlaces(lowered)
     writers = _writers(lowered)
     communication = {
         b for s in leaf_steps(lowered.steps) if isinstance(s, Collective) for b in (*s.operands, *s.results)
@@ -89,7 +99,7 @@ def memory_timeline(lowered: Lowered) -> MemoryTimeline:
     return MemoryTimeline(lowered.module.name, tuple(steps), tuple(blocks), in_use, places.fixed, places.height)
 
 
-class _Places:
+class _BufferPlaces:
     """Where buffers lie in the memory that the step writes."""
 
     def __init__(self, lowered: Lowered) -> None:
@@ -118,7 +128,7 @@ def _writers(lowered: Lowered) -> Mapping[Buffer, Step]:
     found: dict[Buffer, Step] = {}
     for step in leaf_steps(lowered.steps):
         for buffer in writes_of(step):
-            if not isinstance(step, Copy) or buffer not in found:
+            if not isinstance(step, BufferCopy) or buffer not in found:
                 found.setdefault(buffer, step)
     return found
 
@@ -127,18 +137,18 @@ def _block(
     buffer: Buffer, kind: str, offset: int, first: int, last: int, writers: Mapping[Buffer, Step]
 ) -> MemoryBlock:
     writer = writers.get(buffer)
-    i = writer.instruction if isinstance(writer, Kernel | Collective) else None
+    i = writer.instruction if isinstance(writer, KernelStep | Collective) else None
     op_name = i.metadata.op_name if i is not None and i.metadata is not None else ""
     name, source = (i.name, i.source) if i is not None else (buffer.name, "")
     return MemoryBlock(name, op_name, source, str(buffer.shape.plain), kind, offset, buffer.nbytes, first, last)
 
 
 def _step_name(step: Step) -> str:
-    if isinstance(step, Copy):
+    if isinstance(step, BufferCopy):
         return f"copy to {step.target.name}"
-    if isinstance(step, Await):
+    if isinstance(step, AwaitStep):
         return f"await {step.collective.instruction.name}"
-    if isinstance(step, Check):
+    if isinstance(step, PredicateCheck):
         return f"check {step.instruction.name}"
     return step.instruction.name
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardc.compiler.lower.buffers.liveness import runs_of
 
-__all__ = ["ALIGNMENT", "Block", "Place", "pack"]
+__all__ = ["ALIGNMENT", "LiveBlock", "PackedBlock", "pack"]
 
 #: Bytes; blocks start at multiples of it.
 ALIGNMENT = 64
@@ -30,7 +30,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LiveBlock:
     """Memory in use at the positions whose bits are set in ``mask``."""
 
     mask: int
@@ -38,14 +38,14 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PackedBlock:
     """``offset`` bytes into region number ``region``, or (None) into the arena."""
 
     region: int | None
     offset: int
 
 
-def pack(regions: Sequence[Block], blocks: Sequence[Block], header: int = 0) -> tuple[list[Place], int]:
+def pack(regions: Sequence[LiveBlock], blocks: Sequence[LiveBlock], header: int = 0) -> tuple[list[PackedBlock], int]:
     """A place for every block, in a region where that is free, else in the arena; and the arena's bytes.
 
     ``regions`` are in use at their masks; the arena's first ``header`` bytes always are. Deterministic.
@@ -53,7 +53,7 @@ def pack(regions: Sequence[Block], blocks: Sequence[Block], header: int = 0) -> 
     Example: with one region of 64 bytes in use at bit 1, a block of 64 bytes at bit 0 goes there, and the arena is
     no larger than its header.
     """
-    best: tuple[list[Place], int] | None = None
+    best: tuple[list[PackedBlock], int] | None = None
     least = _least(regions, blocks) + header
     for key in _ORDERS if len(blocks) <= _MANY else _ORDERS[:1]:
         found = _packed(regions, blocks, header, sorted(range(len(blocks)), key=lambda n: (*key(blocks[n]), n)))
@@ -65,7 +65,7 @@ def pack(regions: Sequence[Block], blocks: Sequence[Block], header: int = 0) -> 
     return best
 
 
-def _least(regions: Sequence[Block], blocks: Sequence[Block]) -> int:
+def _least(regions: Sequence[LiveBlock], blocks: Sequence[LiveBlock]) -> int:
     """Bytes that the arena has at least, however blocks are placed: what is in use at a time must lie somewhere."""
     changes: dict[int, int] = {}
     for block in (*regions, *blocks):
@@ -76,12 +76,12 @@ def _least(regions: Sequence[Block], blocks: Sequence[Block]) -> int:
     return max(0, most - sum(_aligned(r.nbytes) for r in regions))
 
 
-def _lifetime(block: Block) -> int:
+def _lifetime(block: LiveBlock) -> int:
     return block.mask.bit_count()
 
 
 #: The larger first; the longer first; the larger times longer first.
-_ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+_ORDERS: tuple[Callable[[LiveBlock], tuple[int, ...]], ...] = (
     lambda b: (-b.nbytes, -_lifetime(b)),
     lambda b: (-b.nbytes,),
     lambda b: (-_lifetime(b), -b.nbytes),
@@ -90,8 +90,8 @@ _ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
 
 
 def _packed(
-    regions: Sequence[Block], blocks: Sequence[Block], header: int, order: Sequence[int]
-) -> tuple[list[Place], int]:
+    regions: Sequence[LiveBlock], blocks: Sequence[LiveBlock], header: int, order: Sequence[int]
+) -> tuple[list[PackedBlock], int]:
     """Places when blocks are taken in ``order``."""
     taken = _Taken(len(blocks) + 2 * len(regions) + 1)
     starts = [0]
@@ -102,18 +102,18 @@ def _packed(
         taken.add(-1, starts[-2] + region.nbytes, starts[-1])
     arena = starts.pop()
     taken.add(-1, arena, arena + header)
-    places: dict[int, Place] = {}
+    places: dict[int, PackedBlock] = {}
     end = header
     for n in order:
         block = blocks[n]
         low = taken.tightest_gap(block.mask, block.nbytes, arena + header)
         taken.add(block.mask, low, low + block.nbytes)
         if low >= arena:
-            places[n] = Place(None, low - arena)
+            places[n] = PackedBlock(None, low - arena)
             end = max(end, low - arena + block.nbytes)
         else:
             number = bisect_right(starts, low) - 1
-            places[n] = Place(number, low - starts[number])
+            places[n] = PackedBlock(number, low - starts[number])
     return [places[n] for n in range(len(blocks))], end
 
 

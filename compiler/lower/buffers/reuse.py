@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.compiler.lower.lowered import Branch, Buffer, Copy, Kernel, Loop, Lowered, Step
+from shardc.compiler.lower.lowered import BranchStep, Buffer, BufferCopy, KernelStep, Lowered, Step, WhileStep
 from shardc.compiler.lower.lowered import Collective as CollectiveStep
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
 
@@ -76,20 +76,20 @@ class _Walk:
 
     def steps(self, steps: Sequence[Step], *, in_loop: bool) -> None:
         for step in steps:
-            if isinstance(step, Loop):
+            if isinstance(step, WhileStep):
                 for _ in range(2):
                     self.steps(step.condition, in_loop=True)
                     self.steps(step.body, in_loop=True)
-            elif isinstance(step, Branch):
+            elif isinstance(step, BranchStep):
                 for branch in step.branches:
                     self.steps(branch, in_loop=in_loop)
-            elif isinstance(step, Kernel | Copy | CollectiveStep):
+            elif isinstance(step, KernelStep | BufferCopy | CollectiveStep):
                 self.found[step] = self._leaf(step, in_loop)
 
-    def _leaf(self, step: Kernel | Copy | CollectiveStep, in_loop: bool) -> tuple[Use, ...]:
+    def _leaf(self, step: KernelStep | BufferCopy | CollectiveStep, in_loop: bool) -> tuple[Use, ...]:
         traffic = step_traffic(step, self._plan)
-        operands = (step.source,) if isinstance(step, Copy) else step.operands
-        results = (step.target,) if isinstance(step, Copy) else step.results
+        operands = (step.source,) if isinstance(step, BufferCopy) else step.operands
+        results = (step.target,) if isinstance(step, BufferCopy) else step.results
         uses = [self._use(b, part, "read", in_loop) for b, part in _parts(operands, traffic.read)]
         read = [b for b, _ in _parts(operands, traffic.read)]
         places = {self._place(b): use for b, use in zip(read, uses, strict=True)}

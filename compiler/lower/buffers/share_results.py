@@ -11,10 +11,19 @@ from collections.abc import Iterator
 
 from shardc.collectives.call.call import SECTION_ALIGNMENT
 from shardc.compiler.lower.buffers.assign_buffers import assign_buffers
-from shardc.compiler.lower.buffers.linearise import Linear
+from shardc.compiler.lower.buffers.linearise import LinearSteps
 from shardc.compiler.lower.buffers.liveness import reads_of, writes_of
 from shardc.compiler.lower.fuse.fusion_rules import new_part
-from shardc.compiler.lower.lowered import Await, Buffer, BufferPlan, Collective, Copy, Kernel, Step, leaf_steps
+from shardc.compiler.lower.lowered import (
+    AwaitStep,
+    Buffer,
+    BufferCopy,
+    BufferPlan,
+    Collective,
+    KernelStep,
+    Step,
+    leaf_steps,
+)
 from shardc.hlo.ir.groups import ReplicaGroups
 
 __all__ = ["SAME_FOR_ALL", "share_results"]
@@ -25,7 +34,7 @@ SAME_FOR_ALL = frozenset({"all-reduce", "all-gather"})
 _LEAST = 64 << 10
 
 
-def share_results(linear: Linear, plan: BufferPlan) -> BufferPlan:
+def share_results(linear: LinearSteps, plan: BufferPlan) -> BufferPlan:
     """``plan`` or one that shares results, with an arena that is no larger (but for a page per section).
 
     First those that share no place in ``plan`` with what they are made of or what is made of them: for the others
@@ -45,14 +54,14 @@ def share_results(linear: Linear, plan: BufferPlan) -> BufferPlan:
 
 def _in_place(step: Step, plan: BufferPlan) -> Iterator[Buffer]:
     """Operands and results of ``step`` that ``plan`` puts in one place."""
-    if isinstance(step, Kernel | Collective):
+    if isinstance(step, KernelStep | Collective):
         for result, operand in step.in_place:
             pair = (step.results[result], step.operands[operand])
             if plan.ref(pair[0]) == plan.ref(pair[1]):
                 yield from pair
 
 
-def _wished(linear: Linear, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
+def _wished(linear: LinearSteps, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
     """Results in the arena that one collective writes, and that no copy and no update in place is to do without; with
     the collective's groups."""
     wished: dict[Buffer, ReplicaGroups] = {}
@@ -64,10 +73,12 @@ def _wished(linear: Linear, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
             wished |= dict.fromkeys(large, groups)
             writer |= dict.fromkeys(step.results, step)
     for step in leaf_steps(linear.steps) if wished else ():
-        if isinstance(step, Await):
+        if isinstance(step, AwaitStep):
             continue
         written = tuple(b for b in writes_of(step) if writer.get(b) is not step)
-        updated = isinstance(step, Copy) or (isinstance(step, Kernel) and new_part(step.instruction) is not None)
+        updated = isinstance(step, BufferCopy) or (
+            isinstance(step, KernelStep) and new_part(step.instruction) is not None
+        )
         for b in (*written, *(reads_of(step) if updated else ())):
             wished.pop(b, None)
     return wished

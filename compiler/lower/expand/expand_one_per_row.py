@@ -80,7 +80,7 @@ def _scalar(value: int, indices: Instruction, like: Instruction) -> Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowIndices:
     """Rows of an array of ``dims`` run along dimension ``along``; there is one index for each."""
 
     dims: tuple[int, ...]
@@ -114,7 +114,7 @@ def _rows(
     vector_dim: int,
     batch: tuple[int, ...],
     index_batch: tuple[int, ...],
-) -> _Rows | None:
+) -> _RowIndices | None:
     """The rows that indices name one element of each: all other dimensions are batch dimensions, in the same order."""
     dims = x.shape.dims
     if len(named) != 1 or 0 in dims or not _counts(indices, dims[named[0]]):
@@ -124,7 +124,7 @@ def _rows(
     if any(d not in of for d in others):
         return None
     run = [k for k, n in enumerate(indices.shape.dims) if n != 1]
-    return _Rows(dims, named[0]) if run == [of[d] for d in others] and vector_dim not in run else None
+    return _RowIndices(dims, named[0]) if run == [of[d] for d in others] and vector_dim not in run else None
 
 
 def _counts(indices: Instruction, size: int) -> bool:

@@ -36,14 +36,14 @@ class ExpandVectorProducts:
     def _expanded(self, dot: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         if dot.shape.dtype.kind == "pred" or max(o.shape.size for o in operands) < self.least:
             return None
-        sides = [_Side(o, dot, role) for o, role in zip(operands, ("lhs", "rhs"), strict=True)]
+        sides = [_ProductSide(o, dot, role) for o, role in zip(operands, ("lhs", "rhs"), strict=True)]
         vector = next((n for n, s in enumerate(sides) if s.free == 1), None)
         if vector is None or 0 in dot.shape.dims or any(0 in o.shape.dims for o in operands):
             return None
         return _sum(dot, sides[1 - vector], sides[vector])
 
 
-class _Side:
+class _ProductSide:
     """An operand and its dimensions by role; ``free`` is how many rows (or columns) it has."""
 
     def __init__(self, operand: Instruction, dot: Instruction, role: str) -> None:
@@ -57,7 +57,7 @@ class _Side:
             self.free *= operand.shape.dims[d]
 
 
-def _sum(dot: Instruction, matrix: _Side, vector: _Side) -> Instruction:
+def _sum(dot: Instruction, matrix: _ProductSide, vector: _ProductSide) -> Instruction:
     kind = dot.shape.dtype.accumulator
     x = _converted(matrix.operand, kind, dot)
     names = sorted(vector.kept)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.assign_buffers import Peak
 from shardc.compiler.lower.fuse.fusion_rules import is_pointwise
-from shardc.compiler.lower.schedule.order import Judged, Order, loop_bodies
+from shardc.compiler.lower.schedule.order import Judged, OrderForMemory, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
 
@@ -41,7 +41,7 @@ class ComputeEarly:
     def _split(self, computation: Computation, carried: bool) -> Computation:
         if len(computation.instructions) > self.limit:
             return computation
-        order = Order(limit=self.limit)
+        order = OrderForMemory(limit=self.limit)
         best = Judged.of(computation, carried=carried)
         for _ in range(self.turns):
             split = _without_peak(best.computation, best.peak)
@@ -62,7 +62,7 @@ def _without_peak(computation: Computation, highest: Peak) -> Computation | None
     position = {i: n for n, i in enumerate(computation)}
     peak = position.get(fullest.instruction, len(position)) if hasattr(fullest, "instruction") else len(position)
     users = users_of(computation)
-    early: dict[Instruction, list[_Part]] = {}
+    early: dict[Instruction, list[_EarlyPart]] = {}
     for fusion in computation.instructions[peak:]:
         if fusion.opcode == "fusion":
             parts = _parts(fusion, position, peak, users)
@@ -72,7 +72,7 @@ def _without_peak(computation: Computation, highest: Peak) -> Computation | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _EarlyPart:
     """An instruction inside a fusion, and all that it is computed from there."""
 
     value: Instruction
@@ -85,7 +85,7 @@ def _parts(
     position: Mapping[Instruction, int],
     peak: int,
     users: Mapping[Instruction, Sequence[Instruction]],
-) -> list[_Part]:
+) -> list[_EarlyPart]:
     """Values inside ``fusion`` to be computed before the peak, the best first, none of them part of another."""
     inner: Computation = fusion.attrs["calls"]
     outside = {p: fusion.operands[p.attrs["index"]] for p in inner.parameters}
@@ -101,7 +101,7 @@ def _parts(
         return []
     inside = users_of(inner)
     cones: dict[Instruction, frozenset[Instruction]] = {}
-    found: list[_Part] = []
+    found: list[_EarlyPart] = []
     for i in inner:
         cones[i] = cone = frozenset((i,)).union(*(cones[o] for o in i.operands))
         if i.opcode in ("parameter", "constant") or i is inner.root or not i.shape.is_array or cone & late:
@@ -111,9 +111,9 @@ def _parts(
         freed = [p for p in cone if p in outside and p not in kept and all(u in cone for u in inside[p])]
         gain = sum(p.shape.nbytes for p in freed) - i.shape.nbytes
         if gain > 0:
-            found.append(_Part(i, cone, gain))
+            found.append(_EarlyPart(i, cone, gain))
     number = {i: n for n, i in enumerate(inner)}
-    chosen: list[_Part] = []
+    chosen: list[_EarlyPart] = []
     for part in sorted(found, key=lambda p: (-p.gain, number[p.value])):
         if not any(part.value in c.cone or c.value in part.cone for c in chosen):
             chosen.append(part)
@@ -121,10 +121,10 @@ def _parts(
 
 
 def _rebuilt(
-    computation: Computation, early: Mapping[Instruction, Sequence[_Part]], position: Mapping[Instruction, int]
+    computation: Computation, early: Mapping[Instruction, Sequence[_EarlyPart]], position: Mapping[Instruction, int]
 ) -> Computation:
     """The computation with parts of kernels as kernels of their own, right behind what they read."""
-    after: dict[Instruction, list[tuple[Instruction, _Part]]] = {}
+    after: dict[Instruction, list[tuple[Instruction, _EarlyPart]]] = {}
     for fusion, parts in early.items():
         for part in parts:
             sources = [fusion.operands[p.attrs["index"]] for p in part.cone if p.opcode == "parameter"]

@@ -14,21 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from shardc.compiler.lower.buffers.linearise import Linear, array_leaves
+from shardc.compiler.lower.buffers.linearise import LinearSteps, array_leaves
 from shardc.compiler.lower.buffers.liveness import reads_of, writes_of
 from shardc.compiler.lower.buffers.share_results import SAME_FOR_ALL
 from shardc.compiler.lower.lowered import (
-    Await,
-    Branch,
+    AwaitStep,
+    BranchStep,
     Buffer,
+    BufferCopy,
     BufferPlan,
-    Check,
     Collective,
-    Copy,
-    Kernel,
-    Loop,
+    KernelStep,
     Once,
+    PredicateCheck,
     Step,
+    WhileStep,
     leaf_steps,
 )
 from shardc.hlo.ir.groups import AxisGroups
@@ -48,7 +48,7 @@ _MOST_GROUPS = 64
 _OWN = frozenset({"partition-id", "replica-id", "rng", "rng-get-and-update-state", "custom-call", "infeed", "outfeed"})
 
 
-def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
+def compute_once(module: Module, linear: LinearSteps, plan: BufferPlan) -> Once:
     """Which of the steps of ``linear`` one device of a group does for all, and which results may then be written over
     the donated argument that the group shares."""
     mesh = module.mesh
@@ -60,7 +60,7 @@ def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
     wanted = flow.wanted(linear)
     found: dict[Step, _Axes] = {}
     for step in leaf_steps(linear.steps):
-        if isinstance(step, Kernel | Copy) and (own := flow.of(step, wanted)) != axes.all:
+        if isinstance(step, KernelStep | BufferCopy) and (own := flow.of(step, wanted)) != axes.all:
             found[step] = own
     groups = sorted(set(found.values()))[:_MOST_GROUPS]
     number = {own: n for n, own in enumerate(groups)}
@@ -83,14 +83,16 @@ def compute_once(module: Module, linear: Linear, plan: BufferPlan) -> Once:
 
 
 def _written_by(
-    linear: Linear, plan: BufferPlan, steps: Mapping[Step, int], received: Mapping[Buffer, int]
+    linear: LinearSteps, plan: BufferPlan, steps: Mapping[Step, int], received: Mapping[Buffer, int]
 ) -> tuple[int, ...]:
     """By result the group of which only first devices write its memory, -1 where others do too."""
     writers: list[set[int]] = [set() for _ in linear.results]
     for step in leaf_steps(linear.steps):
         for b in writes_of(step):
             if (ref := plan.ref(b)).space == "result":
-                writers[ref.index].add(steps.get(step, -1) if isinstance(step, Kernel | Copy) else received.get(b, -1))
+                writers[ref.index].add(
+                    steps.get(step, -1) if isinstance(step, KernelStep | BufferCopy) else received.get(b, -1)
+                )
     return tuple(next(iter(found)) if len(found) == 1 else -1 for found in writers)
 
 
@@ -134,14 +136,14 @@ class _Flow:
     results: Sequence[Sharding | None]
     varies: dict[Buffer, _Axes] = field(default_factory=dict)
 
-    def of(self, step: Kernel | Copy, wanted: dict[Buffer, _Axes]) -> _Axes:
+    def of(self, step: KernelStep | BufferCopy, wanted: dict[Buffer, _Axes]) -> _Axes:
         """The axes along which devices do ``step`` for themselves."""
         own = 0
         for b in writes_of(step):
             own |= wanted.get(b, 0)
         return own | self._made(step)
 
-    def wanted(self, linear: Linear) -> dict[Buffer, _Axes]:
+    def wanted(self, linear: LinearSteps) -> dict[Buffer, _Axes]:
         """By buffer: the axes along which each device needs its own copy of the value."""
         while self._forwards(linear.steps, 0):
             pass
@@ -160,12 +162,12 @@ class _Flow:
             return 0
         return self._split(self.parameters[b.index]) if b.space == "argument" else self.varies.get(b, 0)
 
-    def _made(self, step: Kernel | Copy | Collective | Await | Check) -> _Axes:
+    def _made(self, step: KernelStep | BufferCopy | Collective | AwaitStep | PredicateCheck) -> _Axes:
         """Over which axes what ``step`` writes varies."""
         before = 0
         for b in reads_of(step):
             before |= self._read(b)
-        if isinstance(step, Kernel):
+        if isinstance(step, KernelStep):
             return self.axes.all if _is_own(step.instruction) else before
         return self._exchanged(step, before) if isinstance(step, Collective) else before
 
@@ -185,10 +187,10 @@ class _Flow:
         """One round over steps that run or not by something that varies over ``decided``; did anything change?"""
         changed = False
         for step in steps:
-            if isinstance(step, Loop):
+            if isinstance(step, WhileStep):
                 inner = decided | self._read(step.predicate)
                 changed |= self._forwards((*step.condition, *step.body), inner)
-            elif isinstance(step, Branch):
+            elif isinstance(step, BranchStep):
                 inner = decided | self._read(step.selector)
                 for branch in step.branches:
                     changed |= self._forwards(branch, inner)
@@ -211,20 +213,20 @@ class _Flow:
                 changed = True
 
         for step in reversed(steps):
-            if isinstance(step, Loop):
+            if isinstance(step, WhileStep):
                 want(step.predicate, self.axes.all)
                 changed |= self._backwards((*step.condition, *step.body), wanted)
-            elif isinstance(step, Branch):
+            elif isinstance(step, BranchStep):
                 want(step.selector, self.axes.all)
                 for branch in step.branches:
                     changed |= self._backwards(branch, wanted)
-            elif not isinstance(step, Await):
-                axes = self.of(step, wanted) if isinstance(step, Kernel | Copy) else self.axes.all
+            elif not isinstance(step, AwaitStep):
+                axes = self.of(step, wanted) if isinstance(step, KernelStep | BufferCopy) else self.axes.all
                 for b in reads_of(step):
                     want(b, axes)
         return changed
 
-    def results_in_place(self, linear: Linear, plan: BufferPlan, once: Mapping[Step, _Axes]) -> tuple[int, ...]:
+    def results_in_place(self, linear: LinearSteps, plan: BufferPlan, once: Mapping[Step, _Axes]) -> tuple[int, ...]:
         """The results that may lie in a donated argument of all devices that share it: its other readers are then
         behind a stop, where devices wait for each other, when the first of them writes."""
         split = [self._split(sharding) for sharding in self.parameters]
@@ -232,11 +234,11 @@ class _Flow:
         first: dict[int, int] = {}
         stops: list[int] = []
         for n, step in enumerate(linear.steps):
-            if isinstance(step, Collective | Await):
+            if isinstance(step, Collective | AwaitStep):
                 stops.append(n)
             for leaf in leaf_steps((step,)):
                 own = once.get(leaf, self.axes.all)
-                for b in leaf.collective.operands if isinstance(leaf, Await) else reads_of(leaf):
+                for b in leaf.collective.operands if isinstance(leaf, AwaitStep) else reads_of(leaf):
                     if b.space == "argument" and own & ~split[b.index]:
                         last[b.index] = n
                 for b in writes_of(leaf):

@@ -58,7 +58,7 @@ class Fuse:
 
 
 @dataclass(slots=True)
-class _Group:
+class _FusionGroup:
     """A kernel in the making. ``evaluations`` is how often each member is computed, for each of ``several`` spaces."""
 
     root: Instruction
@@ -85,7 +85,7 @@ def _fused(computation: Computation, called: Mapping[Computation, Computation], 
     users = users_of(computation)
     position = {i: n for n, i in enumerate(computation)}
     needed: set[Instruction] = {computation.root}
-    groups: dict[Instruction, _Group] = {}
+    groups: dict[Instruction, _FusionGroup] = {}
     for i in reversed(computation.instructions):
         if i not in needed and i.opcode != "parameter" and not has_side_effect(i):
             continue
@@ -123,9 +123,9 @@ def _grow(
     position: Mapping[Instruction, int],
     needed: Set[Instruction],
     options: Fuse,
-) -> _Group:
+) -> _FusionGroup:
     """The group of ``root``; ``needed`` values are in memory already, for readers that cannot fuse."""
-    group = _Group(root)
+    group = _FusionGroup(root)
     group.space[root] = None
     written = _moved(root)[0].shape if _updates(root) and _moved(root) else root.shape
     group.evaluations[root] = float(next(written.leaves()).size)
@@ -157,7 +157,7 @@ def _candidates(member: Instruction) -> tuple[Instruction, ...]:
     return tuple(dict.fromkeys((*moved, *constants)))
 
 
-def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], options: Fuse) -> bool:
+def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction], options: Fuse) -> bool:
     """Add ``producer`` to the group if that is legal and pays."""
     if not is_fusable(producer):
         return False
@@ -192,7 +192,7 @@ def _join(group: _Group, producer: Instruction, readers: Sequence[Instruction], 
     return True
 
 
-def _rest_are_samples(group: _Group, producer: Instruction, readers: Sequence[Instruction]) -> bool:
+def _rest_are_samples(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction]) -> bool:
     """Do all readers outside the group take so little, even together, that they compute it for themselves?"""
     others = [r for r in readers if r not in group.owned]
     if len(others) == len(readers) or not all(map(is_sample, others)) or producer.opcode == "reduce":
@@ -200,7 +200,7 @@ def _rest_are_samples(group: _Group, producer: Instruction, readers: Sequence[In
     return sum(r.shape.size for r in others) * 4 <= producer.shape.size
 
 
-def _may_repeat(group: _Group, producer: Instruction, readers: Sequence[Instruction]) -> bool:
+def _may_repeat(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction]) -> bool:
     """May this group compute ``producer`` although others need it too? Arithmetic only if then nobody stores it."""
     if not is_duplicable(producer):
         return False
@@ -210,7 +210,7 @@ def _may_repeat(group: _Group, producer: Instruction, readers: Sequence[Instruct
     return group.copied <= _MAX_COPIED and all(is_fusable(r) for r in readers)
 
 
-def _pays_repeatedly(group: _Group, producer: Instruction) -> bool:
+def _pays_repeatedly(group: _FusionGroup, producer: Instruction) -> bool:
     """A producer that would be computed several times per element: only movement and very little arithmetic."""
     if not is_elementwise(producer):
         return True
@@ -220,7 +220,7 @@ def _pays_repeatedly(group: _Group, producer: Instruction) -> bool:
     return True
 
 
-def _trim(group: _Group, position: Mapping[Instruction, int]) -> None:
+def _trim(group: _FusionGroup, position: Mapping[Instruction, int]) -> None:
     """Reshapes at the edge stay outside, where they cost nothing."""
     for member in sorted(group.space, key=position.__getitem__):
         if is_alias(member) and member is not group.root and member.operands[0] not in group.space:
@@ -230,7 +230,7 @@ def _trim(group: _Group, position: Mapping[Instruction, int]) -> None:
 def _rebuilt(
     computation: Computation,
     needed: set[Instruction],
-    groups: Mapping[Instruction, _Group],
+    groups: Mapping[Instruction, _FusionGroup],
     position: Mapping[Instruction, int],
     called: Mapping[Computation, Computation],
 ) -> Computation:
@@ -265,7 +265,9 @@ def _with_called(old: Instruction, called: Mapping[Computation, Computation]) ->
     return MappingProxyType(out) if any(out[key] is not value for key, value in old.attrs.items()) else old.attrs
 
 
-def _fusion(group: _Group, position: Mapping[Instruction, int], new: Mapping[Instruction, Instruction]) -> Instruction:
+def _fusion(
+    group: _FusionGroup, position: Mapping[Instruction, int], new: Mapping[Instruction, Instruction]
+) -> Instruction:
     """The fusion instruction of a group, its computation built from clones of the members."""
     members = sorted(group.space, key=position.__getitem__)
     inner: dict[Instruction, Instruction] = {}

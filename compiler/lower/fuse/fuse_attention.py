@@ -89,7 +89,7 @@ class _Region:
 
 
 @dataclass(slots=True, eq=False)
-class _Kernel:
+class _AttentionKernel:
     """``members`` in program order, of which ``outputs`` are read outside and some are computed ``again``."""
 
     region: _Region
@@ -181,22 +181,22 @@ class _Regions:
 
     # -- kernels -------------------------------------------------------------------------------------------------------
 
-    def kernels(self) -> list[_Kernel]:
+    def kernels(self) -> list[_AttentionKernel]:
         """All kernels that pay."""
         return [k for region in dict.fromkeys(self._regions) for k in self._of_region(region)]
 
-    def _of_region(self, region: _Region) -> list[_Kernel]:
+    def _of_region(self, region: _Region) -> list[_AttentionKernel]:
         """A kernel per level; none where a large value is needed in memory anyway, or little is saved."""
         levels = sorted(set(region.level.values()))
         if levels[-1] >= _MOST_LEVELS - 1 or any(self._is_read_outside(i, region) for i in region.large):
             return []
-        out: list[_Kernel] = []
+        out: list[_AttentionKernel] = []
         wanted = {i for i in region.level if i not in region.large and self._is_read_outside(i, region)}
         for level in reversed(levels):
             outputs = sorted((i for i in wanted if region.level[i] == level), key=self._number.__getitem__)
             members = self._needed(outputs, region, level)
             again = {i for i in members if i in region and region.level[i] < level}
-            kernel = _Kernel(region, members, outputs, again)
+            kernel = _AttentionKernel(region, members, outputs, again)
             if not self._saves(kernel):
                 return []
             out.append(kernel)
@@ -224,7 +224,7 @@ class _Regions:
             return True
         return o.shape.is_array and not region.is_small(o) and _is_made_inside(o)
 
-    def _saves(self, kernel: _Kernel) -> bool:
+    def _saves(self, kernel: _AttentionKernel) -> bool:
         """Is there a product to and one from values, one of them larger than operands and results together?"""
         region = kernel.region
         large = [i for i in kernel.members if i in region.large]
@@ -250,7 +250,7 @@ def _bit(number: int, level: int) -> int:
 # -- rebuilding ----------------------------------------------------------------------------------------------------
 
 
-def _rebuilt(computation: Computation, kernels: list[_Kernel]) -> Computation:
+def _rebuilt(computation: Computation, kernels: list[_AttentionKernel]) -> Computation:
     """The computation with each kernel where its operands are there, otherwise in its order. Of kernels that would wait
     for each other some are not made."""
     while kernels:
@@ -264,7 +264,7 @@ def _rebuilt(computation: Computation, kernels: list[_Kernel]) -> Computation:
 class _WaitingError(Exception):
     """``kernel`` needs what is made from its results."""
 
-    def __init__(self, kernel: _Kernel) -> None:
+    def __init__(self, kernel: _AttentionKernel) -> None:
         super().__init__()
         self.kernel = kernel
 
@@ -272,7 +272,7 @@ class _WaitingError(Exception):
 class _Rebuilding:
     """One try to put ``kernels`` in the place of their members."""
 
-    def __init__(self, computation: Computation, kernels: Sequence[_Kernel]) -> None:
+    def __init__(self, computation: Computation, kernels: Sequence[_AttentionKernel]) -> None:
         self._old = computation
         self._makes = {o: k for k in kernels for o in k.outputs}
         self._gone = {i for k in kernels for i in k.members} - self._makes.keys()
@@ -302,7 +302,7 @@ class _Rebuilding:
             if i not in self._new:
                 self._make(i, kernel)
 
-    def _make(self, i: Instruction, kernel: _Kernel | None) -> None:
+    def _make(self, i: Instruction, kernel: _AttentionKernel | None) -> None:
         if kernel is None:
             operands = tuple(self._new[o] for o in i.operands)
             same = all(a is b for a, b in zip(operands, i.operands, strict=True))
@@ -317,7 +317,7 @@ class _Rebuilding:
         return made
 
 
-def _reads(kernel: _Kernel) -> list[Instruction]:
+def _reads(kernel: _AttentionKernel) -> list[Instruction]:
     inside = set(kernel.members)
     return list(dict.fromkeys(o for i in kernel.members for o in i.operands if o not in inside))
 
@@ -330,7 +330,7 @@ def _again(m: Instruction) -> Metadata:
     return replace(given, op_name=f"{_AGAIN}/{given.op_name}")
 
 
-def _fusion(kernel: _Kernel, new: Mapping[Instruction, Instruction]) -> Instruction:
+def _fusion(kernel: _AttentionKernel, new: Mapping[Instruction, Instruction]) -> Instruction:
     """The kernel as one instruction; its computation holds clones."""
     outside = _reads(kernel)
     inner = {

@@ -51,9 +51,9 @@ class FuseProducts:
         position = {i: n for n, i in enumerate(order)}
         delays = Delays(computation, users) if self.eager else None
         taken: set[Instruction] = set()
-        groups: dict[Instruction, _Group] = {}
+        groups: dict[Instruction, _ProductGroup] = {}
         for dot in filter(self._may_lead, order):
-            group = _Group(dot, computation.root, users, position, delays)
+            group = _ProductGroup(dot, computation.root, users, position, delays)
             group.grow(taken, self.limit)
             if group.settle(self.results, taken):
                 groups[dot] = group
@@ -100,7 +100,7 @@ def _sorted(
 
 
 @dataclass
-class _Group:
+class _ProductGroup:
     """A kernel in the making: the dot, members that depend on it, sources that it computes for itself.
 
     All that it reads stands before the dot, and so do the dots of the groups that it reads: there are no cycles.
@@ -197,7 +197,7 @@ def _is_source(o: Instruction) -> bool:
 
 
 def _rebuilt(
-    computation: Computation, order: Sequence[Instruction], groups: Mapping[Instruction, _Group]
+    computation: Computation, order: Sequence[Instruction], groups: Mapping[Instruction, _ProductGroup]
 ) -> Computation:
     """The computation with a fusion in the place of each group's dot, otherwise in its order."""
     number = {i: n for n, i in enumerate(computation)}
@@ -236,7 +236,7 @@ def part_of(fusion: Instruction, number: int, output: Instruction) -> Instructio
     )  # fmt: skip
 
 
-def _fusion(group: _Group, new: Mapping[Instruction, Instruction]) -> Instruction:
+def _fusion(group: _ProductGroup, new: Mapping[Instruction, Instruction]) -> Instruction:
     """The fusion instruction of a group, its computation made of clones."""
     inner: dict[Instruction, Instruction] = {}
     outside = group.reads()

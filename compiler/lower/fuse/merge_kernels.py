@@ -15,9 +15,9 @@ from itertools import pairwise
 from shardc.compiler.lower.fuse.cluster_order import Cluster, ClusterOrder
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_block
 from shardc.compiler.lower.fuse.merged import body_of, merged_kernel, source_of, value_of
-from shardc.compiler.lower.fuse.row_space import Frame, Spot, frame_of, roots_of, spots_in
+from shardc.compiler.lower.fuse.row_space import RowFrame, Spot, frame_of, roots_of, spots_in
 from shardc.compiler.lower.schedule.delays import Delays
-from shardc.compiler.lower.schedule.order import Judged, Order, loop_bodies
+from shardc.compiler.lower.schedule.order import Judged, OrderForMemory, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
 
@@ -63,19 +63,19 @@ class MergeKernels:
         lean = _Merging(computation, self, grow=False)
         smaller = lean.rebuilt() if lean.merge() else computation
         whole = merging.rebuilt()
-        peaks = [Order().ordered(Judged.of(c, carried=carried)).peak.nbytes for c in (whole, smaller)]
+        peaks = [OrderForMemory().ordered(Judged.of(c, carried=carried)).peak.nbytes for c in (whole, smaller)]
         return whole if peaks[0] <= peaks[1] else smaller
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _KernelFacts:
     """What merging asks of a kernel. ``reads``: the spot at which values outside are read, None for other indices;
     ``makes``: its results and their spots. Values are told apart as what lies in memory, reshapes by ones taken off.
     ``across``: elements are read in another order than the frame's, so that the best way to walk it is another.
     ``samples``: alone, the kernel would read but a few elements of its operand. ``feeds``: a part reads what another
     part makes, so that rows are walked more than once."""
 
-    frame: Frame
+    frame: RowFrame
     reads: Mapping[Instruction, Spot | None]
     makes: Mapping[Instruction, Spot]
     size: int
@@ -84,7 +84,7 @@ class _Kernel:
     feeds: bool = False
 
 
-def _kernel_of(i: Instruction) -> _Kernel | None:
+def _kernel_of(i: Instruction) -> _KernelFacts | None:
     body = body_of(i) if i.shape.is_array and not _is_read_in_place(i) else None
     frame = None if body is None else frame_of(body)
     if body is None or frame is None:
@@ -99,7 +99,7 @@ def _kernel_of(i: Instruction) -> _Kernel | None:
         return None
     across = any(m.opcode in ("transpose", "reverse") and m.shape.size * 8 >= i.shape.size for m in body)
     size = len(body.instructions) - len(body.parameters)
-    return _Kernel(frame, reads, {i: root}, size, across, i.opcode == "gather")
+    return _KernelFacts(frame, reads, {i: root}, size, across, i.opcode == "gather")
 
 
 def _is_read_in_place(i: Instruction) -> bool:
@@ -122,7 +122,7 @@ class _Merging:
         self.users = users_of(computation)
         self.delays = Delays(computation, self.users) if options.eager else None
         self.fixed = [i for i in computation if i.opcode in ("parameter", "constant")]
-        self.kernels: dict[Cluster, _Kernel] = {}
+        self.kernels: dict[Cluster, _KernelFacts] = {}
         self.clusters = ClusterOrder(_clusters(computation), self.users, options.window)
         for c in self.clusters:
             kernel = _kernel_of(c.members[0])
@@ -239,16 +239,16 @@ def _clusters(computation: Computation) -> list[list[Instruction]]:
     return list(found.values())
 
 
-def _moved(k: _Kernel) -> int:
+def _moved(k: _KernelFacts) -> int:
     return sum(v.shape.nbytes for v in (*k.reads, *k.makes))
 
 
-def _made(k: _Kernel) -> int:
+def _made(k: _KernelFacts) -> int:
     """Bytes of the results with an element for every index of the frame."""
     return sum(v.shape.nbytes for v, spot in k.makes.items() if spot == k.frame.full)
 
 
-def _joined(x: _Kernel, y: _Kernel) -> _Kernel | None:
+def _joined(x: _KernelFacts, y: _KernelFacts) -> _KernelFacts | None:
     """Both in one frame; None where there is none, or one reads the other's result at other indices."""
     frame = _common_frame(x.frame, y.frame)
     if frame is None:
@@ -266,17 +266,17 @@ def _joined(x: _Kernel, y: _Kernel) -> _Kernel | None:
             return None
         else:
             feeds = True
-    return _Kernel(frame, reads, makes, x.size + y.size, x.across or y.across, feeds=feeds)
+    return _KernelFacts(frame, reads, makes, x.size + y.size, x.across or y.across, feeds=feeds)
 
 
-def _common_frame(x: Frame, y: Frame) -> Frame | None:
+def _common_frame(x: RowFrame, y: RowFrame) -> RowFrame | None:
     for a, b in ((x, y), (y, x)):
         if a == b or (not b.reduced and b.dims in (a.dims, tuple(a.dims[d] for d in a.kept))):
             return a
     return None
 
 
-def _in_frame(k: _Kernel, frame: Frame) -> _Kernel:
+def _in_frame(k: _KernelFacts, frame: RowFrame) -> _KernelFacts:
     """A kernel over the whole frame, or one that has an element per row of it."""
     if len(k.frame.dims) == len(frame.dims):
         return k
@@ -286,7 +286,7 @@ def _in_frame(k: _Kernel, frame: Frame) -> _Kernel:
     return replace(k, frame=frame, reads=reads, makes=makes)
 
 
-def _runs_well(k: _Kernel) -> bool:
+def _runs_well(k: _KernelFacts) -> bool:
     """Is there a good way to walk the frame?"""
     frame = k.frame
     streams = [v for v, spot in (*k.reads.items(), *k.makes.items()) if spot == frame.full]

@@ -53,7 +53,7 @@ def _parameter(value: Instruction, index: int) -> Instruction:
     return Instruction("parameter", value.shape, (), MappingProxyType({"index": index}), name=f"p{index}")
 
 
-class _Body:
+class _MergedBody:
     """A computation in the making; ``values`` are instructions outside and what they are inside."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ def merged_kernel(
 
     ``new`` maps instructions before to those that replace them; the results are added.
     """
-    body = _Body()
+    body = _MergedBody()
     for m in members:
         if not is_alias(m):
             body.append(m)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_elementwise
-from shardc.compiler.lower.fuse.row_space import Frame, Spot, frame_of, is_row_reduction, roots_of, spots_in
+from shardc.compiler.lower.fuse.row_space import RowFrame, Spot, frame_of, is_row_reduction, roots_of, spots_in
 from shardc.hlo.ir.ir import Computation, Instruction
 
-__all__ = ["Output", "RowPlan", "plan_rows"]
+__all__ = ["RowOutput", "RowPlan", "plan_rows"]
 
 #: Arithmetic, in operations as cheap as an addition, from which on a value is kept rather than computed again.
 _WORTH_KEEPING = 8
@@ -27,7 +27,7 @@ _MOST_SCRATCH = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class RowOutput:
     """A result: written by loop ``loop``, or, one element per row, after all loops (None)."""
 
     value: Instruction
@@ -42,10 +42,10 @@ class RowPlan:
     ``reads`` is the last loop that reads a parameter at the element (-1: only once per row); None: at other indices.
     """
 
-    frame: Frame
+    frame: RowFrame
     spots: Mapping[Instruction, Spot | None]
     loops: tuple[tuple[Instruction, ...], ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[RowOutput, ...]
     kept: Mapping[Instruction, tuple[int, int | None]]
     reads: Mapping[Instruction, int | None]
 
@@ -71,7 +71,7 @@ def plan_rows(computation: Computation) -> RowPlan | None:
         return None
     refused: set[Instruction] = set()
     while True:
-        planner = _Planner(computation, frame, spots, reductions, refused)
+        planner = _RowPlanner(computation, frame, spots, reductions, refused)
         plan = planner.plan()
         unplaced = planner.wanted.keys() - plan.kept.keys()
         if not unplaced:
@@ -85,11 +85,11 @@ def _is_part(i: Instruction, spots: Mapping[Instruction, Spot | None]) -> bool:
 
 
 @dataclass(slots=True)
-class _Planner:
+class _RowPlanner:
     """``refused`` values are computed again wherever they are read."""
 
     computation: Computation
-    frame: Frame
+    frame: RowFrame
     spots: Mapping[Instruction, Spot | None]
     reductions: Sequence[Instruction]
     refused: Set[Instruction]
@@ -103,7 +103,7 @@ class _Planner:
         self._measure()
         roots = roots_of(self.computation)
         full = [self.spots[r] == self.frame.full for r in roots]
-        outputs = tuple(Output(r, self.ready[r] if f else None) for r, f in zip(roots, full, strict=True))
+        outputs = tuple(RowOutput(r, self.ready[r] if f else None) for r, f in zip(roots, full, strict=True))
         count = 1 + max([*(self.ready[r.operands[0]] for r in self.reductions), *(o.loop or 0 for o in outputs)])
         loops = tuple(tuple(r for r in self.reductions if self.ready[r.operands[0]] == k) for k in range(count))
         for p in self.computation.parameters:
@@ -149,7 +149,7 @@ class _Planner:
                 self.reads[i] = loop
             stack.extend(o for o in i.operands if self._varies(o))
 
-    def _places(self, outputs: Sequence[Output]) -> dict[Instruction, tuple[int, int | None]]:
+    def _places(self, outputs: Sequence[RowOutput]) -> dict[Instruction, tuple[int, int | None]]:
         """Where wanted values are kept, as far as there is room."""
         own = {o.value: n for n, o in enumerate(outputs) if o.loop is not None}
         free = [n for n in own.values() if outputs[n].value not in self.wanted]
@@ -170,7 +170,7 @@ class _Planner:
                 places[i] = (first, place)
         return places
 
-    def _fits(self, i: Instruction, first: int, last: int, output: Output) -> bool:
+    def _fits(self, i: Instruction, first: int, last: int, output: RowOutput) -> bool:
         """May ``i`` lie in a result's row meanwhile, without keeping that from taking an operand's memory?"""
         assert output.loop is not None
         if output.loop < last or output.value.shape.dtype is not i.shape.dtype:

@@ -15,14 +15,14 @@ from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
 
-__all__ = ["Frame", "Spot", "frame_of", "is_row_reduction", "long_dims", "roots_of", "spot_in", "spots_in"]
+__all__ = ["RowFrame", "Spot", "frame_of", "is_row_reduction", "long_dims", "roots_of", "spot_in", "spots_in"]
 
 #: For each dimension of more than one element the frame dimension that it runs along.
 Spot = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RowFrame:
     """Sizes of the frame's dimensions (all above one), and which of them reductions run over, in order."""
 
     dims: tuple[int, ...]
@@ -75,16 +75,16 @@ def is_row_reduction(i: Instruction) -> bool:
     return identity_of(i.attrs["to_apply"], i.operands[0].shape.dtype) is not None
 
 
-def frame_of(computation: Computation) -> Frame | None:
+def frame_of(computation: Computation) -> RowFrame | None:
     """The frame that all results of a computation lie in: from its largest reduction, else from the results."""
     reductions = [i for i in computation if is_row_reduction(i)]
     if not reductions:
-        frame = Frame(long_dims(roots_of(computation)[0].shape.dims))
+        frame = RowFrame(long_dims(roots_of(computation)[0].shape.dims))
     else:
         largest = max(reductions, key=lambda i: i.operands[0].shape.size)
         dims = largest.operands[0].shape.dims
         run = [d for d, n in enumerate(dims) if n != 1]
-        frame = Frame(long_dims(dims), tuple(run.index(d) for d in sorted(largest.attrs["dimensions"]) if d in run))
+        frame = RowFrame(long_dims(dims), tuple(run.index(d) for d in sorted(largest.attrs["dimensions"]) if d in run))
         if not frame.reduced:
             return None
     if 0 in frame.dims or any(spot_in(r.shape.dims, frame) is None for r in roots_of(computation)):
@@ -92,7 +92,7 @@ def frame_of(computation: Computation) -> Frame | None:
     return frame
 
 
-def spot_in(dims: tuple[int, ...], frame: Frame) -> Spot | None:
+def spot_in(dims: tuple[int, ...], frame: RowFrame) -> Spot | None:
     """Where a result lies: an element for every index of the frame, or one for every row."""
     run = long_dims(dims)
     if run == frame.dims:
@@ -100,7 +100,7 @@ def spot_in(dims: tuple[int, ...], frame: Frame) -> Spot | None:
     return frame.kept if frame.reduced and run == tuple(frame.dims[d] for d in frame.kept) else None
 
 
-def spots_in(computation: Computation, frame: Frame) -> dict[Instruction, Spot | None]:
+def spots_in(computation: Computation, frame: RowFrame) -> dict[Instruction, Spot | None]:
     """The spot of every member that the results need, None for those read at other indices or at several spots."""
     spots: dict[Instruction, Spot | None] = {}
 
@@ -116,7 +116,7 @@ def spots_in(computation: Computation, frame: Frame) -> dict[Instruction, Spot |
     return spots
 
 
-def _operand_spots(i: Instruction, spot: Spot | None, frame: Frame) -> tuple[Spot | None, ...]:
+def _operand_spots(i: Instruction, spot: Spot | None, frame: RowFrame) -> tuple[Spot | None, ...]:
     nowhere: tuple[Spot | None, ...] = (None,) * len(i.operands)
     if spot is None:
         return nowhere
@@ -143,7 +143,7 @@ def _by_dimension(i: Instruction, spot: Spot) -> Mapping[int, int]:
     return dict(zip((d for d, n in enumerate(i.shape.dims) if n != 1), spot, strict=True))
 
 
-def _reduced_spot(i: Instruction, spot: Spot, frame: Frame) -> Spot | None:
+def _reduced_spot(i: Instruction, spot: Spot, frame: RowFrame) -> Spot | None:
     """Where a reduction's operand lies, if it runs over the frame's own reduced dimensions."""
     if not is_row_reduction(i) or not frame.reduced or set(spot) & set(frame.reduced):
         return None

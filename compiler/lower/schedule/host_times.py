@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shardc.compiler.cpu.loops.updates import scatter_pieces
 from shardc.compiler.cpu.parallel import chunks, flops_of, products_of
 from shardc.compiler.lower.buffers.reuse import Use, memory_uses
-from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step, leaf_steps
 from shardc.compiler.lower.schedule.host_work import HostWork, host_work, inside
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.machines.measured import VIRTUAL, Measured, Rates, at
@@ -45,7 +45,7 @@ def host_times(lowered: Lowered, measured: Measured, devices: int) -> Mapping[St
     share = share_of_host(measured, devices)
     times: dict[Step, KernelTime] = {}
     for step in leaf_steps(lowered.steps):
-        if isinstance(step, Kernel | Copy):
+        if isinstance(step, KernelStep | BufferCopy):
             mine = _share_of_step(step, lowered, measured, devices, share)
             times[step] = _time(step, uses.get(step, ()), measured, mine, devices)
     return times
@@ -60,8 +60,10 @@ def _share_of_step(step: Step, lowered: Lowered, measured: Measured, devices: in
     return share_of_host(measured, max(1, groups))
 
 
-def _time(step: Kernel | Copy, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int) -> KernelTime:
-    work = host_work(step.instruction, measured.busy) if isinstance(step, Kernel) else HostWork()
+def _time(
+    step: KernelStep | BufferCopy, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int
+) -> KernelTime:
+    work = host_work(step.instruction, measured.busy) if isinstance(step, KernelStep) else HostWork()
     if work.empty and not uses:
         return KernelTime(0.0, "launch", 0.0)
     pieces = max((p.pieces for p in work.parts), default=0) or _pieces(step, sum(u.nbytes for u in uses))
@@ -71,13 +73,7 @@ def _time(step: Kernel | Copy, uses: Sequence[Use], measured: Measured, share: H
 
 
 def _on_threads(
-    threads: int,
-    pieces: int,
-    work: HostWork,
-    uses: Sequence[Use],
-    measured: Measured,
-    share: HostShare,
-    devices: int,
+    threads: int, pieces: int, work: HostWork, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int
 ) -> KernelTime:
     rates = measured.rates_for(devices, threads)
     elements = work.elements * _rounds(pieces, threads)
@@ -103,9 +99,9 @@ def _memory(uses: Sequence[Use], rates: Rates, turns: float) -> float:
     return sum(use.nbytes * at(curves[use.kind], max(1.0, use.distance * turns)) for use in uses)
 
 
-def _pieces(step: Kernel | Copy, nbytes: int) -> int:
+def _pieces(step: KernelStep | BufferCopy, nbytes: int) -> int:
     """Into how many pieces the compiler cuts the work, which moves ``nbytes``, about."""
-    if isinstance(step, Copy):
+    if isinstance(step, BufferCopy):
         return 1
     i = step.instruction
     scatters = [op for op in inside(i) if op.opcode == "scatter"]

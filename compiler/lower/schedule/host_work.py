@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardc.compiler.cpu.parallel import chunks
 from shardc.compiler.cpu.products.contraction import product_pieces
-from shardc.compiler.elements.dot_sides import Sides
+from shardc.compiler.elements.dot_sides import DotSides
 from shardc.costs.kernels.host_seconds import convolution_seconds, element_seconds, product_seconds
 from shardc.costs.machines.measured import Rates
 from shardc.costs.ops.table import instruction_flops, products_of
@@ -66,7 +66,7 @@ def _product(dot: Instruction, rates: Rates) -> Part:
 
 def _layout(dot: Instruction) -> str:
     """Which side lies transposed, as the library sees it."""
-    sides = Sides(dot)
+    sides = DotSides(dot)
     left, right = sides.left.as_it_lies(), sides.right.as_it_lies()
     if right is not None and right.transposed:
         return " right"

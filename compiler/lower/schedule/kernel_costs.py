@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from shardc.compiler.lower.buffers.linearise import Part
-from shardc.compiler.lower.lowered import Copy, Kernel, Lowered, Step, leaf_steps
+from shardc.compiler.lower.buffers.linearise import ComputationSteps
+from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step, leaf_steps
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.compiler.lower.schedule.step_traffic import work_of
 from shardc.costs.kernels.kernel_model import KernelTime, kernel_seconds
@@ -34,7 +34,9 @@ class KernelCosts:
     ``part`` has its steps, ``called`` the seconds of computations that its loops and branches run.
     """
 
-    def __init__(self, part: Part, overlap: Overlap, called: Mapping[Computation, float], placement: Placement) -> None:
+    def __init__(
+        self, part: ComputationSteps, overlap: Overlap, called: Mapping[Computation, float], placement: Placement
+    ) -> None:
         self._part = part
         self._overlap = overlap
         self._called = called
@@ -69,7 +71,7 @@ class KernelCosts:
     def _kernels(self, i: Instruction) -> float:
         device = self._overlap.machine.device
         steps = self._part.steps.get(i, ())
-        return sum(kernel_seconds(device, work_of(step)).seconds for step in steps if isinstance(step, Kernel))
+        return sum(kernel_seconds(device, work_of(step)).seconds for step in steps if isinstance(step, KernelStep))
 
 
 def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float] = _NONE) -> Mapping[Step, KernelTime]:
@@ -83,10 +85,10 @@ def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float]
 
         calibrated = host_times(lowered, machine.measured, lowered.module.num_partitions)
     for step in leaf_steps(lowered.steps):
-        if not isinstance(step, Kernel | Copy):
+        if not isinstance(step, KernelStep | BufferCopy):
             continue
         time = calibrated.get(step) or kernel_seconds(machine.device, work_of(step, lowered.plan))
-        if isinstance(step, Kernel) and step.instruction.name in measured:
+        if isinstance(step, KernelStep) and step.instruction.name in measured:
             time = replace(time, seconds=measured[step.instruction.name])
         times[step] = time
     return times

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.compiler.lower.buffers.assign_buffers import Peak, peak_of
-from shardc.compiler.lower.buffers.linearise import Part, linearise_part
+from shardc.compiler.lower.buffers.linearise import ComputationSteps, linearise_part
 from shardc.compiler.lower.schedule.orders import ORDERS, Facts
 from shardc.hlo.ir.ir import Computation, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 
-__all__ = ["Judged", "Order", "loop_bodies", "peak_bytes_of"]
+__all__ = ["Judged", "OrderForMemory", "loop_bodies", "peak_bytes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Judged:
     """A computation in its order, and the memory that it then needs."""
 
     computation: Computation
-    part: Part
+    part: ComputationSteps
     peak: Peak
 
     @staticmethod
@@ -29,7 +29,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderForMemory:
     """Reorder each computation where another order needs less memory than the present one.
 
     Several orders are tried, and judged by the bytes that buffer assignment finds in use. Of computations with more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardc.compiler.lower.fuse.fusion_rules import new_part
-from shardc.compiler.lower.lowered import Buffer, BufferPlan, Collective, Copy, Kernel, Step
+from shardc.compiler.lower.lowered import Buffer, BufferCopy, BufferPlan, Collective, KernelStep, Step
 from shardc.costs.kernels.kernel_model import Work
 from shardc.costs.kernels.traffic import Traffic, instruction_traffic
 from shardc.costs.kernels.work import instruction_work
@@ -21,7 +21,7 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
     Example: a kernel that adds two ``f32[1000]`` reads 8000 bytes, writes 4000 and makes 1000 operations.
     """
     moved = _moved(step, plan)
-    if not isinstance(step, Kernel | Collective):
+    if not isinstance(step, KernelStep | Collective):
         return moved
     i = step.instruction
     inside = i.attrs["calls"] if i.opcode == "fusion" else (i,)
@@ -31,16 +31,16 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
 def work_of(step: Step, plan: BufferPlan | None = None) -> Work:
     """The work of a leaf step that computes or copies, as `shardc.costs.kernels.kernel_model` takes it."""
     moved = _moved(step, plan)
-    if isinstance(step, Kernel):
+    if isinstance(step, KernelStep):
         return instruction_work(step.instruction, moved)
     return Work(read=moved.read, written=moved.written)
 
 
 def _moved(step: Step, plan: BufferPlan | None) -> Traffic:
-    if isinstance(step, Copy):
+    if isinstance(step, BufferCopy):
         moved = 0 if _same_place(plan, step.source, step.target) else step.target.nbytes
         return Traffic(moved, moved)
-    if not isinstance(step, Kernel | Collective):
+    if not isinstance(step, KernelStep | Collective):
         return Traffic(0, 0)
     in_place = {(r, o) for r, o in step.in_place if _same_place(plan, step.results[r], step.operands[o])}
     i = step.instruction

@@ -12,7 +12,7 @@ import pytest
 import shardc
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.as_scheduled import lower_as_scheduled
-from shardc.compiler.lower.lowered import Await, Collective, Copy, Kernel, Loop, leaf_steps
+from shardc.compiler.lower.lowered import AwaitStep, BufferCopy, Collective, KernelStep, WhileStep, leaf_steps
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import array_shape
@@ -60,11 +60,11 @@ def opcodes(text: str) -> list[str]:
     for step in leaf_steps(lower_as_scheduled(read_hlo(text)).steps):
         if isinstance(step, Collective):
             out.append(step.instruction.opcode + ("-start" if step.asynchronous else ""))
-        elif isinstance(step, Await):
+        elif isinstance(step, AwaitStep):
             out.append(step.collective.instruction.opcode + "-done")
-        elif isinstance(step, Kernel):
+        elif isinstance(step, KernelStep):
             out.append(step.instruction.opcode)
-        elif isinstance(step, Copy):
+        elif isinstance(step, BufferCopy):
             out.append("result")
     return out
 
@@ -111,7 +111,7 @@ def test_products_by_libraries(target: str, operands: tuple[str, ...], result: s
     names = ", ".join(f"%p{n}" for n in range(len(operands)))
     call = f'custom-call({names}), custom_call_target="{target}", backend_config={{{text}}}'
     module = read_hlo(HEADER + "ENTRY %e {\n" + "\n".join(lines) + f"\n  ROOT %r = {result} {call}\n}}")
-    (step,) = (s for s in lower_as_scheduled(module).steps if isinstance(s, Kernel))
+    (step,) = (s for s in lower_as_scheduled(module).steps if isinstance(s, KernelStep))
     assert (step.instruction.opcode, instruction_flops(step.instruction)) == ("dot", flops)
     assert len(step.operands) == len(operands)
 
@@ -125,7 +125,7 @@ def test_convolutions_and_their_gradients_take_the_same(which: str) -> None:
     target = f'custom_call_target="__cudnn$conv{which}"'
     call = f"custom-call(%p, %q), window={{size=3x3}}, dim_labels=bf01_oi01->bf01, {target}"
     text = f"ENTRY %e {{\n  %p = {a} parameter(0)\n  %q = {b} parameter(1)\n  ROOT %r = ({r}, u8[16]) {call}\n}}"
-    (step,) = (s for s in lower_as_scheduled(read_hlo(HEADER + text)).steps if isinstance(s, Kernel))
+    (step,) = (s for s in lower_as_scheduled(read_hlo(HEADER + text)).steps if isinstance(s, KernelStep))
     assert instruction_flops(step.instruction) == 2 * 2 * 4 * 8 * 9 * 64
     assert [s.shape for s in step.results] == [array_shape("f32", *map(int, r[4:-1].split(","))), array_shape("u8", 16)]
 
@@ -215,7 +215,7 @@ ENTRY %e {
 }
 """
     lowered = lower_as_scheduled(read_hlo(HEADER + text))
-    (loop,) = (s for s in lowered.steps if isinstance(s, Loop))
+    (loop,) = (s for s in lowered.steps if isinstance(s, WhileStep))
     (gather,) = (s for s in leaf_steps(loop.body) if isinstance(s, Collective))
     assert not gather.asynchronous
     assert lowered.notes == ("collectives that another computation awaits, waited for where they start: 1",)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardc.compiler.gpu.kernel import emit_gpu_kernel
-from shardc.compiler.gpu.launches import Argument, Fill, Launches
+from shardc.compiler.gpu.launches import Fill, LaunchArray, Launches
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.text.reader import read_hlo
@@ -129,7 +129,7 @@ def _run(
         results[result] = operands[operand]
     scratch = Place(launches.scratch_bytes, garbage, skew=0)
 
-    def address(a: Argument) -> int:
+    def address(a: LaunchArray) -> int:
         places = {"operand": operands, "result": results}.get(a.role)
         return scratch.address + a.index if places is None else places[a.index].address
 
@@ -168,10 +168,7 @@ def check_gpu(
 
 
 def kernel_ptx(
-    what: Instruction | str,
-    arch: str = "sm_90",
-    in_place: Mapping[int, int] | None = None,
-    tuning: Tuning = DEFAULT,
+    what: Instruction | str, arch: str = "sm_90", in_place: Mapping[int, int] | None = None, tuning: Tuning = DEFAULT
 ) -> bytes:
     """The kernel as PTX."""
     target = gpu_target(f"cuda:{arch}")

@@ -6,9 +6,9 @@ import numpy as np
 
 from shardc import Mesh, P, Program
 from shardc.collectives.call.call import BufferRef
-from shardc.compiler.gpu.places import Places
+from shardc.compiler.gpu.places import ArrayPlaces
 from shardc.compiler.lower.for_gpu import ARRAY_ALIGNMENT, gpu_passes, lower_for_gpu
-from shardc.compiler.lower.lowered import Kernel, Lowered, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
@@ -26,8 +26,8 @@ UPDATE = """
 """
 
 
-def kernels(lowered: Lowered) -> list[Kernel]:
-    return [s for s in leaf_steps(lowered.steps) if isinstance(s, Kernel)]
+def kernels(lowered: Lowered) -> list[KernelStep]:
+    return [s for s in leaf_steps(lowered.steps) if isinstance(s, KernelStep)]
 
 
 def layers(devices: int = 4) -> Module:
@@ -98,7 +98,7 @@ def test_a_donated_argument_is_moved_before_it_is_updated() -> None:
     module = program(UPDATE).with_(donors=(0,))
     lowered = lower_for_gpu(module, H100)
     (kernel,) = kernels(lowered)
-    places = Places(lowered).of(kernel)
+    places = ArrayPlaces(lowered).of(kernel)
     result = BufferRef("result", 0, 0, 256)
     assert places.copied == (BufferRef("argument", 0, 0, 256), result)
     assert places.operands[0] == result and places.results == (result,)
@@ -108,7 +108,7 @@ def test_a_donated_argument_is_moved_before_it_is_updated() -> None:
 def test_an_argument_that_stays_is_never_aliased() -> None:
     lowered = lower_for_gpu(program(UPDATE), H100)
     (kernel,) = kernels(lowered)
-    places = Places(lowered).of(kernel)
+    places = ArrayPlaces(lowered).of(kernel)
     assert places.copied is None and not places.aliased
     assert places.operands[0].space == "argument"
 
@@ -121,7 +121,7 @@ def test_what_is_computed_in_place_is_not_read_only() -> None:
     for donors, aliased in (((), set()), ((1,), {1})):
         lowered = lower_for_gpu(program(body).with_(donors=donors), H100)
         (kernel,) = kernels(lowered)
-        assert Places(lowered).of(kernel).aliased == aliased
+        assert ArrayPlaces(lowered).of(kernel).aliased == aliased
 
 
 def test_lowering_depends_on_nothing_but_the_program() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.products import product
-from shardc.compiler.gpu.products.plan import Plan, plan_product
+from shardc.compiler.gpu.products.plan import ProductPlan, plan_product
 from shardc.compiler.gpu.products.problem import dot_problem
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
@@ -54,7 +54,7 @@ def whole(i: Instruction, seed: int = 0) -> list[np.ndarray]:
     return [np.asarray(v).astype(o.shape.dtype.numpy) for v, o in zip(found, i.operands, strict=True)]
 
 
-def plan(i: Instruction, tuning: Tuning = DEFAULT) -> Plan:
+def plan(i: Instruction, tuning: Tuning = DEFAULT) -> ProductPlan:
     found = next((x for x in i.attrs["calls"] if x.opcode == "dot"), None) if i.opcode == "fusion" else i
     assert found is not None
     return plan_product(dot_problem(found), gpu_target("cuda-emulated"), tuning)
